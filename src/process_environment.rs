@@ -6,9 +6,9 @@
 use delta_agent::agent::Agent;
 use delta_agent::agent::env_layers::EnvMap;
 use delta_base::api_key_names::{KEY_NAMES_VARIABLE, api_key_variables, withheld_variables};
-use delta_llm::llm::WireForm;
 use delta_program::environment_block::EnvironmentBlock;
 use delta_program::hide_memory;
+use delta_words::WireForm;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::OnceLock;

@@ -2,7 +2,7 @@
 //! same.
 #![no_main]
 
-use delta_llm::llm::CallArguments;
+use delta_words::CallArguments;
 use delta_yaml::diagnostic::DiagnosticReport;
 use delta_agent::tool::invocation::ToolInvocation;
 use delta_agent::tool::{Tool, expand::expand_tools, ParameterType, read_tool_file};

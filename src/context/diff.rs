@@ -8,9 +8,10 @@ use crate::run_argument::{self, RunArgument};
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::durable;
-use delta_llm::llm::Pricing;
+use delta_llm::llm::pricing_from_agent_yaml;
 use delta_program::number_argument::parse_number_in;
 use delta_report::request_breakdown::{RequestPrices, RequestSummary, compare_breakdowns};
+use delta_words::Pricing;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -126,5 +127,5 @@ fn agent_copy_pricing(run_dir: &Path) -> Option<Pricing> {
         durable::MAX_REGULAR_BYTES,
     )
     .ok()?;
-    Pricing::from_agent_yaml(std::str::from_utf8(&text).ok()?)
+    pricing_from_agent_yaml(std::str::from_utf8(&text).ok()?)
 }

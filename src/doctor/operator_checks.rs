@@ -6,8 +6,8 @@ use crate::failure::CommandFailure;
 use crate::operator_key::{self, KeyCommand};
 use crate::{models, operator_config, process_environment};
 use delta_base::url_secrets::mask_url;
-use delta_llm::llm::WireForm;
 use delta_llm::llm::endpoint::{EnvOrigin, EnvSetting};
+use delta_words::WireForm;
 use std::path::Path;
 
 /// The name of the checks of endpoints.

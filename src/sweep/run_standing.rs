@@ -4,7 +4,6 @@ use super::packed_runs::{extract_to_read, remove_extracted_runs};
 use crate::continue_run;
 use delta_base::id::RunId;
 use delta_engine::run_result::RunResult;
-use delta_llm::llm::WireForm;
 use delta_run::event::RunStatus;
 use delta_run::journal::{self, JournalError, JournalFold};
 use delta_run::ownership::{self, OwnerStatus, Ownership};
@@ -16,6 +15,7 @@ use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::result_line::{ResultError, ResultLine, ResultUsage};
 use delta_sweep::retry_policy::{Remaining, RetryPolicy};
+use delta_words::WireForm;
 use std::path::Path;
 
 /// How a run of a sweep is.

@@ -406,7 +406,11 @@ impl AgentLoader<'_> {
         let skills = self.read_skills(doc, fields, &tools);
         let limits = match fields.non_null("limits") {
             None => Some((Limits::default(), RunBounds::default())),
-            Some(node) => Limits::read(doc, node, llm.as_ref().filter(|_| !models.has_prices)),
+            Some(node) => {
+                let may_know_cost =
+                    models.has_prices || llm.as_ref().is_none_or(LlmConfig::has_known_cost);
+                Limits::read(doc, node, may_know_cost)
+            }
         };
         let (limits, bounds) = limits.unzip();
         let finish = match fields.get("finish") {

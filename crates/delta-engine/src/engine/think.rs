@@ -10,10 +10,7 @@ use delta_agent::hook::HookPoint;
 use delta_agent::hook::answer::{self, HookAnswer, HookFailure, RequestReplacement};
 use delta_base::redact::{Secrets, StreamRedactor};
 use delta_base::time::Timestamp;
-use delta_llm::llm::{
-    self, Attempt, CallProgress, ImageReader, LlmError, LlmRequest, NativeParts, Pricing, Reply,
-    ResponseBody, Usage, WireForm,
-};
+use delta_llm::llm::{self, CallProgress, ImageReader, LlmError, LlmRequest};
 use delta_run::event::{Payload, SandboxRecord, Thought};
 use delta_run::image_file;
 use delta_run::message_buffer::MessageSlice;
@@ -21,6 +18,9 @@ use delta_run::record::{self, ContextBlock, LlmCallRecord, RequestBody, WrittenR
 use delta_run::run::{Run, RunNotice};
 use delta_run::state::RunState;
 use delta_run::token_estimate;
+use delta_words::{
+    Attempt, NativeParts, Pricing, Reply, ResponseBody, Usage, WireForm, parse_reply,
+};
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
@@ -319,7 +319,7 @@ impl Engine<'_> {
         let answer = answer::parse_response_replacement(&hook_run.finished, hook_run.config);
         let answer = answer.and_then(|HookAnswer { replacement, end }| {
             let Some(response) = replacement else { return Ok((None, end)) };
-            let reply = llm::parse_reply(&response, &self.agent.llm.model);
+            let reply = parse_reply(&response, &self.agent.llm.model);
             reply.map(|reply| (Some(reply), end)).map_err(|error| {
                 HookFailure::invalid_answer(format!("gave a response that cannot be used: {error}"))
             })

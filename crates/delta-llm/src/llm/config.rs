@@ -2,15 +2,17 @@
 
 use super::cassette::Cassette;
 use super::model_choice::ModelChoice;
-use super::pricing::{PRICING_MAPPING, Pricing, cache_write_factor};
+use super::pricing::{PRICING_MAPPING, cache_write_factor, read_pricing};
 use super::script::ScriptFile;
+use super::wire::CachePolicy;
 use super::wire::chat::CALL_ID_LENGTHS;
-use super::wire::{CacheLifetime, CachePolicy};
-use super::wire_form::{ANTHROPIC_MAX_TOKENS, AuthScheme, GEMINI_LENGTH_KEYS, WireForm};
 use delta_base::suggest;
 use delta_base::terminal_text;
 use delta_base::url_secrets::mask_url;
 use delta_sandbox::SANDBOX_SHAPE;
+use delta_words::CacheLifetime;
+use delta_words::Pricing;
+use delta_words::{ANTHROPIC_MAX_TOKENS, AuthScheme, GEMINI_LENGTH_KEYS, WireForm};
 use delta_yaml::diagnostic::DiagnosticReport;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument, YamlNode};
@@ -407,7 +409,7 @@ impl LlmConfig {
         let cache_ttl = fields.get("cache").and_then(|cache| cache.get("ttl")?.scalar());
         let write_factor = cache_write_factor(is_anthropic, cache_ttl);
         let pricing =
-            fields.non_null("pricing").and_then(|node| Pricing::read(doc, node, write_factor));
+            fields.non_null("pricing").and_then(|node| read_pricing(doc, node, write_factor));
         let mut config = Self {
             model: model?,
             provider: provider?,

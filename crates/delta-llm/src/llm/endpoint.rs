@@ -2,11 +2,11 @@
 
 use super::LlmConfig;
 use super::wire::CachePolicy;
-use super::wire_form::{AuthScheme, WireForm};
 use delta_base::redact::Secrets;
 use delta_base::shell_quote::shell_quote;
 use delta_base::url_secrets::mask_url;
 use delta_http::is_loopback_host;
+use delta_words::{AuthScheme, WireForm};
 use std::fmt;
 use ureq::http::{HeaderValue, Uri};
 

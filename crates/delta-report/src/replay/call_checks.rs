@@ -8,13 +8,13 @@ use delta_agent::tool::{Tool, invocation::ToolInvocation};
 use delta_engine::engine::approval_plan::{ApprovalPlan, call_after_gate, plan_approval};
 use delta_engine::engine::call_plan::{CallPlan, plan_call};
 use delta_engine::engine::{self, FINISHED_OBSERVATION};
-use delta_llm::llm::CallArguments;
 use delta_run::approval::{ApprovalDecision, ApprovalRequest, CallApproval};
 use delta_run::event::{ActionRequest, ActionResult};
 use delta_run::record::ToolExecutionRecord;
 use delta_run::state::{HumanRequest, PendingCall};
 use delta_run::workspace;
 use delta_shell::EngineVars;
+use delta_words::CallArguments;
 use serde_json::{Value as Json, json};
 
 /// What a call should lead to.

@@ -3,7 +3,7 @@
 
 use super::super::reply_assembler::StreamError;
 use super::super::wire::{RejectionAdvice, WireCodec};
-use super::super::{Endpoint, LlmError, Usage};
+use super::super::{Endpoint, LlmError};
 use super::html_page::describe_html;
 use super::key_refresh::KeyRefresh;
 use super::upstream_error::{describe_upstream, reported_status};
@@ -15,6 +15,7 @@ use delta_http::error::{is_connection_refused, is_not_tls, is_unknown_host, tls_
 use delta_http::is_loopback_host;
 use delta_http::retry::RetryDecision;
 use delta_http::{HttpClient, HttpError, ResponseHead};
+use delta_words::Usage;
 use serde_json::Value;
 use ureq::Error;
 

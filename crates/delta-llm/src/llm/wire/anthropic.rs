@@ -4,15 +4,16 @@ mod answer;
 mod rejection;
 mod request;
 
-use super::super::Reply;
 use super::super::endpoint_provider::AttemptError;
-use super::super::wire_form::WireForm;
 use super::{
-    CodecSettings, DecodeContext, EncodeOptions, EncodedRequest, EventStream, NeutralBody,
-    RejectedRequest, RejectionAdvice, StreamAssembler, WireCodec,
+    CodecSettings, DecodeContext, EncodedRequest, EventStream, NeutralBody, RejectedRequest,
+    RejectionAdvice, StreamAssembler, WireCodec,
 };
 use answer::MessageAssembler;
 use delta_http::{ResponseHead, append_path};
+use delta_words::EncodeOptions;
+use delta_words::Reply;
+use delta_words::WireForm;
 use request::RequestEncoder;
 use serde_json::Value;
 

@@ -1,9 +1,9 @@
-use super::super::super::parse_reply;
 use super::super::super::reply_assembler::StreamError;
-use super::super::NativeParts;
 use super::super::test_head;
 use super::*;
 use delta_http::retry::RetryDecision;
+use delta_words::NativeParts;
+use delta_words::parse_reply;
 use proptest::prelude::*;
 use serde_json::json;
 use std::sync::Arc;

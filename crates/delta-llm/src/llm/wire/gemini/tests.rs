@@ -1,7 +1,7 @@
-use super::super::super::ToolCall;
 use super::super::test_head;
 use super::*;
 use delta_http::retry::RetryDecision;
+use delta_words::ToolCall;
 use proptest::prelude::*;
 use serde_json::json;
 use std::time::Duration;

@@ -1,14 +1,15 @@
 //! The body of a request.
 
-use super::super::super::wire_form::WireForm;
 use super::super::{
-    CacheBlock, EncodeOptions, NativeParts, NeutralCall, NeutralContent, NeutralMessage,
-    NeutralPart, NeutralRequest, NeutralTool,
+    CacheBlock, NeutralCall, NeutralContent, NeutralMessage, NeutralPart, NeutralRequest,
+    NeutralTool,
 };
 use super::answer::AnswerItems;
 use super::failure::native_mark;
 use delta_base::hex::sha256_hex;
 use delta_base::json;
+use delta_words::WireForm;
+use delta_words::{EncodeOptions, NativeParts};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
