@@ -11,6 +11,7 @@ pub mod redact;
 pub mod url_secrets;
 pub mod shell_quote;
 pub mod hex;
+pub mod hidden_text;
 pub mod id;
 pub mod quantity;
 pub mod random;
