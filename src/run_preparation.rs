@@ -22,6 +22,7 @@ use delta_agent::trust_store::{OperatorTrust, TRUST_VARIABLE, TRUSTED_HOSTS_VARI
 use delta_author::lint::find_missing_programs;
 use delta_base::api_key_names::API_KEY_VARIABLES;
 use delta_base::durable::FileError;
+use delta_base::engine_variables::EngineVars;
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
@@ -45,7 +46,6 @@ use delta_run::ownership;
 use delta_run::run::{Run, RunNotice};
 use delta_run::state::RunState;
 use delta_run::workspace::{self, Workspace};
-use delta_shell::EngineVars;
 use delta_snapshot::{ExcludePatterns, SnapshotStore};
 use delta_yaml::diagnostic::Diagnostic;
 use std::path::{Path, PathBuf};

@@ -8,8 +8,8 @@ pub use super::sandbox_exec::SandboxExecArgs;
 use super::{sandbox_check, sandbox_exec};
 use clap::Subcommand;
 use delta_agent::agent::Agent;
+use delta_base::engine_variables::EngineVars;
 use delta_llm::llm::ModelChoice;
-use delta_shell::EngineVars;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

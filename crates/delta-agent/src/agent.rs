@@ -6,6 +6,7 @@ use crate::mcp_server::AgentMcpServer;
 use crate::skill::Skill;
 use crate::tool::{self, Tool};
 use delta_base::durable::read_regular_text as read_text;
+use delta_base::engine_variables::is_identifier;
 use delta_llm::llm::{self, LlmConfig};
 use delta_llm::llm::{LlmSetting, ModelChoice, ModelSelection};
 use delta_run::bounds::RunBounds;
@@ -260,7 +261,7 @@ impl Agent {
 /// The names of variables under `key`. A text that cannot be a name is reported.
 fn read_variable_names(doc: &YamlDocument, fields: MappingFields<'_>, key: &str) -> Vec<String> {
     for node in fields.non_null(key).map(YamlNode::items).unwrap_or_default() {
-        let Some(name) = node.scalar().filter(|name| !delta_shell::is_identifier(name)) else {
+        let Some(name) = node.scalar().filter(|name| !is_identifier(name)) else {
             continue;
         };
         let message = format!("`{name}` is not the name of a variable");

@@ -5,6 +5,7 @@ pub mod terminal_text;
 pub mod text_diff;
 pub mod text_width;
 pub mod json_repair;
+pub mod engine_variables;
 pub mod error_text;
 pub mod suggest;
 pub mod redact;

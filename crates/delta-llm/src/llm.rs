@@ -3,8 +3,8 @@
 //! Knows nothing of runs or journals. A [`Provider`] gets a finished [`LlmRequest`] and returns a complete [`Reply`] or
 //! an [`LlmError`]; it drops a response that breaks off.
 
+use delta_base::engine_variables::EngineVars;
 use delta_base::signal::CancelToken;
-use delta_shell::EngineVars;
 use delta_words::{Attempt, Reply, TryNumber};
 use serde_json::Value;
 use std::sync::Arc;

@@ -7,6 +7,7 @@ use crate::context::SYSTEM_PROMPT_FILE;
 use crate::hook;
 use crate::mcp_server::{MCP_KEY, MCP_SHAPE};
 use crate::tool;
+use delta_base::engine_variables::is_identifier;
 use delta_llm::llm::config;
 use delta_run::limits::LIMITS_MAPPING;
 use delta_sandbox::SANDBOX_SHAPE;
@@ -179,7 +180,7 @@ fn tools_help(node: &YamlNode) -> Option<String> {
 
 /// A file in place of names.
 fn env_file_help(node: &YamlNode) -> Option<String> {
-    let text = node.scalar().filter(|text| !delta_shell::is_identifier(text))?;
+    let text = node.scalar().filter(|text| !is_identifier(text))?;
     Some(format!(
         "list the variables that tools get, as in `env_file: [NAME]`; `delta run --env-file {text}` reads a file"
     ))

@@ -4,11 +4,11 @@
 use delta_agent::agent::{Agent, FinishTool};
 use delta_agent::ask_human;
 use delta_agent::tool::invocation::ToolInvocation;
+use delta_base::engine_variables::EngineVars;
 use delta_base::suggest;
 use delta_base::terminal_text;
 use delta_run::event::HumanQuestion;
 use delta_run::state::{ASK_HUMAN_TOOL, FINISH_TOOL, PendingCall, RunState};
-use delta_shell::EngineVars;
 use delta_words::CallArguments;
 use serde_json::Value as Json;
 

@@ -12,6 +12,7 @@ use delta_agent::hook::{HookConfig, HookFailurePolicy, HookPoint};
 use delta_agent::tool::Tool;
 use delta_agent::tool::invocation::{ToolInvocation, canonical_arguments};
 use delta_agent::tool::observation::Observation;
+use delta_base::engine_variables::EngineVariable;
 use delta_base::signal::CancelToken;
 use delta_base::time::Timestamp;
 use delta_process::{
@@ -22,7 +23,6 @@ use delta_run::event::{HookEnd, Payload};
 use delta_run::record::{self, HookExecutionRecord, ProcessOutcome, RecordedStream};
 use delta_run::run::{Run, RunNotice};
 use delta_run::state::{PendingCall, RunState};
-use delta_shell::EngineVariable;
 use serde::Serialize;
 use serde_json::Value as Json;
 use std::time::Duration;

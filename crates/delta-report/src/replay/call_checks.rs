@@ -5,6 +5,7 @@ use delta_agent::hook::answer::{self, GateVerdict, HookAnswer};
 use delta_agent::hook::{HookFailurePolicy, HookPoint};
 use delta_agent::tool::observation::{Observation, render_observation};
 use delta_agent::tool::{Tool, invocation::ToolInvocation};
+use delta_base::engine_variables::EngineVars;
 use delta_engine::engine::approval_plan::{ApprovalPlan, call_after_gate, plan_approval};
 use delta_engine::engine::call_plan::{CallPlan, plan_call};
 use delta_engine::engine::{self, FINISHED_OBSERVATION};
@@ -13,7 +14,6 @@ use delta_run::event::{ActionRequest, ActionResult};
 use delta_run::record::ToolExecutionRecord;
 use delta_run::state::{HumanRequest, PendingCall};
 use delta_run::workspace;
-use delta_shell::EngineVars;
 use delta_words::CallArguments;
 use serde_json::{Value as Json, json};
 
