@@ -41,7 +41,7 @@ mod mcp_section;
 mod snapshot_settings;
 mod tool_defaults;
 
-pub use agent_mapping::AGENT_MAPPING;
+pub use agent_mapping::{AGENT_MAPPING, LLM_SECTION};
 use finish_tool::FinishSettings;
 pub use finish_tool::FinishTool;
 pub use mcp_section::{LoadedMcpServers, load_mcp_servers};

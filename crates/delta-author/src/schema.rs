@@ -232,7 +232,7 @@ mod tests {
             let sandbox = doc.root.get("sandbox").filter(|node| !node.is_null());
             drop(sandbox.and_then(|node| SandboxSetting::read(doc, node)));
         };
-        check(&llm::config::LLM_MAPPING, "model: m\n", load);
+        check(&agent::LLM_SECTION, "model: m\n", load);
     }
 
     #[test]

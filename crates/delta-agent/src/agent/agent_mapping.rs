@@ -14,6 +14,11 @@ use delta_sandbox::SANDBOX_SHAPE;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlNode};
 
+/// The section `llm:` of agent.yaml, with the shape of its sandbox, of which the providers know nothing.
+pub static LLM_SECTION: MappingSchema = config::llm_mapping(&LLM_SECTION_KEYS);
+
+static LLM_SECTION_KEYS: [KeySchema; config::LLM_KEY_COUNT] = config::llm_keys(SANDBOX_SHAPE);
+
 /// The keys of agent.yaml.
 pub static AGENT_MAPPING: MappingSchema = MappingSchema {
     label: "agent.yaml",
@@ -24,7 +29,7 @@ pub static AGENT_MAPPING: MappingSchema = MappingSchema {
         KeySchema::optional("description", ValueShape::Text, "The purpose, for humans only."),
         KeySchema::optional(
             "llm",
-            ValueShape::Mapping(&config::LLM_MAPPING),
+            ValueShape::Mapping(&LLM_SECTION),
             "The LLM; the operator's default model without it.",
         )
         .with_help(llm_help),

@@ -9,7 +9,6 @@ use super::wire::chat::CALL_ID_LENGTHS;
 use delta_base::suggest;
 use delta_base::terminal_text;
 use delta_base::url_secrets::mask_url;
-use delta_sandbox::SANDBOX_SHAPE;
 use delta_words::CacheLifetime;
 use delta_words::Pricing;
 use delta_words::{ANTHROPIC_MAX_TOKENS, AuthScheme, GEMINI_LENGTH_KEYS, WireForm};
@@ -21,11 +20,29 @@ use std::path::Path;
 use std::rc::Rc;
 use ureq::http::{HeaderName, HeaderValue};
 
-/// The section `llm:` of agent.yaml.
-pub static LLM_MAPPING: MappingSchema = MappingSchema {
-    label: "`llm`",
-    description: "The LLM, and how to call it. Other keys are copied into the request body unchanged.",
-    keys: &[
+/// The section `llm:` of agent.yaml, as this crate reads it.
+pub static LLM_MAPPING: MappingSchema = llm_mapping(&LLM_KEYS);
+
+static LLM_KEYS: [KeySchema; LLM_KEY_COUNT] = llm_keys(ValueShape::Any);
+
+/// The number of [`llm_keys`].
+pub const LLM_KEY_COUNT: usize = 33;
+
+/// The section with these keys.
+pub const fn llm_mapping(keys: &'static [KeySchema]) -> MappingSchema {
+    MappingSchema {
+        label: "`llm`",
+        description: "The LLM, and how to call it. Other keys are copied into the request body unchanged.",
+        keys,
+        exactly_one_of: &[],
+        allows_other_keys: true,
+    }
+}
+
+/// The keys of the section. `sandbox` is the shape of the key of that name: the agent reads it, together with its other
+/// sandboxes.
+pub const fn llm_keys(sandbox: ValueShape) -> [KeySchema; LLM_KEY_COUNT] {
+    [
         KeySchema::required(
             "model",
             ValueShape::Text,
@@ -71,10 +88,7 @@ pub static LLM_MAPPING: MappingSchema = MappingSchema {
         ),
         KeySchema::optional(
             "cache",
-            ValueShape::OneOf(&[
-                ValueShape::Choice(&["auto", "off"]),
-                ValueShape::Mapping(&CACHE_MAPPING),
-            ]),
+            CACHE_SHAPE,
             "What the endpoint caches: for `anthropic`, `auto` (the default) marks what the last requests have shown to be stable, `off` nothing; for `responses`, `auto` avoids writes that nothing reads.",
         ),
         KeySchema::optional(
@@ -94,7 +108,7 @@ pub static LLM_MAPPING: MappingSchema = MappingSchema {
         ),
         KeySchema::optional(
             "sandbox",
-            SANDBOX_SHAPE,
+            sandbox,
             "For the provider `command`: what its processes may do, as in a tool. Without it, they have all rights.",
         ),
         KeySchema::with_default(
@@ -159,10 +173,12 @@ pub static LLM_MAPPING: MappingSchema = MappingSchema {
         KeySchema::refused("messages", "Set by the engine."),
         KeySchema::refused("tools", "Set by the engine."),
         KeySchema::refused("stream_options", "Set by the engine."),
-    ],
-    exactly_one_of: &[],
-    allows_other_keys: true,
-};
+    ]
+}
+
+/// The shape of `llm.cache`.
+const CACHE_SHAPE: ValueShape =
+    ValueShape::OneOf(&[ValueShape::Choice(&["auto", "off"]), ValueShape::Mapping(&CACHE_MAPPING)]);
 
 /// The mapping `llm.cache`.
 static CACHE_MAPPING: MappingSchema = MappingSchema {
