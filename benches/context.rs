@@ -10,14 +10,14 @@
 )]
 
 use delta_agent::context::{ContextInputs, ContextManifest, TokenCounter};
+use delta_base::engine_variables::EngineVars;
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_base::time::{self, Timestamp};
-use delta_llm::llm::ToolCall;
 use delta_process::{EnvVars, LaunchContext};
 use delta_run::event::{ActionResult, Event, Payload, Thought};
 use delta_run::state::RunState;
-use delta_shell::EngineVars;
+use delta_words::ToolCall;
 use delta_yaml::yaml::YamlDocument;
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -7,8 +7,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use delta_agent::tool::{Tool, read_tool_file};
-use delta_llm::llm::CallArguments;
-use delta_shell::EngineVars;
+use delta_base::engine_variables::EngineVars;
+use delta_words::CallArguments;
 use delta_yaml::diagnostic::DiagnosticReport;
 use delta_yaml::yaml::YamlDocument;
 use serde_json::{Value, json};

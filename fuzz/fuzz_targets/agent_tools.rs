@@ -2,11 +2,11 @@
 //! same.
 #![no_main]
 
-use delta_llm::llm::CallArguments;
+use delta_words::CallArguments;
 use delta_yaml::diagnostic::DiagnosticReport;
 use delta_agent::tool::invocation::ToolInvocation;
 use delta_agent::tool::{Tool, expand::expand_tools, ParameterType, read_tool_file};
-use delta_shell::EngineVars;
+use delta_base::engine_variables::EngineVars;
 use delta_yaml::yaml::YamlDocument;
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Map, Value, json};

@@ -3,7 +3,6 @@
 use delta_base::id::RunId;
 use delta_launch::operator::failure::CommandFailure;
 use delta_launch::operator::own_run;
-use delta_llm::llm::WireForm;
 use delta_run::event::RunStatus;
 use delta_run::journal::{self, JournalError, JournalFold};
 use delta_run::ownership::{self, OwnerStatus, Ownership};
@@ -17,6 +16,7 @@ use delta_run::workspace::Workspace;
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::result_line::{ResultError, ResultLine, ResultUsage};
 use delta_sweep::retry_policy::{Remaining, RetryPolicy};
+use delta_words::WireForm;
 use std::path::Path;
 
 /// How a run of a sweep is.

@@ -1,10 +1,11 @@
 //! What holds for every conversation in the form `anthropic`: the strict endpoint accepts each of its prefixes, and what was
 //! thought stays bound to what it was thought about.
 
-use delta_llm::llm::wire::{CodecSettings, EncodeOptions, NeutralBody, codec_for};
-use delta_llm::llm::{NativeParts, ToolCall, WireForm};
+use delta_llm::llm::wire::{CodecSettings, NeutralBody, codec_for};
 use delta_run::conversation::Conversation;
 use delta_run::event::Thought;
+use delta_words::EncodeOptions;
+use delta_words::{NativeParts, ToolCall, WireForm};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use super::{DELTA, ECHO, agent_of, bodies, in_process, records};
 use delta_base::hex::sha256_hex;
-use delta_llm::llm::WireForm;
+use delta_words::WireForm;
 use serde_json::{Value, json};
 use test_support::sandbox::{Delta, Ran, Sandbox};
 use test_support::server::{Answer, RecordedRequest, ScriptedServer};

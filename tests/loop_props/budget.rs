@@ -5,14 +5,14 @@ use super::thought;
 use delta_agent::context::{
     ContextError, ContextInputs, ContextManifest, RequestContext, TokenCounter,
 };
+use delta_base::engine_variables::EngineVars;
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_base::time::{self, Timestamp};
-use delta_llm::llm::{ToolCall, Usage};
 use delta_process::{EnvVars, LaunchContext};
 use delta_run::event::{ActionResult, Event, Payload, Thought};
 use delta_run::state::RunState;
-use delta_shell::EngineVars;
+use delta_words::{ToolCall, Usage};
 use delta_yaml::diagnostic::DiagnosticReport;
 use delta_yaml::yaml::YamlDocument;
 use proptest::prelude::*;

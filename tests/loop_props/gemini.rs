@@ -1,8 +1,9 @@
 //! `provider: gemini` continues every run after every event, whoever answered before.
 
 use super::*;
-use delta_llm::llm::wire::{CodecSettings, EncodeOptions, NeutralBody, codec_for};
-use delta_llm::llm::{NativeParts, WireForm};
+use delta_llm::llm::wire::{CodecSettings, NeutralBody, codec_for};
+use delta_words::EncodeOptions;
+use delta_words::{NativeParts, WireForm};
 use std::sync::Arc;
 use test_support::server::check_gemini_request;
 

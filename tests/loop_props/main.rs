@@ -6,7 +6,6 @@ mod gemini;
 
 use delta_base::id::{RunId, SnapshotId};
 use delta_base::time::Timestamp;
-use delta_llm::llm::{ToolCall, Usage};
 use delta_run::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
 use delta_run::event::{
     ActionRequest, ActionResult, EngineStart, ErrorDetails, Event, ForkFiles, ForkOrigin, HookEnd,
@@ -14,6 +13,7 @@ use delta_run::event::{
     Thought, WorkspaceSnapshot,
 };
 use delta_run::state::{PendingCall, RunEnding, RunState, RunStep};
+use delta_words::{ToolCall, Usage};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::HashMap;

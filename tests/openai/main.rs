@@ -8,9 +8,8 @@ mod retries;
 use delta_base::signal::CancelToken;
 use delta_llm::llm::endpoint_provider::EndpointProvider;
 use delta_llm::llm::wire::CachePolicy;
-use delta_llm::llm::{
-    Attempt, AuthScheme, CallProgress, Endpoint, LlmError, LlmRequest, Provider, Reply, WireForm,
-};
+use delta_llm::llm::{CallProgress, Endpoint, LlmError, LlmRequest, Provider};
+use delta_words::{Attempt, AuthScheme, Reply, WireForm};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use test_support::server::ScriptedServer;

@@ -6,7 +6,7 @@ use crate::tape::Tape;
 use delta_agent::tool::{
     ParameterType, Tool, ToolSyntax, expand::expand_tools, migrate::migrate_tools, read_tool_file,
 };
-use delta_llm::llm::CallArguments;
+use delta_words::CallArguments;
 use delta_yaml::diagnostic::DiagnosticReport;
 use delta_yaml::yaml::{YamlDocument, quote_yaml};
 use proptest::prelude::*;

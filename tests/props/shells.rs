@@ -1,8 +1,8 @@
 //! Tools made from templates, run by a real dash and by a real bash under the name `sh`.
 
 use delta_agent::tool::{Tool, invocation::ToolInvocation, read_tool_file};
-use delta_llm::llm::CallArguments;
-use delta_shell::EngineVars;
+use delta_base::engine_variables::EngineVars;
+use delta_words::CallArguments;
 use delta_yaml::yaml::{YamlDocument, quote_yaml};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};

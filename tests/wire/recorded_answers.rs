@@ -4,8 +4,9 @@
 //! of PyPI's `anthropic` (tests/lib/streaming/fixtures; MIT). `.ci/run` unpacks them below target/.
 
 use super::fetched;
+use delta_llm::llm::CallProgress;
 use delta_llm::llm::wire::{CodecSettings, DecodeContext, StreamAssembler, WireCodec, codec_for};
-use delta_llm::llm::{CallProgress, Reply, Usage, WireForm};
+use delta_words::{Reply, Usage, WireForm};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;

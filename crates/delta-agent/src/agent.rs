@@ -6,6 +6,7 @@ use crate::mcp_server::AgentMcpServer;
 use crate::skill::Skill;
 use crate::tool::{self, Tool};
 use delta_base::durable::read_regular_text as read_text;
+use delta_base::engine_variables::is_identifier;
 use delta_llm::llm::{self, LlmConfig};
 use delta_llm::llm::{LlmSetting, ModelChoice, ModelSelection};
 use delta_run::bounds::RunBounds;
@@ -40,7 +41,7 @@ mod mcp_section;
 mod snapshot_settings;
 mod tool_defaults;
 
-pub use agent_mapping::AGENT_MAPPING;
+pub use agent_mapping::{AGENT_MAPPING, LLM_SECTION};
 use finish_tool::FinishSettings;
 pub use finish_tool::FinishTool;
 pub use mcp_section::{LoadedMcpServers, load_mcp_servers};
@@ -260,7 +261,7 @@ impl Agent {
 /// The names of variables under `key`. A text that cannot be a name is reported.
 fn read_variable_names(doc: &YamlDocument, fields: MappingFields<'_>, key: &str) -> Vec<String> {
     for node in fields.non_null(key).map(YamlNode::items).unwrap_or_default() {
-        let Some(name) = node.scalar().filter(|name| !delta_shell::is_identifier(name)) else {
+        let Some(name) = node.scalar().filter(|name| !is_identifier(name)) else {
             continue;
         };
         let message = format!("`{name}` is not the name of a variable");
@@ -406,7 +407,11 @@ impl AgentLoader<'_> {
         let skills = self.read_skills(doc, fields, &tools);
         let limits = match fields.non_null("limits") {
             None => Some((Limits::default(), RunBounds::default())),
-            Some(node) => Limits::read(doc, node, llm.as_ref().filter(|_| !models.has_prices)),
+            Some(node) => {
+                let may_know_cost =
+                    models.has_prices || llm.as_ref().is_none_or(LlmConfig::has_known_cost);
+                Limits::read(doc, node, may_know_cost)
+            }
         };
         let (limits, bounds) = limits.unzip();
         let finish = match fields.get("finish") {

@@ -5,13 +5,13 @@
 use crate::context::GENERATOR_MARK;
 use crate::run_sandbox::{ActiveSandbox, RunSandbox, filter_variables};
 use delta_base::api_key_names::{API_KEY_VARIABLES, KEY_NAMES_VARIABLE, KEY_SOURCE_VARIABLES};
+use delta_base::engine_variables::{EngineVariable, EngineVars};
 use delta_base::redact::Secrets;
 use delta_process::{Background, CallLimits, Containment, EnvVars, LaunchContext, RunProcesses};
 use delta_run::bounds::{DEPTH_VARIABLE, MAX_DEPTH_VARIABLE, Nesting};
 use delta_run::call_rate::RATE_VARIABLE;
 use delta_run::ledger;
 use delta_run::workspace::{self, RUNS_DIR_VARIABLE};
-use delta_shell::{EngineVariable, EngineVars};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;

@@ -7,11 +7,11 @@
 use crate::skill::Skill;
 use agents_md::AgentsMdSource;
 use context_mapping::{GENERATOR_MAPPING, SKIP, SOURCE_KINDS, STAGE_MAPPING};
-use delta_llm::llm::Message;
-use delta_run::conversation::render_task_template;
-use delta_shell::{
+use delta_base::engine_variables::{
     EngineVars, find_unknown_variable, find_unknown_variables, unknown_variable_help,
 };
+use delta_run::conversation::render_task_template;
+use delta_words::Message;
 use delta_yaml::yaml::{
     MappingFields, YamlDocument, YamlNode, YamlValue, is_plain_command, quote_yaml,
 };

@@ -3,10 +3,10 @@
 //! Which hooks an agent has is read here; [`answer`] interprets how a hook ends and what it prints.
 //! The engine starts hooks and applies their answers.
 
+use delta_base::engine_variables::{find_unknown_variables, unknown_variable_help};
 use delta_base::suggest;
 use delta_run::state::{ON_ITERATION_END, ON_ITERATION_START};
 use delta_sandbox::{DeclaredProfile, SANDBOX_SHAPE, SandboxSetting};
-use delta_shell::{find_unknown_variables, unknown_variable_help};
 use delta_yaml::yaml::mapping_schema::{DefaultValue as Otherwise, KeySchema, ValueShape};
 use delta_yaml::yaml::{self, MappingFields, MappingSchema, YamlDocument, YamlNode};
 use std::path::Path;

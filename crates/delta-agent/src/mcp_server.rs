@@ -8,11 +8,11 @@ use crate::tool::{
     self, CommandWord, EndsRun, McpTool, Tool, ToolOutput, ToolSyntax, ValueSchema,
     schema_parameters,
 };
+use delta_base::engine_variables::EngineVars;
 use delta_base::suggest;
 use delta_mcp::lock_file::{LockFile, LockedServer, LockedTool};
 use delta_process::Background;
 use delta_sandbox::{SANDBOX_SHAPE, SandboxSetting};
-use delta_shell::EngineVars;
 use delta_yaml::diagnostic::Diagnostic;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{self, MappingFields, MappingSchema, YamlDocument, YamlNode, YamlValue};

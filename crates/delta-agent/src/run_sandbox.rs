@@ -2,6 +2,7 @@
 
 use crate::agent::Agent;
 use crate::child_environment::EnvMap;
+use delta_base::engine_variables::EngineVars;
 use delta_llm::llm::ProviderKind;
 use delta_process::SandboxEntry;
 use delta_run::event::{PolicySource, ProfileRecord, SandboxRecord};
@@ -13,7 +14,6 @@ use delta_sandbox::{
     SandboxError, SandboxLimits, SandboxPlaces, SandboxProfile, SandboxScratch, ScratchError,
     StageLayers, describe_profile, prepare, probe, resolve_profile,
 };
-use delta_shell::EngineVars;
 use serde_json::{Map, Value as Json, json};
 use std::ffi::OsStr;
 use std::fmt;

@@ -4,7 +4,7 @@
 //! far as it can be used, with a warning. <https://agentskills.io/specification> has the format.
 
 use delta_base::durable;
-use delta_shell::EngineVars;
+use delta_base::engine_variables::EngineVars;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use serde::{Deserialize, Serialize};
 use skill_file::SkillFile;

@@ -3,12 +3,13 @@
 //! A [`Tool`] holds values only: `invocation` builds the command line of a call, `definition`
 //! describes the tool to the LLM, `expand` prints it as YAML. delta-process runs it.
 
+use delta_base::engine_variables::{EngineVariable, StringPart, is_identifier, parse_plain_string};
 use delta_base::suggest;
 use delta_process::{Background, ProcessEnd};
 use delta_sandbox::{DeclaredProfile, SandboxSetting};
 use delta_shell::{
-    EngineVariable, Placeholder, ShellScript, StringPart, TemplateError, TemplatePart,
-    is_identifier, parse_argument_template, parse_plain_string, split_exec_template,
+    Placeholder, ShellScript, TemplateError, TemplatePart, parse_argument_template,
+    split_exec_template,
 };
 use delta_yaml::diagnostic::DiagnosticReport;
 use delta_yaml::yaml::{MappingFields, YamlDocument, YamlNode};

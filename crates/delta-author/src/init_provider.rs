@@ -4,8 +4,8 @@ use delta_base::signal::CancelToken;
 use delta_base::terminal;
 use delta_launch::operator::environment;
 use delta_launch::operator::failure::CommandFailure;
-use delta_llm::llm::WireForm;
 use delta_program::stdio;
+use delta_words::WireForm;
 
 /// The providers that a template can have, in the order in which their keys are looked for, each with a model. `responses`
 /// shares the keys of `openai`.

@@ -1,5 +1,6 @@
 //! Makes text safe and short enough for a terminal.
 
+use crate::hidden_text::{misleads_reader, push_json_escape};
 use crate::terminal;
 use serde::de::IgnoredAny;
 use std::sync::OnceLock;
@@ -71,82 +72,6 @@ fn escape_controls(text: &str, push_escape: impl Fn(&mut String, char)) -> Strin
         last = Some(c);
     }
     out
-}
-
-/// Whether a character reorders its neighbours or is invisible, whatever is next to it.
-pub(crate) fn misleads_anywhere(c: char) -> bool {
-    misleads_reader(None, c, None)
-}
-
-fn push_json_escape(out: &mut String, c: char) {
-    for unit in c.encode_utf16(&mut [0; 2]) {
-        out.push_str(&format!("\\u{unit:04x}"));
-    }
-}
-
-/// Whether a reader would see other text than there is: the character reorders its neighbours, or is invisible and has no
-/// use between these two.
-fn misleads_reader(last: Option<char>, c: char, next: Option<char>) -> bool {
-    match c {
-        // Most text ends here.
-        ..'\u{ad}' => false,
-        // Joins emoji, such as the members of a family.
-        '\u{200d}' => !(last.is_some_and(is_pictograph) && next.is_some_and(is_pictograph)),
-        // Separates letters of scripts that join them.
-        '\u{200c}' => !(last.is_some_and(is_joined_letter) && next.is_some_and(is_joined_letter)),
-        // Chooses between the text and the emoji form of the character before it.
-        '\u{fe0e}' | '\u{fe0f}' => !last.is_some_and(has_emoji_form),
-        c => is_invisible(c) || is_bidirectional_control(c),
-    }
-}
-
-/// Whether a character reorders the text around it.
-pub fn is_bidirectional_control(c: char) -> bool {
-    matches!(
-        c,
-        '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-    )
-}
-
-/// Characters without a glyph: Default_Ignorable_Code_Point of Unicode, line and paragraph separators, annotation marks.
-fn is_invisible(c: char) -> bool {
-    matches!(
-        c,
-        '\u{ad}'
-            | '\u{34f}'
-            | '\u{115f}'..='\u{1160}'
-            | '\u{17b4}'..='\u{17b5}'
-            | '\u{180b}'..='\u{180f}'
-            | '\u{200b}'
-            | '\u{2028}'..='\u{2029}'
-            | '\u{2060}'..='\u{2065}'
-            | '\u{206a}'..='\u{206f}'
-            | '\u{3164}'
-            | '\u{fe00}'..='\u{fe0d}'
-            | '\u{feff}'
-            | '\u{ffa0}'
-            | '\u{fff0}'..='\u{fffb}'
-            | '\u{1bca0}'..='\u{1bca3}'
-            | '\u{1d173}'..='\u{1d17a}'
-            | '\u{e0000}'..='\u{e0fff}'
-    )
-}
-
-fn is_pictograph(c: char) -> bool {
-    matches!(c, '\u{fe0f}' | '\u{2190}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}')
-}
-
-fn has_emoji_form(c: char) -> bool {
-    matches!(
-        c,
-        '#' | '*' | '0'
-            ..='9' | '\u{a9}' | '\u{ae}' | '\u{3030}' | '\u{303d}' | '\u{3297}' | '\u{3299}'
-    ) || c != '\u{fe0f}' && (is_pictograph(c) || matches!(c, '\u{203c}'..='\u{2139}'))
-}
-
-/// A letter of an Arabic or Indic script.
-fn is_joined_letter(c: char) -> bool {
-    matches!(c, '\u{620}'..='\u{8ff}' | '\u{900}'..='\u{dff}')
 }
 
 /// Skips the sequence after an ESC: a control sequence, a string up to its terminator, or one character.

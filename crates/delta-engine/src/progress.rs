@@ -15,7 +15,6 @@ use delta_base::terminal;
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
 use delta_base::text_width::{clip_to_width, wrap_words};
 use delta_base::time::{Clock, format_duration};
-use delta_llm::llm::{Attempt, TryNumber};
 use delta_run::event::{
     EngineStart, Event, Payload, RunStatus, SandboxRecord, StageApply, Thought,
 };
@@ -23,6 +22,7 @@ use delta_run::image_file;
 use delta_run::run::RunNotice;
 use delta_run::run_result::{UsageTotal, call_diff_command};
 use delta_run::state::RunState;
+use delta_words::{Attempt, TryNumber};
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::path::Path;

@@ -1,4 +1,3 @@
 //! The providers that answer a request: an HTTP endpoint, a script, a command, a recording.
 
-pub mod http;
 pub mod llm;

@@ -8,9 +8,10 @@ use crate::param_header::encode_header_value;
 use crate::protocol_era::MODERN_VERSION;
 use crate::server_spec::ServerSpec;
 use delta_base::signal::{CancelToken, to_timespec};
-use delta_llm::http::{HttpClient, HttpClientConfig, HttpError, HttpExchange, ResponseHead};
-use delta_llm::llm::endpoint::is_loopback_host;
-use delta_llm::llm::sse_parser::SseParser;
+use delta_http::sse_parser::SseParser;
+use delta_http::{
+    HttpClient, HttpClientConfig, HttpError, HttpExchange, ResponseHead, is_loopback_host,
+};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 use serde_json::{Value as Json, json};

@@ -20,5 +20,4 @@ pub mod server_task;
 mod stdio_transport;
 pub mod tool_result;
 pub mod tool_session;
-pub mod visible_text;
 mod wake_signal;

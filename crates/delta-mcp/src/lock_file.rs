@@ -1,8 +1,8 @@
 //! mcp.lock.json: the definitions of tools that the author has accepted. Requests are built from it alone.
 
 use crate::protocol_era::ProtocolEra;
-use crate::visible_text::escape_hidden_in_json;
 use delta_base::hex::sha256_hex;
+use delta_base::hidden_text::escape_hidden_in_json;
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 

@@ -5,12 +5,12 @@ use crate::checked_call::CheckedCall;
 use crate::hook_observation::ENDED_BY_HOOK_OBSERVATION;
 use delta_agent::agent::{Agent, FinishTool};
 use delta_agent::ask_human;
+use delta_base::engine_variables::EngineVars;
 use delta_base::suggest;
 use delta_base::terminal_text;
-use delta_llm::llm::CallArguments;
 use delta_run::event::HumanQuestion;
 use delta_run::state::{ASK_HUMAN_TOOL, FINISH_TOOL, PendingCall, RunState};
-use delta_shell::EngineVars;
+use delta_words::CallArguments;
 use serde_json::Value as Json;
 
 /// The observation of a call whose arguments contained a key.

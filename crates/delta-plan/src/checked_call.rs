@@ -5,9 +5,9 @@
 
 use delta_agent::tool::Tool;
 use delta_agent::tool::invocation::{CheckedArguments, ToolInvocation};
-use delta_llm::llm::CallArguments;
+use delta_base::engine_variables::EngineVars;
 use delta_run::state::PendingCall;
-use delta_shell::EngineVars;
+use delta_words::CallArguments;
 
 /// A call whose arguments fit its tool.
 #[derive(Debug, Clone)]

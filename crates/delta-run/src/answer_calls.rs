@@ -108,7 +108,7 @@ impl AnswerCalls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use delta_llm::llm::CallArguments;
+    use delta_words::CallArguments;
     use proptest::prelude::*;
 
     fn calls(tools: &[bool]) -> Vec<PendingCall> {

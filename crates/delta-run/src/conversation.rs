@@ -7,7 +7,7 @@
 use crate::event::{ActionResult, Thought};
 use crate::image_file::{self, ImageFile};
 use crate::message_buffer::{MessageBuffer, MessageSlice};
-use delta_llm::llm::{Message, ToolCall};
+use delta_words::{Message, ToolCall};
 use serde_json::json;
 use std::borrow::Cow;
 use std::cell::OnceCell;

@@ -8,7 +8,7 @@ use crate::chain::{ChainValue, JournalEdit};
 use crate::image_file::ImageFile;
 use delta_base::id::{RunId, SnapshotId};
 use delta_base::time::Timestamp;
-use delta_llm::llm::{NativeParts, ToolCall, Usage};
+use delta_words::{NativeParts, ToolCall, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::fmt;

@@ -8,7 +8,7 @@ use crate::conversation::Conversation;
 use crate::event::{ActionRequest, ActionResult, Event, HumanQuestion, Payload, Thought};
 use crate::image_file::ImageFile;
 use delta_base::time::Timestamp;
-use delta_llm::llm::ToolCall;
+use delta_words::ToolCall;
 
 /// The events of a run, grouped by iteration.
 #[derive(Debug, Default)]

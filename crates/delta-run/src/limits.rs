@@ -12,8 +12,7 @@ pub use budget_account::{
 use crate::bounds::{self, RunBounds};
 use crate::event::{Payload, Thought};
 use crate::token_estimate;
-use delta_llm::llm::PRICING_HELP;
-use delta_llm::llm::{LlmConfig, ToolCall};
+use delta_words::{PRICING_HELP, ToolCall};
 use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -172,16 +171,16 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Reads the section `limits`. A cost can only be limited if the prices of the LLM are known; `llm` is `None` if they may
-    /// be known from elsewhere.
+    /// Reads the section `limits`. A cost can only be limited if `may_know_cost`: the agent has the price of a call, or
+    /// something else may have it.
     pub fn read(
         doc: &YamlDocument,
         node: &YamlNode,
-        llm: Option<&LlmConfig>,
+        may_know_cost: bool,
     ) -> Option<(Self, RunBounds)> {
         let fields = doc.fields(node, &LIMITS_MAPPING)?;
         let cost = fields.non_null("max_cost");
-        if let Some(node) = cost.filter(|_| llm.is_some_and(|llm| !llm.has_known_cost())) {
+        if let Some(node) = cost.filter(|_| !may_know_cost) {
             let message = "`max_cost` needs to know what a call costs before it is made";
             doc.report(node, message, Some(PRICING_HELP.to_owned()));
         }

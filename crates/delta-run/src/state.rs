@@ -19,7 +19,7 @@ use crate::stage::StageState;
 use crate::token_estimate::TokenRatio;
 use delta_base::id::RunId;
 use delta_base::time::Timestamp;
-use delta_llm::llm::{CallArguments, Usage};
+use delta_words::{CallArguments, Usage};
 use serde_json::Value as Json;
 use std::collections::HashSet;
 

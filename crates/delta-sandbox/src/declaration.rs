@@ -3,9 +3,9 @@
 
 use crate::host_text::parse_host_rule;
 use crate::profile::{EnvAccess, HomeAccess, NetAccess, SandboxLimits};
+use delta_base::engine_variables::{find_unknown_variable, is_identifier, unknown_variable_help};
 use delta_base::quantity::{parse_bytes, parse_time_ms};
 use delta_base::suggest;
-use delta_shell::{find_unknown_variable, is_identifier, unknown_variable_help};
 use delta_yaml::diagnostic::Diagnostic;
 use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
 use delta_yaml::yaml::{

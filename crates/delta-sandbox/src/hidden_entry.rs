@@ -2,8 +2,8 @@
 //! author, who may have misspelled a name.
 
 use crate::resolution::absolute_profile_path;
+use delta_base::engine_variables::EngineVars;
 use delta_base::suggest;
-use delta_shell::EngineVars;
 use std::fs;
 use std::path::{Path, PathBuf};
 

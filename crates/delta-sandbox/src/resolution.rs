@@ -5,7 +5,7 @@ use crate::declaration::{DeclaredProfile, GIT_ENTRY, ReadKey};
 use crate::env_filter::EnvFilter;
 use crate::git_directory::{GitDirectory, find_git_directory};
 use crate::profile::{HomeAccess, ReadAccess, SandboxProfile};
-use delta_shell::{EngineVars, is_identifier};
+use delta_base::engine_variables::{EngineVars, is_identifier};
 use rustix::fs::{Access, access};
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};

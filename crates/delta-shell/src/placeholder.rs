@@ -2,7 +2,7 @@
 //!
 //! Everywhere, an odd number of backslashes directly before `${name}` makes it plain text.
 
-use crate::engine_variables::EngineVariable;
+use delta_base::engine_variables::{EngineVariable, is_identifier};
 
 /// A placeholder in a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,12 +44,6 @@ impl Placeholder {
             Self::Parameter { raw, .. } | Self::Variable { raw, .. } => *raw,
         }
     }
-}
-
-/// Whether `name` is valid for a parameter, and for a shell variable: `[A-Za-z_][A-Za-z0-9_]*`.
-pub fn is_identifier(name: &str) -> bool {
-    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
 /// Parses the placeholder at the beginning of `text`. Returns it with its length in bytes, or `None` if `text` does not
@@ -151,7 +145,7 @@ fn escape_special(text: &str, special_follows: bool, is_special: impl Fn(&str) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine_variables::EngineVars;
+    use delta_base::engine_variables::EngineVars;
     use proptest::prelude::*;
 
     #[test]

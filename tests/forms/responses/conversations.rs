@@ -1,9 +1,9 @@
 //! What holds for every conversation: the strict endpoint accepts every request, and gets back what it issued.
 
 use super::super::in_process::{ask_about, provider_of_model};
-use delta_llm::llm::{Reply, ToolCall, WireForm};
 use delta_run::conversation::Conversation;
 use delta_run::event::Thought;
+use delta_words::{Reply, ToolCall, WireForm};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use test_support::server::{Answer, ScriptedServer};

@@ -3,7 +3,8 @@
 use super::super::in_process::{Outcome, ask, ask_about, endpoint};
 use super::{agent, bodies};
 use delta_llm::llm::endpoint_provider::EndpointProvider;
-use delta_llm::llm::{Endpoint, LlmError, WireForm};
+use delta_llm::llm::{Endpoint, LlmError};
+use delta_words::WireForm;
 use serde_json::{Value, json};
 use test_support::server::{Answer, ScriptedServer};
 

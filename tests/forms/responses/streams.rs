@@ -1,7 +1,8 @@
 //! How streams are read: cut anywhere, and as other servers than OpenAI's send them.
 
 use super::super::in_process::{Outcome, ask, provider};
-use delta_llm::llm::{LlmError, Reply, WireForm};
+use delta_llm::llm::LlmError;
+use delta_words::{Reply, WireForm};
 use serde_json::{Value, json};
 use test_support::server::{Answer, ScriptedServer};
 

@@ -7,11 +7,17 @@ use crate::context::SYSTEM_PROMPT_FILE;
 use crate::hook;
 use crate::mcp_server::{MCP_KEY, MCP_SHAPE};
 use crate::tool;
+use delta_base::engine_variables::is_identifier;
 use delta_llm::llm::config;
 use delta_run::limits::LIMITS_MAPPING;
 use delta_sandbox::SANDBOX_SHAPE;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlNode};
+
+/// The section `llm:` of agent.yaml, with the shape of its sandbox, of which the providers know nothing.
+pub static LLM_SECTION: MappingSchema = config::llm_mapping(&LLM_SECTION_KEYS);
+
+static LLM_SECTION_KEYS: [KeySchema; config::LLM_KEY_COUNT] = config::llm_keys(SANDBOX_SHAPE);
 
 /// The keys of agent.yaml.
 pub static AGENT_MAPPING: MappingSchema = MappingSchema {
@@ -23,7 +29,7 @@ pub static AGENT_MAPPING: MappingSchema = MappingSchema {
         KeySchema::optional("description", ValueShape::Text, "The purpose, for humans only."),
         KeySchema::optional(
             "llm",
-            ValueShape::Mapping(&config::LLM_MAPPING),
+            ValueShape::Mapping(&LLM_SECTION),
             "The LLM; the operator's default model without it.",
         )
         .with_help(llm_help),
@@ -179,7 +185,7 @@ fn tools_help(node: &YamlNode) -> Option<String> {
 
 /// A file in place of names.
 fn env_file_help(node: &YamlNode) -> Option<String> {
-    let text = node.scalar().filter(|text| !delta_shell::is_identifier(text))?;
+    let text = node.scalar().filter(|text| !is_identifier(text))?;
     Some(format!(
         "list the variables that tools get, as in `env_file: [NAME]`; `delta run --env-file {text}` reads a file"
     ))

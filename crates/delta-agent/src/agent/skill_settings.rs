@@ -4,7 +4,7 @@ use super::{Agent, AgentLoader};
 use crate::skill::{self, SKILL_TOOL, Skill};
 use crate::tool::{self, Tool};
 use delta_base::durable::read_regular_text as read_text;
-use delta_shell::{EngineVars, find_unknown_variable, unknown_variable_help};
+use delta_base::engine_variables::{EngineVars, find_unknown_variable, unknown_variable_help};
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::{MappingFields, YamlDocument, YamlNode};
 use serde_json::{Value as Json, json};

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::skill;
 use delta_base::durable;
+use delta_base::engine_variables::EngineVars;
 use delta_base::signal::CancelToken;
 use delta_base::time::Clock;
 use delta_process::LaunchContext;
@@ -16,7 +17,6 @@ use delta_run::message_buffer::MessageSlice;
 use delta_run::record::ContextBlock;
 use delta_run::state::RunState;
 use delta_run::token_estimate::TokenRatio;
-use delta_shell::EngineVars;
 use std::io;
 use std::path::Path;
 

@@ -5,9 +5,9 @@
 
 use super::{PipelineStage, resolve_context_path};
 use delta_base::durable;
+use delta_base::engine_variables::{EngineVariable, EngineVars, StringPart, parse_plain_string};
 use delta_base::hex::encode_hex;
 use delta_base::time::{Clock, Timestamp};
-use delta_shell::{EngineVariable, EngineVars, StringPart, parse_plain_string};
 use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode};
 use glob::GlobResult;

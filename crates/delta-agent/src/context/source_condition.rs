@@ -1,8 +1,8 @@
 //! `condition:` of a source: when it is part of the context.
 
 use super::resolve_context_path;
+use delta_base::engine_variables::EngineVars;
 use delta_base::error_text;
-use delta_shell::EngineVars;
 use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode};
 use regex::Regex;

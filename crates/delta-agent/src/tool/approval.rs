@@ -4,8 +4,8 @@
 
 use super::invocation::{CheckedArguments, ToolInvocation};
 use super::{ParameterType, Tool, ToolParameter, names_parameter};
+use delta_base::engine_variables::EngineVars;
 use delta_base::hex::sha256_hex;
-use delta_shell::EngineVars;
 use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode, quote_yaml};
 use regex::Regex;

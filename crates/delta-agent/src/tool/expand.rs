@@ -4,7 +4,8 @@
 use super::checked_value::CheckedValue;
 use super::yaml_edit::{TextEdit, apply_edits, is_flow_node, key_value_gap, node_end};
 use super::{CommandPart, CommandWord, InjectAs, ParameterType, Tool, ToolParameter, ToolSyntax};
-use delta_shell::{EngineVars, escape_argument_template, escape_plain_string};
+use delta_base::engine_variables::EngineVars;
+use delta_shell::{escape_argument_template, escape_plain_string};
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::{YamlDocument, YamlNode, quote_yaml};
 use std::collections::HashSet;

@@ -5,10 +5,10 @@
 
 use super::checked_value::CheckedValue;
 use super::{CommandPart, CommandWord, InjectAs, ParameterType, Tool, ToolParameter, ValueSchema};
+use delta_base::engine_variables::EngineVars;
 use delta_base::suggest;
 use delta_base::terminal_text;
-use delta_llm::llm::CallArguments;
-use delta_shell::EngineVars;
+use delta_words::CallArguments;
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
 use std::borrow::Cow;

@@ -6,8 +6,8 @@ use delta_base::url_secrets::mask_url;
 use delta_launch::operator::api_key::{self, KeyCommand};
 use delta_launch::operator::failure::CommandFailure;
 use delta_launch::operator::{config, environment, models};
-use delta_llm::llm::WireForm;
 use delta_llm::llm::endpoint::{EnvOrigin, EnvSetting};
+use delta_words::WireForm;
 use std::path::Path;
 
 /// The name of the checks of endpoints.

@@ -4,7 +4,7 @@
 use super::think::{LlmExchange, PreparedRequest};
 use super::{Engine, EngineError};
 use delta_base::durable::FileError;
-use delta_llm::llm::{LlmError, Reply, Usage};
+use delta_llm::llm::LlmError;
 use delta_run::ledger::{LedgerError, MAX_DURATION_OPTION};
 use delta_run::limits::{
     self, BudgetAmount, CallUpperBound, DEFAULT_ANSWER_TOKENS, Usd, estimate_answer_tokens,
@@ -13,6 +13,7 @@ use delta_run::record;
 use delta_run::run::{Run, RunNotice};
 use delta_run::run_tree;
 use delta_run::state::RunEnding;
+use delta_words::{Reply, Usage};
 use serde::Deserialize;
 
 /// The fields of a request that bound the length of its answer.

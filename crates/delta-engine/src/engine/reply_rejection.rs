@@ -1,7 +1,7 @@
 //! Whether an answer counts. A withheld or truncated answer does not: it would make an unfinished task look successful, and
 //! its calls are not what the LLM would have said in the end.
 
-use delta_llm::llm::Reply;
+use delta_words::Reply;
 
 /// The error type of an empty answer, which is worth another attempt.
 pub const EMPTY_RESPONSE: &str = "empty_response";

@@ -9,10 +9,7 @@ use delta_agent::hook::HookPoint;
 use delta_agent::hook::answer::{self, HookAnswer, HookFailure, RequestReplacement};
 use delta_base::redact::{Secrets, StreamRedactor};
 use delta_base::time::Timestamp;
-use delta_llm::llm::{
-    self, Attempt, CallProgress, ImageReader, LlmError, LlmRequest, NativeParts, Pricing, Reply,
-    ResponseBody, Usage, WireForm,
-};
+use delta_llm::llm::{self, CallProgress, ImageReader, LlmError, LlmRequest};
 use delta_plan::request_body::{
     FINISH_REMINDER, needs_reminder, next_request_body, replace_request,
 };
@@ -21,6 +18,9 @@ use delta_run::image_file;
 use delta_run::record::{self, ContextBlock, LlmCallRecord, RequestBody, WrittenRecord};
 use delta_run::run::{Run, RunNotice};
 use delta_run::token_estimate;
+use delta_words::{
+    Attempt, NativeParts, Pricing, Reply, ResponseBody, Usage, WireForm, parse_reply,
+};
 use std::borrow::Cow;
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -317,7 +317,7 @@ impl Engine<'_> {
         let answer = answer::parse_response_replacement(&hook_run.finished, hook_run.config);
         let answer = answer.and_then(|HookAnswer { replacement, end }| {
             let Some(response) = replacement else { return Ok((None, end)) };
-            let reply = llm::parse_reply(&response, &self.agent.llm.model);
+            let reply = parse_reply(&response, &self.agent.llm.model);
             reply.map(|reply| (Some(reply), end)).map_err(|error| {
                 HookFailure::invalid_answer(format!("gave a response that cannot be used: {error}"))
             })

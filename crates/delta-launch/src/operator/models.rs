@@ -11,10 +11,9 @@ use delta_base::terminal_text::strip_terminal_controls;
 use delta_llm::llm::endpoint::{EnvOrigin, EnvSetting};
 use delta_llm::llm::model_list::{self, OfferedModel};
 use delta_llm::llm::price_file::{PriceFile, PriceLookup, PricedModel};
-use delta_llm::llm::{
-    Endpoint, LlmConfig, ModelChoice, PriceOrigin, Pricing, TokenPrices, WireForm,
-};
+use delta_llm::llm::{Endpoint, LlmConfig, ModelChoice};
 use delta_program::stdio;
+use delta_words::{PriceOrigin, Pricing, TokenPrices, WireForm};
 use delta_yaml::yaml::YamlDocument;
 use serde_json::{Value as Json, json};
 use std::process::ExitCode;

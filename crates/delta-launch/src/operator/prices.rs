@@ -5,9 +5,10 @@ use crate::operator::{config, environment};
 use delta_agent::agent::Agent;
 use delta_base::durable;
 use delta_base::time::Timestamp;
+use delta_llm::llm::LlmConfig;
 use delta_llm::llm::price_file::{PriceFile, PriceLookup, PriceQuery};
-use delta_llm::llm::{LlmConfig, Pricing};
 use delta_run::event::EngineStart;
+use delta_words::Pricing;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 

@@ -15,6 +15,7 @@ use delta_agent::child_environment::ChildEnvironment;
 use delta_agent::run_sandbox::{OperatorPolicy, RunSandbox};
 use delta_agent::trust_store::OperatorTrust;
 use delta_base::durable::FileError;
+use delta_base::engine_variables::EngineVars;
 use delta_base::redact::Secrets;
 use delta_base::url_secrets::url_secrets;
 use delta_llm::llm::endpoint::ADDRESS_VARIABLES;
@@ -28,7 +29,6 @@ use delta_run::event::{AgentCopy, EngineStart};
 use delta_run::ledger::Ledger;
 use delta_run::limits::Limits;
 use delta_run::workspace::Workspace;
-use delta_shell::EngineVars;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

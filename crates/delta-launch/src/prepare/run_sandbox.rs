@@ -8,11 +8,11 @@ use delta_agent::run_sandbox::{
     OperatorPolicy, RunSandbox, SandboxFailure, SandboxProblem, SandboxSetup, can_change_agent,
     describe_sandboxes,
 };
+use delta_base::engine_variables::EngineVars;
 use delta_base::hex::sha256_hex;
 use delta_llm::llm::ModelSelection;
 use delta_run::event::SandboxRecord;
 use delta_run::run_tree;
-use delta_shell::EngineVars;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

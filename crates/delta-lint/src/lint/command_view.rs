@@ -1,10 +1,9 @@
 //! The commands of a tool in one form, whichever syntax the tool is written in.
 
 use delta_agent::tool::{CommandPart, InjectAs, ParameterType, Tool, ToolParameter};
+use delta_base::engine_variables::EngineVariable;
 use delta_base::shell_quote;
-use delta_shell::{
-    EngineVariable, ExecWord, OutlinePart, Placeholder, ShellOutline, SimpleCommand, TemplatePart,
-};
+use delta_shell::{ExecWord, OutlinePart, Placeholder, ShellOutline, SimpleCommand, TemplatePart};
 use std::collections::HashMap;
 
 /// A variable with more parts is expanded to its values only.

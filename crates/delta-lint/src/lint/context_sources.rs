@@ -5,10 +5,10 @@ use super::{LintLevel, Linter, program_location};
 use delta_agent::context::agents_md::AGENTS_MD_TYPE;
 use delta_agent::context::generator_cache::{leading_variable, matches_a_file};
 use delta_agent::context::with_txt_fallback;
-use delta_base::suggest;
-use delta_shell::{
+use delta_base::engine_variables::{
     EngineVariable, EngineVars, StringPart, find_unknown_variable, parse_plain_string,
 };
+use delta_base::suggest;
 use delta_yaml::yaml::{YamlDocument, YamlNode};
 use std::fs;
 use std::iter;

@@ -3,13 +3,13 @@
 //! `endpoint`: an address that gets no key before its user allows it.
 
 use super::{ALLOW_KEY, LintLevel, Linter, context_sources, provider_keys};
+use delta_base::engine_variables::is_identifier;
 use delta_base::shell_quote::shell_quote;
 use delta_base::suggest;
 use delta_base::url_secrets::url_secrets;
-use delta_llm::llm::WireForm;
 use delta_llm::llm::config::LLM_MAPPING;
 use delta_llm::llm::endpoint::host_needing_trust;
-use delta_shell::is_identifier;
+use delta_words::WireForm;
 use delta_yaml::diagnostic::DiagnosticReport;
 use delta_yaml::yaml::{YamlDocument, YamlNode};
 

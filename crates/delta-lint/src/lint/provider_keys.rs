@@ -1,8 +1,8 @@
 //! The keys that each provider takes in the body of a request, as far as they are common, and what to write in place of a
 //! key of another provider.
 
-use delta_llm::llm::WireForm;
 use delta_llm::llm::config::LLM_MAPPING;
+use delta_words::WireForm;
 
 const CHAT_KEYS: &[&str] = &[
     "top_p",

@@ -3,8 +3,7 @@
 use super::Linter;
 use delta_agent::agent::{Agent, FinishTool};
 use delta_base::quantity::parse_count;
-use delta_llm::llm::WireForm;
-use delta_llm::llm::wire_form::ANTHROPIC_MAX_TOKENS;
+use delta_words::{ANTHROPIC_MAX_TOKENS, WireForm};
 use delta_yaml::yaml::{YamlDocument, YamlNode};
 use serde_json::Value as Json;
 

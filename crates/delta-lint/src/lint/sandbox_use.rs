@@ -3,8 +3,8 @@
 use super::context_sources::possible_workspaces;
 use super::{Linter, ToolSubject};
 use delta_agent::tool::ToolSyntax;
+use delta_base::engine_variables::{EngineVars, find_unknown_variable};
 use delta_sandbox::MissingHidden;
-use delta_shell::{EngineVars, find_unknown_variable};
 use delta_yaml::yaml::{YamlDocument, YamlNode};
 use std::path::PathBuf;
 

@@ -4,10 +4,11 @@ use super::approval_rules::check_approval;
 use super::command_view::{LintWord, WordPart};
 use super::{LintLevel, Linter, ToolSubject};
 use delta_agent::tool::{InjectAs, ParameterType, RUN_VARIABLES, Tool, ToolParameter, ToolSyntax};
+use delta_base::engine_variables::EngineVariable;
 use delta_base::quantity::parse_time_ms;
 use delta_process::Background;
 use delta_run::state::{ASK_HUMAN_TOOL, FINISH_TOOL};
-use delta_shell::{EngineVariable, parse_placeholder};
+use delta_shell::parse_placeholder;
 use delta_yaml::yaml::{YamlDocument, YamlNode};
 
 /// The program whose sessions are processes.

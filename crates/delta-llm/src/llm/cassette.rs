@@ -3,10 +3,9 @@
 //! Each line is JSON: the first line is the header, every other line a response. The provider ignores the hashes of the
 //! requests; the program that replays the cassette compares them.
 
-use super::recorded_provider::RecordedCall;
-use super::{Reply, parse_reply};
 use delta_base::error_text;
 use delta_base::terminal_text;
+use delta_words::{RecordedCall, Reply, parse_reply};
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;

@@ -1,11 +1,12 @@
 //! The `command` provider: a command that reads the request body from standard input and prints the response body.
 
-use super::{COMMAND_MARK, CallObserver, LlmError, LlmRequest, Provider, Reply, parse_reply};
+use super::{COMMAND_MARK, CallObserver, LlmError, LlmRequest, Provider};
 use delta_base::json::to_json;
 use delta_base::json_repair;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text;
 use delta_process::{self as process, LaunchContext, ProcessCommand, ProcessEnd};
+use delta_words::{Reply, parse_reply};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::time::Duration;

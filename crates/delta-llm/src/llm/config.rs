@@ -2,15 +2,16 @@
 
 use super::cassette::Cassette;
 use super::model_choice::ModelChoice;
-use super::pricing::{PRICING_MAPPING, Pricing, cache_write_factor};
+use super::pricing::{PRICING_MAPPING, cache_write_factor, read_pricing};
 use super::script::ScriptFile;
+use super::wire::CachePolicy;
 use super::wire::chat::CALL_ID_LENGTHS;
-use super::wire::{CacheLifetime, CachePolicy};
-use super::wire_form::{ANTHROPIC_MAX_TOKENS, AuthScheme, GEMINI_LENGTH_KEYS, WireForm};
 use delta_base::suggest;
 use delta_base::terminal_text;
 use delta_base::url_secrets::mask_url;
-use delta_sandbox::SANDBOX_SHAPE;
+use delta_words::{
+    ANTHROPIC_MAX_TOKENS, AuthScheme, CacheLifetime, GEMINI_LENGTH_KEYS, Pricing, WireForm,
+};
 use delta_yaml::diagnostic::DiagnosticReport;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument, YamlNode};
@@ -19,11 +20,29 @@ use std::path::Path;
 use std::rc::Rc;
 use ureq::http::{HeaderName, HeaderValue};
 
-/// The section `llm:` of agent.yaml.
-pub static LLM_MAPPING: MappingSchema = MappingSchema {
-    label: "`llm`",
-    description: "The LLM, and how to call it. Other keys are copied into the request body unchanged.",
-    keys: &[
+/// The section `llm:` of agent.yaml, as this crate reads it.
+pub static LLM_MAPPING: MappingSchema = llm_mapping(&LLM_KEYS);
+
+static LLM_KEYS: [KeySchema; LLM_KEY_COUNT] = llm_keys(ValueShape::Any);
+
+/// The number of [`llm_keys`].
+pub const LLM_KEY_COUNT: usize = 33;
+
+/// The section with these keys.
+pub const fn llm_mapping(keys: &'static [KeySchema]) -> MappingSchema {
+    MappingSchema {
+        label: "`llm`",
+        description: "The LLM, and how to call it. Other keys are copied into the request body unchanged.",
+        keys,
+        exactly_one_of: &[],
+        allows_other_keys: true,
+    }
+}
+
+/// The keys of the section. `sandbox` is the shape of the key of that name: the agent reads it, together with its other
+/// sandboxes.
+pub const fn llm_keys(sandbox: ValueShape) -> [KeySchema; LLM_KEY_COUNT] {
+    [
         KeySchema::required(
             "model",
             ValueShape::Text,
@@ -69,10 +88,7 @@ pub static LLM_MAPPING: MappingSchema = MappingSchema {
         ),
         KeySchema::optional(
             "cache",
-            ValueShape::OneOf(&[
-                ValueShape::Choice(&["auto", "off"]),
-                ValueShape::Mapping(&CACHE_MAPPING),
-            ]),
+            CACHE_SHAPE,
             "What the endpoint caches: for `anthropic`, `auto` (the default) marks what the last requests have shown to be stable, `off` nothing; for `responses`, `auto` avoids writes that nothing reads.",
         ),
         KeySchema::optional(
@@ -92,7 +108,7 @@ pub static LLM_MAPPING: MappingSchema = MappingSchema {
         ),
         KeySchema::optional(
             "sandbox",
-            SANDBOX_SHAPE,
+            sandbox,
             "For the provider `command`: what its processes may do, as in a tool. Without it, they have all rights.",
         ),
         KeySchema::with_default(
@@ -157,10 +173,12 @@ pub static LLM_MAPPING: MappingSchema = MappingSchema {
         KeySchema::refused("messages", "Set by the engine."),
         KeySchema::refused("tools", "Set by the engine."),
         KeySchema::refused("stream_options", "Set by the engine."),
-    ],
-    exactly_one_of: &[],
-    allows_other_keys: true,
-};
+    ]
+}
+
+/// The shape of `llm.cache`.
+const CACHE_SHAPE: ValueShape =
+    ValueShape::OneOf(&[ValueShape::Choice(&["auto", "off"]), ValueShape::Mapping(&CACHE_MAPPING)]);
 
 /// The mapping `llm.cache`.
 static CACHE_MAPPING: MappingSchema = MappingSchema {
@@ -407,7 +425,7 @@ impl LlmConfig {
         let cache_ttl = fields.get("cache").and_then(|cache| cache.get("ttl")?.scalar());
         let write_factor = cache_write_factor(is_anthropic, cache_ttl);
         let pricing =
-            fields.non_null("pricing").and_then(|node| Pricing::read(doc, node, write_factor));
+            fields.non_null("pricing").and_then(|node| read_pricing(doc, node, write_factor));
         let mut config = Self {
             model: model?,
             provider: provider?,

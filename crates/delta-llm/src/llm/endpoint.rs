@@ -2,10 +2,11 @@
 
 use super::LlmConfig;
 use super::wire::CachePolicy;
-use super::wire_form::{AuthScheme, WireForm};
 use delta_base::redact::Secrets;
 use delta_base::shell_quote::shell_quote;
 use delta_base::url_secrets::mask_url;
+use delta_http::is_loopback_host;
+use delta_words::{AuthScheme, WireForm};
 use std::fmt;
 use ureq::http::{HeaderValue, Uri};
 
@@ -435,13 +436,6 @@ fn needs_no_key(host: &str) -> bool {
     is_loopback_host(host) || host.to_ascii_lowercase().ends_with(".localhost")
 }
 
-/// Whether `host` is a loopback address or `localhost`.
-pub fn is_loopback_host(host: &str) -> bool {
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host.eq_ignore_ascii_case("localhost")
-        || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
 /// The proxy for an address, unless `NO_PROXY` exempts its host, or it is this machine: the proxy would ask itself, and get a
 /// key that any agent may send to this machine.
 pub fn find_proxy(scheme: &str, host: &str, env: EnvLookup<'_>) -> Option<String> {
@@ -685,16 +679,6 @@ mod tests {
         }
         for loopback in ["http://localhost:11434/v1", "http://127.0.0.1/v1", "https://[::1]/v1"] {
             assert_eq!(proxy(loopback, ""), None, "{loopback}");
-        }
-    }
-
-    #[test]
-    fn loopback_hosts_are_recognized() {
-        for host in ["localhost", "127.0.0.1", "127.1.2.3", "[::1]"] {
-            assert!(is_loopback_host(host), "{host}");
-        }
-        for host in ["example.org", "10.0.0.1", "[2001:db8::1]", ""] {
-            assert!(!is_loopback_host(host), "{host}");
         }
     }
 }

@@ -10,24 +10,24 @@ mod upstream_error;
 
 use super::endpoint::ApiKey;
 use super::exact_arguments::quote_inexact_arguments;
+use super::wire;
 use super::wire::{
-    self, CacheBlock, CacheHistory, CacheMarkers, CachePolicy, CodecSettings, DecodeContext,
-    EncodeOptions, EncodedRequest, NeutralBody, RejectedRequest, StreamAssembler, WireCodec,
-    WireExchange, WriteHistory,
+    CacheBlock, CacheHistory, CachePolicy, CodecSettings, DecodeContext, EncodedRequest,
+    NeutralBody, RejectedRequest, StreamAssembler, WireCodec, WriteHistory,
 };
-use super::wire_form::WireForm;
-use super::{
-    Attempt, CallObserver, CallProgress, Endpoint, LlmError, LlmRequest, Provider, Reply,
-    TryNumber, is_throttling_status,
-};
-use crate::http::retry::RetryDecision;
-use crate::http::{HttpClient, HttpClientConfig, HttpError, HttpExchange, ResponseHead};
+use super::{CallObserver, CallProgress, Endpoint, LlmError, LlmRequest, Provider};
 pub use attempt_failure::{AttemptError, CONTEXT_LENGTH_HINT, UnusableAnswer};
 use attempt_failure::{AttemptFailure, AttemptTarget};
 use delta_base::hex::sha256_hex;
 use delta_base::json_repair::replace_lone_surrogates;
 use delta_base::signal::CancelToken;
 use delta_base::time;
+use delta_http::retry::RetryDecision;
+use delta_http::{HttpClient, HttpClientConfig, HttpError, HttpExchange, ResponseHead};
+use delta_words::{
+    Attempt, CacheMarkers, EncodeOptions, Reply, TryNumber, WireExchange, WireForm,
+    is_throttling_status,
+};
 pub use key_refresh::{KeyRefresh, KeySource};
 use serde_json::Value;
 use std::borrow::Cow;

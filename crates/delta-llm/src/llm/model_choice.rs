@@ -4,8 +4,8 @@ use super::config::{
     CASSETTE_HELP, COMMAND_HELP, PROVIDER_NAMES, ProviderKind, SCRIPT_HELP, read_provider_name,
 };
 use super::llm_setting::LlmSetting;
-use super::wire_form::WireForm;
 use delta_base::suggest;
+use delta_words::WireForm;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::{MappingFields, YamlDocument};
 use std::fmt;

@@ -1,10 +1,10 @@
 //! The models that an endpoint offers, where it tells.
 
 use super::endpoint::Endpoint;
-use super::wire_form::WireForm;
-use crate::http::{HttpClient, HttpClientConfig, HttpError, append_path};
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::truncate_to_line;
+use delta_http::{HttpClient, HttpClientConfig, HttpError, append_path};
+use delta_words::WireForm;
 use serde_json::Value;
 use std::time::Duration;
 use ureq::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};

@@ -4,13 +4,13 @@
 //! The rules of the search are strict, because a limit of money relies on the price: the entry has the name of the model, in
 //! full, and of the vendor whose endpoint is asked. There is no guessing of dates, versions or similar names.
 
-use super::pricing::{PriceOrigin, Pricing, WrittenPrices, cache_write_factor};
-use super::wire::{CacheLifetime, CachePolicy};
-use super::wire_form::ANTHROPIC_MAX_TOKENS;
-use super::{LlmConfig, ProviderKind, WireForm};
+use super::pricing::{WrittenPrices, cache_write_factor, complete_pricing};
+use super::wire::CachePolicy;
+use super::{LlmConfig, ProviderKind};
 use crate::llm::endpoint::host_of;
 use delta_base::hex::sha256_hex;
 use delta_base::suggest;
+use delta_words::{ANTHROPIC_MAX_TOKENS, CacheLifetime, PriceOrigin, Pricing, WireForm};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -290,7 +290,7 @@ impl<'a> PriceEntry<'a> {
         let origin = PriceOrigin::File { sha256: String::new(), model: self.name.to_owned() };
         let ttl = query.cache_ttl.as_deref();
         let factor = cache_write_factor(query.is_anthropic, ttl);
-        Ok(Pricing::new(origin, base, tiers, factor, max_output).ok_or_else(|| {
+        Ok(complete_pricing(origin, base, tiers, factor, max_output).ok_or_else(|| {
             match &query.service_tier {
                 Some(tier) => {
                     format!("its entry `{}` has no price for `service_tier: {tier}`", self.name)

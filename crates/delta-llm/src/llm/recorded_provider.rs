@@ -3,18 +3,10 @@
 //! It knows no runs: its caller lists the calls. As for a script, the journal determines the next one. The caller gets
 //! each request with the hash of the recorded one, and decides what a difference means.
 
-use super::{CallObserver, LlmError, LlmRequest, Provider, Reply};
+use super::{CallObserver, LlmError, LlmRequest, Provider};
 use delta_base::hex::sha256_hex;
 use delta_base::signal::CancelToken;
-
-/// A recorded call of an LLM.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RecordedCall {
-    /// The SHA-256 of the request, in hexadecimal digits.
-    pub request_sha256: String,
-    /// The reply, or the error message of the call.
-    pub result: Result<Reply, String>,
-}
+use delta_words::{RecordedCall, Reply};
 
 /// A request, and the recorded call that is replayed for it.
 #[derive(Debug)]

@@ -4,13 +4,12 @@
 //! its deltas differently; but a stream without a sign of its end is never complete.
 
 use super::exact_arguments::quote_inexact_arguments;
-use super::sse_parser::SseParser;
-use super::wire::NativeParts;
-use super::wire::chat::{
-    self, AnswerOrigin, BLOCK_FIELDS, EXTRA_FIELD, has_thinking, thinking_text,
-};
-use super::{CallObserver, CallProgress, Reply, ResponseBody, ToolCall, Usage};
+use super::wire::chat;
+use super::wire::chat::{AnswerOrigin, BLOCK_FIELDS, EXTRA_FIELD, has_thinking};
+use super::{CallObserver, CallProgress};
 use delta_base::json_repair::replace_lone_surrogates;
+use delta_http::sse_parser::SseParser;
+use delta_words::{NativeParts, Reply, ResponseBody, ToolCall, Usage, thinking_text};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 // A chunk is dropped after it is read, so this type borrows its texts.
@@ -551,8 +550,8 @@ fn is_valid_json(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parse_reply;
     use super::*;
+    use delta_words::parse_reply;
     use serde_json::json;
 
     /// The message of a choice with these deltas.

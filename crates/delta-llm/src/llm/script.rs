@@ -3,11 +3,10 @@
 //! The journal determines the next turn: each event of a reply has the index of its turn, and the next call starts with
 //! the turn after it.
 
-use super::{
-    CallObserver, LlmError, LlmRequest, Provider, Reply, ToolCall, message_text, parse_reply,
-};
+use super::{CallObserver, LlmError, LlmRequest, Provider};
 use delta_base::error_text;
 use delta_base::signal::CancelToken;
+use delta_words::{Reply, ToolCall, message_text, parse_reply};
 use delta_yaml::diagnostic::DiagnosticReport;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode};

@@ -11,30 +11,29 @@ pub(super) mod chat;
 mod event_stream;
 mod gemini;
 mod image_reader;
-mod native;
 mod neutral_request;
 mod neutral_response;
+mod patched_object;
 mod responses;
 
+use super::CallObserver;
 use super::endpoint_provider::AttemptError;
 use super::reply_assembler::StreamError;
-use super::wire_form::WireForm;
-use super::{CallObserver, Reply};
-use crate::http::ResponseHead;
-use crate::http::retry::RetryDecision;
 use delta_base::hex::sha256_hex;
-use serde::{Deserialize, Serialize};
+use delta_http::ResponseHead;
+use delta_http::retry::RetryDecision;
+use delta_words::{EncodeOptions, Reply, WireExchange, WireForm};
 use serde_json::Value;
 use std::sync::Arc;
 
-pub use cache_plan::{CacheBlock, CacheHistory, CacheLifetime, CacheMarkers, CachePolicy};
+pub use cache_plan::{CacheBlock, CacheHistory, CachePolicy};
 pub use event_stream::{EventAssembler, EventStream};
 pub use image_reader::ImageReader;
-pub use native::{NativeParts, PatchedObject};
 pub use neutral_request::{
     NeutralCall, NeutralContent, NeutralMessage, NeutralPart, NeutralRequest, NeutralTool,
 };
 pub use neutral_response::NeutralAnswer;
+pub use patched_object::PatchedObject;
 pub use write_history::WriteHistory;
 
 /// The version of the translation in records; it changes when the same request would become other wire bytes.
@@ -53,39 +52,6 @@ pub struct CodecSettings {
     pub api_version: Option<String>,
 }
 
-/// What was decided for one request apart from its body.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct EncodeOptions {
-    /// The endpoint rejected opaque parts: parts whose `basis` does not agree are left out.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub drops_unbound_native: bool,
-    /// The endpoint rejected parts whose `basis` agrees too: none are sent.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub drops_native: bool,
-    /// The last opaque part that the endpoint rejected, named by the codec: it and those before it are left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rejected_native: Option<String>,
-    /// The longest answer that the endpoint accepts, where the request asks for a longer one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_tokens: Option<u64>,
-    /// What the endpoint shall cache, where the form says it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cache: Option<CacheMarkers>,
-    /// The endpoint shall not write this request to its cache, which it otherwise does by itself.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub avoids_cache_write: bool,
-    /// The endpoint rejected that.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub omits_cache_options: bool,
-    /// The host of the endpoint, for a form whose opaque parts only the endpoint accepts that made them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub endpoint: Option<String>,
-    /// The number of letters and digits that call ids must have.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub call_ids: Option<u8>,
-}
-
 /// The name of a model as a part of an address.
 fn encode_model_name(name: &str) -> String {
     name.bytes().fold(String::new(), |mut encoded, byte| {
@@ -96,17 +62,6 @@ fn encode_model_name(name: &str) -> String {
         }
         encoded
     })
-}
-
-/// How a request uses the cache of the endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CacheUse {
-    /// The endpoint caches by itself.
-    Automatic,
-    /// The request marks what the endpoint caches.
-    Marked,
-    /// The endpoint neither reads nor writes its cache.
-    Unused,
 }
 
 /// A request body before its translation.
@@ -146,64 +101,34 @@ pub struct DecodeContext<'a> {
     pub basis: Option<&'a str>,
 }
 
-/// How an exchange looked on the wire, where that was not Chat Completions.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct WireExchange {
-    /// The name of the form.
-    pub form: String,
-    /// The version of the translation.
-    pub version: u32,
-    /// The SHA-256 of the body that was sent, in hexadecimal digits.
-    pub request_sha256: String,
-    /// What was decided apart from the body.
-    pub options: EncodeOptions,
-    /// The address of the endpoint, without a user and a query: the body can depend on it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub base_url: Option<String>,
-    /// The version of the form, where it has one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub api_version: Option<String>,
-    /// The response as the endpoint sent it, assembled if it was streamed; null if it is the recorded one itself.
-    #[serde(skip_serializing_if = "Value::is_null")]
-    pub response: Value,
-}
-
-impl WireExchange {
-    /// How the request used the cache of the endpoint.
-    pub fn cache_use(&self) -> CacheUse {
-        match WireForm::parse(&self.form) {
-            Some(WireForm::Anthropic) if self.options.cache.is_some() => CacheUse::Marked,
-            Some(WireForm::Anthropic) => CacheUse::Unused,
-            _ if self.options.avoids_cache_write => CacheUse::Unused,
-            _ => CacheUse::Automatic,
-        }
+/// Translates the recorded `body` of a request for `model` again, and checks that the bytes are the ones that `exchange`
+/// sent.
+///
+/// # Errors
+/// The bytes differ, or another version of delta wrote the record; the text says why.
+pub fn encode_again(
+    exchange: &WireExchange,
+    model: &str,
+    body: &NeutralBody<'_>,
+) -> Result<String, String> {
+    let form = WireForm::parse(&exchange.form)
+        .ok_or_else(|| format!("delta does not know the form `{}`", exchange.form))?;
+    let settings = CodecSettings {
+        model: model.to_owned(),
+        base_url: exchange.base_url.clone().unwrap_or_default(),
+        stream: NeutralRequest::parse(body.text)?.stream,
+        api_version: exchange.api_version.clone(),
+    };
+    let encoded = codec_for(form, settings).encode(body, &exchange.options)?;
+    if sha256_hex(&encoded.body) == exchange.request_sha256 {
+        return Ok(Arc::unwrap_or_clone(encoded.body));
     }
-
-    /// Translates the recorded `body` of a request for `model` again, and checks that the bytes are the ones that were sent.
-    ///
-    /// # Errors
-    /// The bytes differ, or another version of delta wrote the record; the text says why.
-    pub fn encode_again(&self, model: &str, body: &NeutralBody<'_>) -> Result<String, String> {
-        let form = WireForm::parse(&self.form)
-            .ok_or_else(|| format!("delta does not know the form `{}`", self.form))?;
-        let settings = CodecSettings {
-            model: model.to_owned(),
-            base_url: self.base_url.clone().unwrap_or_default(),
-            stream: NeutralRequest::parse(body.text)?.stream,
-            api_version: self.api_version.clone(),
-        };
-        let encoded = codec_for(form, settings).encode(body, &self.options)?;
-        if sha256_hex(&encoded.body) == self.request_sha256 {
-            return Ok(Arc::unwrap_or_clone(encoded.body));
-        }
-        let reason = if self.version == TRANSLATION_VERSION {
-            "its hash is not the recorded one"
-        } else {
-            "another version of delta sent it"
-        };
-        Err(format!("the body that was sent cannot be made again: {reason}"))
-    }
+    let reason = if exchange.version == TRANSLATION_VERSION {
+        "its hash is not the recorded one"
+    } else {
+        "another version of delta sent it"
+    };
+    Err(format!("the body that was sent cannot be made again: {reason}"))
 }
 
 /// A request that the endpoint rejected.
@@ -314,5 +239,16 @@ pub fn codec_for(form: WireForm, settings: CodecSettings) -> Box<dyn WireCodec> 
         WireForm::Responses => Box::new(responses::ResponsesCodec::new(settings)),
         WireForm::Anthropic => Box::new(anthropic::AnthropicCodec::new(settings)),
         WireForm::Gemini => Box::new(gemini::GeminiCodec::new(settings)),
+    }
+}
+
+/// A head of a response with one header, for the tests of all forms.
+#[cfg(test)]
+pub(super) fn test_head(status: u16, name: &'static str, value: &'static str) -> ResponseHead {
+    use ureq::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+    let header = (HeaderName::from_static(name), HeaderValue::from_static(value));
+    ResponseHead {
+        status: StatusCode::from_u16(status).unwrap(),
+        headers: HeaderMap::from_iter([header]),
     }
 }

@@ -10,9 +10,10 @@ use delta_launch::drive::run_argument::{self, RunArgument};
 use delta_launch::drive::run_list;
 use delta_launch::operator::failure::CommandFailure;
 use delta_launch::prepare::completion_candidates;
-use delta_llm::llm::Pricing;
+use delta_llm::llm::pricing_from_agent_yaml;
 use delta_program::number_argument::parse_number_in;
 use delta_report::request_breakdown::{RequestPrices, RequestSummary, compare_breakdowns};
+use delta_words::Pricing;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -128,5 +129,5 @@ fn agent_copy_pricing(run_dir: &Path) -> Option<Pricing> {
         durable::MAX_REGULAR_BYTES,
     )
     .ok()?;
-    Pricing::from_agent_yaml(std::str::from_utf8(&text).ok()?)
+    pricing_from_agent_yaml(std::str::from_utf8(&text).ok()?)
 }

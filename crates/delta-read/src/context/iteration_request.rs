@@ -1,14 +1,15 @@
 //! The requests of a run, from its journal and its records.
 
 use delta_launch::operator::failure::CommandFailure;
-use delta_llm::llm::wire::NeutralBody;
-use delta_llm::llm::{CacheUse, ImageReader, Pricing, Usage};
+use delta_llm::llm::ImageReader;
+use delta_llm::llm::wire::{NeutralBody, encode_again};
 use delta_report::request_breakdown::RequestBreakdown;
 use delta_run::event::{Event, Payload};
 use delta_run::image_file;
 use delta_run::record::{self, ContextBlock};
 use delta_run::state::RunState;
 use delta_run::token_estimate::TokenRatio;
+use delta_words::{CacheUse, Pricing, Usage};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -104,8 +105,7 @@ impl IterationRequest {
             run_id: &sent.run_id,
             images: Some(ImageReader::new(run_dir, image_file::read_data_url)),
         };
-        sent.wire
-            .encode_again(&sent.model, &body)
+        encode_again(&sent.wire, &sent.model, &body)
             .map_err(|error| damaged(format!("record {}: {error}", self.record)))
     }
 

@@ -2,10 +2,10 @@
 
 use delta_base::terminal_text::escape_to_line;
 use delta_launch::operator::command_line;
-use delta_llm::llm::Usage;
 use delta_report::request_breakdown::{
     CacheBreak, InputCost, PartSize, RequestBlock, RequestDiff, RequestSummary,
 };
+use delta_words::Usage;
 use serde_json::Value as Json;
 
 /// The number of digits of a hash in a table.

@@ -2,13 +2,14 @@
 //! nothing.
 
 use super::{OriginalRun, ReplayArgs, ReplayOutcome};
+use delta_base::engine_variables::EngineVars;
 use delta_base::signal::CancelToken;
 use delta_launch::operator::failure::CommandFailure;
 use delta_launch::operator::{cancel, command_line};
 use delta_launch::prepare::options::RunOptions;
 use delta_launch::prepare::prepared_agent::PreparedAgent;
 use delta_launch::prepare::{agent_choice, budget};
-use delta_llm::llm::{ImageReader, LlmError, LlmRequest, Provider, Reply};
+use delta_llm::llm::{ImageReader, LlmError, LlmRequest, Provider};
 use delta_report::replay::{self, RebuildInput, RebuiltRequest};
 use delta_report::request_breakdown::RequestBreakdown;
 use delta_run::event::{Payload, Thought};
@@ -18,7 +19,7 @@ use delta_run::record;
 use delta_run::state::RunState;
 use delta_run::token_estimate::TokenRatio;
 use delta_run::workspace::Workspace;
-use delta_shell::EngineVars;
+use delta_words::Reply;
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -18,9 +18,10 @@ use delta_launch::prepare::budget::{OuterLimits, OwnedRun, PastUse, open_budget}
 use delta_launch::prepare::options::RunOptions;
 use delta_launch::prepare::prepared_agent::PreparedAgent;
 use delta_launch::prepare::{agent_choice, observer};
-use delta_llm::llm::{Provider, WireForm};
+use delta_llm::llm::Provider;
+use delta_words::{RecordedCall, WireForm};
 
-use delta_llm::llm::recorded_provider::{RecordedCall, RecordedProvider, RequestComparison};
+use delta_llm::llm::recorded_provider::{RecordedProvider, RequestComparison};
 use delta_program::stdio;
 use delta_report::replay::{self, ReplayDifference, TurnComparison};
 use delta_report::request_breakdown::RequestBreakdown;

@@ -1,8 +1,8 @@
 //! Redacts sensitive answers: the journal holds them, no export does.
 
 use delta_base::redact::redact_answers;
-use delta_llm::llm::CallArguments;
 use delta_run::event::{Event, Payload};
+use delta_words::CallArguments;
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
 

@@ -2,12 +2,12 @@
 
 use super::exported_run::{ExportedRun, SystemContext};
 use delta_base::time::Timestamp;
-use delta_llm::llm;
 use delta_run::event::{Payload, Thought};
 use delta_run::history::{CallHistory, EventRef, Iteration, RunHistory};
 use delta_run::image_file::ImageFile;
 use delta_run::run_result::RunResult;
 use delta_run::{journal, run_tree};
+use delta_words::{Usage, message_text};
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -59,7 +59,7 @@ fn build_trajectory(
     let embedded = embed_child_runs(run, visited);
     let mut steps = TrajectorySteps { run, embedded: &embedded, steps: Vec::new() };
     for message in &context.system {
-        steps.push("system", None, &llm::message_text(message));
+        steps.push("system", None, &message_text(message));
     }
     let history = RunHistory::from_events(&run.events);
     for iteration in &history.iterations {
@@ -124,7 +124,7 @@ fn trajectory_metrics(run: &ExportedRun, steps: usize) -> Json {
     let mut metrics = json!({"total_steps": steps});
     let usages = &run.state.usage;
     if !usages.is_empty() {
-        let sum = |count: fn(&llm::Usage) -> u64| usages.iter().map(count).sum::<u64>();
+        let sum = |count: fn(&Usage) -> u64| usages.iter().map(count).sum::<u64>();
         metrics["total_prompt_tokens"] = sum(|usage| usage.input_tokens).into();
         metrics["total_completion_tokens"] = sum(|usage| usage.output_tokens).into();
         metrics["total_cached_tokens"] = sum(|usage| usage.cached_input_tokens).into();
@@ -183,7 +183,7 @@ impl TrajectorySteps<'_> {
     }
 
     /// Appends a step for each answer that was paid for and discarded, so that the steps add up to the totals.
-    fn push_discarded(&mut self, usages: &[Option<llm::Usage>], at: Timestamp) {
+    fn push_discarded(&mut self, usages: &[Option<Usage>], at: Timestamp) {
         for usage in usages {
             let step = self.push("agent", Some(at.to_string()), "");
             let usage = usage.as_ref();
@@ -226,7 +226,7 @@ impl TrajectorySteps<'_> {
     }
 }
 
-fn step_metrics(usage: &llm::Usage) -> Json {
+fn step_metrics(usage: &Usage) -> Json {
     let mut metrics = json!({
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,

@@ -8,8 +8,8 @@ use super::protobuf::{self, ProtobufValue};
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_base::time;
-use delta_llm::http::retry::RetryDecision;
-use delta_llm::http::{self, HttpClient, HttpClientConfig, HttpError, ResponseHead};
+use delta_http::retry::RetryDecision;
+use delta_http::{HttpClient, HttpClientConfig, HttpError, ResponseHead, append_path};
 use delta_llm::llm::endpoint::{EnvLookup, find_proxy};
 use serde_json::Value as Json;
 use std::sync::Arc;
@@ -173,7 +173,7 @@ fn traces_url(endpoint: Option<&str>, env: EnvLookup<'_>) -> String {
             None => setting("OTEL_EXPORTER_OTLP_ENDPOINT"),
         },
     };
-    http::append_path(base.as_deref().unwrap_or(DEFAULT_ENDPOINT), TRACES_PATH)
+    append_path(base.as_deref().unwrap_or(DEFAULT_ENDPOINT), TRACES_PATH)
 }
 
 /// The setting for traces, or else the one for all signals.

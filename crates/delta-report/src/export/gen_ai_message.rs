@@ -1,8 +1,8 @@
 //! Converts messages to the form of OpenTelemetry's semantic conventions: a role and parts.
 
-use delta_llm::llm;
 use delta_run::history::{Iteration, RunHistory, UserTurn};
 use delta_run::image_file;
+use delta_words::message_text;
 use serde_json::{Value as Json, json};
 
 pub fn user_input_messages(history: &RunHistory<'_>) -> Json {
@@ -67,7 +67,7 @@ fn convert_tool(tool: &Json) -> Json {
 
 fn convert_message(message: &Json) -> Json {
     let role = message.get("role").and_then(Json::as_str).unwrap_or_default();
-    let text = llm::message_text(message);
+    let text = message_text(message);
     if role == "tool" {
         let part =
             json!({"type": "tool_call_response", "id": message["tool_call_id"], "response": text});

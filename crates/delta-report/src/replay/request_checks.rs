@@ -8,13 +8,13 @@ use delta_agent::hook::HookPoint;
 use delta_agent::hook::answer::{self, HookAnswer};
 use delta_base::redact::{REDACTED, Secrets};
 use delta_llm::llm::endpoint_provider::without_stream_options;
-use delta_llm::llm::{self, NativeParts, Reply};
 use delta_plan::hook_observation::SHOWN_STDERR_BYTES;
 use delta_plan::request_body::{needs_reminder, replace_request, request_frame};
 use delta_run::event::Thought;
 use delta_run::image_file;
 use delta_run::record::{self, ContextBlock, HookExecutionRecord, RequestBody};
 use delta_run::token_estimate::{self, TokenRatio};
+use delta_words::{NativeParts, Reply, parse_reply};
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -248,7 +248,7 @@ impl RunVerifier<'_> {
         let answer = answer::parse_response_replacement(&result, config).ok();
         let response = answer.and_then(|answer| answer.replacement);
         let replacement =
-            response.and_then(|response| llm::parse_reply(&response, &agent.llm.model).ok());
+            response.and_then(|response| parse_reply(&response, &agent.llm.model).ok());
         Some(match replacement {
             Some(replacement) => reply.replaced_by(replacement),
             None => reply,

@@ -6,6 +6,7 @@ use delta_agent::context::{
     ContextInputs, ContextProgram, RebuiltMessages, RecordedBlock, SYSTEM_PROMPT_FILE,
     SystemPromptCopy, TokenCounter,
 };
+use delta_base::engine_variables::EngineVars;
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_base::time;
@@ -13,7 +14,6 @@ use delta_plan::request_body::build_request_body;
 use delta_process::{EnvVars, LaunchContext};
 use delta_run::record::ContextBlock;
 use delta_run::state::RunState;
-use delta_shell::EngineVars;
 
 /// A recorded request.
 #[derive(Debug, Clone, Copy)]

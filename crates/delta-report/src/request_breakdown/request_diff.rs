@@ -3,9 +3,9 @@
 use super::{
     MESSAGES_MEMBER, PartSize, RequestBlock, RequestBreakdown, TOOLS_MEMBER, substring_offset,
 };
-use delta_llm::llm::{CacheUse, Pricing, TokenPrices};
 use delta_run::image_file::image_tokens;
 use delta_run::token_estimate::TokenRatio;
+use delta_words::{CacheUse, Pricing, TokenPrices};
 use serde::Serialize;
 
 /// The characters of an excerpt before the first different byte, and from it on.

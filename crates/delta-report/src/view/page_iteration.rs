@@ -7,7 +7,6 @@ use super::page_requests::{BlockAttribution, PageRequest, PageRequests};
 use super::run_files::{self, PageCapacity, PageText};
 use super::workspace_changes::PageSnapshots;
 use delta_base::time::Timestamp;
-use delta_llm::llm::{Attempt, Usage};
 use delta_run::event::{CallSandbox, HostTrafficRecord, Payload};
 use delta_run::history::{CallHistory, EventRef, Iteration};
 use delta_run::record::{
@@ -15,6 +14,7 @@ use delta_run::record::{
     RecordedStream, ToolExecutionRecord,
 };
 use delta_run::token_estimate::TokenRatio;
+use delta_words::{Attempt, Usage};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;

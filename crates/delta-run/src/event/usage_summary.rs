@@ -1,7 +1,7 @@
 //! The tokens and the cost of a run, or of several.
 
 use super::is_zero_number;
-use delta_llm::llm::Usage;
+use delta_words::Usage;
 use serde::{Deserialize, Serialize};
 
 /// Tokens and cost, of all models together.

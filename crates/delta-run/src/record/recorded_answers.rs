@@ -5,8 +5,7 @@ use super::recorded_request::{
     RecordError, parse_sent_request, read_record_file, unreadable_record,
 };
 use crate::event::{Event, Payload};
-use delta_llm::llm::parse_reply;
-use delta_llm::llm::recorded_provider::RecordedCall;
+use delta_words::{RecordedCall, parse_reply};
 use std::borrow::Cow;
 use std::path::Path;
 

@@ -4,7 +4,7 @@ use super::{
     ContextBlock, HashedRequest, LlmCallRecord, MessagesReference, RequestBody, RequestMessages,
     read_record_bytes,
 };
-use delta_llm::llm::{Usage, WireExchange};
+use delta_words::{Usage, WireExchange};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};

@@ -5,6 +5,7 @@ use delta_agent::agent::env_layers::EnvLayers;
 use delta_agent::agent::{LoadedMcpServers, load_mcp_servers};
 use delta_agent::mcp_server::AgentMcpServer;
 use delta_base::api_key_names::api_key_variables;
+use delta_base::engine_variables::EngineVars;
 use delta_base::suggest;
 use delta_launch::operator::env_files::{self, EnvFileOptions};
 use delta_launch::operator::failure::CommandFailure;
@@ -12,7 +13,6 @@ use delta_launch::operator::{environment, trust};
 use delta_launch::prepare::{agent_choice, mcp_servers};
 use delta_mcp::lock_file::{LockFile, LockedServer};
 use delta_mcp::server_spec::{ServerSpec, is_base_variable};
-use delta_shell::EngineVars;
 use delta_yaml::diagnostic::Diagnostic;
 use std::path::{Path, PathBuf};
 

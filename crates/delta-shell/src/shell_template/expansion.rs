@@ -5,7 +5,7 @@ use super::forbidden_place::{
 };
 use super::shell_parser::{ListEnd, ParseResult, ShellParser, unclosed_error};
 use super::{QuotingContext, TemplateError, TemplateUnit};
-use crate::placeholder::is_identifier;
+use delta_base::engine_variables::is_identifier;
 
 const NUMERIC_PROGRAM_HELP: &str = "use a program that takes numbers as arguments, such as `expr`";
 const DOLLAR_PARENTHESES_HELP: &str = "use `$( )`, which has no escapes of its own";

@@ -4,7 +4,8 @@ use super::forbidden_place::{EVALUATED_VARIABLE, ForbiddenPlace, SUBSCRIPT, VARI
 use super::outline::{self, PartDraft};
 use super::shell_parser::{ParseResult, ShellParser, is_metacharacter};
 use super::{QuotingContext, TemplateError, TemplateUnit};
-use crate::placeholder::{Placeholder, is_identifier};
+use crate::placeholder::Placeholder;
+use delta_base::engine_variables::is_identifier;
 
 /// The variables whose values bash evaluates: as arithmetic when they are set or, for `PS4`, as a prompt.
 const EVALUATED_NAMES: [&str; 7] =

@@ -1,20 +1,20 @@
 //! A failed attempt: its message for the user with a hint, and whether another attempt makes sense. The API key is
 //! redacted in it.
 
-use super::super::endpoint::is_loopback_host;
 use super::super::reply_assembler::StreamError;
 use super::super::wire::{RejectionAdvice, WireCodec};
-use super::super::{Endpoint, LlmError, Usage};
+use super::super::{Endpoint, LlmError};
 use super::html_page::describe_html;
 use super::key_refresh::KeyRefresh;
 use super::upstream_error::{describe_upstream, reported_status};
-use crate::http::error::{is_connection_refused, is_not_tls, is_unknown_host, tls_error};
-use crate::http::retry::RetryDecision;
-use crate::http::{HttpClient, HttpError, ResponseHead};
 use delta_base::json_repair::replace_lone_surrogates;
 use delta_base::redact::Secrets;
 use delta_base::time::{self, Timestamp};
 use delta_base::url_secrets::{mask_url, url_secrets};
+use delta_http::error::{is_connection_refused, is_not_tls, is_unknown_host, tls_error};
+use delta_http::retry::RetryDecision;
+use delta_http::{HttpClient, HttpError, ResponseHead, is_loopback_host};
+use delta_words::Usage;
 use serde_json::Value;
 use ureq::Error;
 
@@ -421,6 +421,7 @@ pub(super) fn body_excerpt(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::wire::test_head;
     use super::*;
     use serde_json::json;
     use std::time::Duration;
@@ -443,7 +444,7 @@ mod tests {
     #[test]
     fn c_7_3_which_statuses_are_retried() {
         let now = Timestamp::from_millis(0);
-        let retry = |status| rejection_retry(&ResponseHead::with_header(status, "x", "y"), now);
+        let retry = |status| rejection_retry(&test_head(status, "x", "y"), now);
         for status in [408, 409, 429, 500, 502, 503, 504, 529] {
             assert_eq!(retry(status), RetryDecision::Backoff, "{status}");
         }
@@ -451,12 +452,9 @@ mod tests {
             assert_eq!(retry(status), RetryDecision::Never, "{status}");
         }
         assert_eq!(
-            rejection_retry(&ResponseHead::with_header(503, "retry-after", "2"), now),
+            rejection_retry(&test_head(503, "retry-after", "2"), now),
             RetryDecision::After(Duration::from_secs(2))
         );
-        assert_eq!(
-            rejection_retry(&ResponseHead::with_header(400, "retry-after", "2"), now),
-            RetryDecision::Never
-        );
+        assert_eq!(rejection_retry(&test_head(400, "retry-after", "2"), now), RetryDecision::Never);
     }
 }

@@ -1,5 +1,6 @@
 use super::*;
-use crate::llm::{ModelChoice, Usage};
+use crate::llm::ModelChoice;
+use delta_words::Usage;
 use delta_yaml::yaml::YamlDocument;
 use std::path::Path;
 

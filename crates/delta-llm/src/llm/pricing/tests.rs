@@ -1,4 +1,5 @@
 use super::*;
+use delta_words::Usage;
 use proptest::prelude::*;
 
 fn usage(input: u64, cached: u64, written: u64, output: u64) -> Usage {
@@ -12,7 +13,7 @@ fn usage(input: u64, cached: u64, written: u64, output: u64) -> Usage {
 }
 
 fn read(section: &str) -> Pricing {
-    Pricing::from_agent_yaml(&format!("llm: {{{section}}}")).unwrap()
+    pricing_from_agent_yaml(&format!("llm: {{{section}}}")).unwrap()
 }
 
 #[test]
@@ -83,7 +84,7 @@ prop_compose! {
         base in written_prices(), tiers in prop::collection::vec((1..1000_u64, written_prices()), 0..4),
         factor in prop::sample::select(vec![1.0, 1.25, 2.0]),
     ) -> Pricing {
-        Pricing::new(PriceOrigin::Agent, base, tiers, factor, None).unwrap()
+        complete_pricing(PriceOrigin::Agent, base, tiers, factor, None).unwrap()
     }
 }
 

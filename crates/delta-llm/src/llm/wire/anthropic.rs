@@ -4,15 +4,14 @@ mod answer;
 mod rejection;
 mod request;
 
-use super::super::Reply;
 use super::super::endpoint_provider::AttemptError;
-use super::super::wire_form::WireForm;
 use super::{
-    CodecSettings, DecodeContext, EncodeOptions, EncodedRequest, EventStream, NeutralBody,
-    RejectedRequest, RejectionAdvice, StreamAssembler, WireCodec,
+    CodecSettings, DecodeContext, EncodedRequest, EventStream, NeutralBody, RejectedRequest,
+    RejectionAdvice, StreamAssembler, WireCodec,
 };
-use crate::http::{self, ResponseHead};
 use answer::MessageAssembler;
+use delta_http::{ResponseHead, append_path};
+use delta_words::{EncodeOptions, Reply, WireForm};
 use request::RequestEncoder;
 use serde_json::Value;
 
@@ -51,7 +50,7 @@ impl WireCodec for AnthropicCodec {
         }
         let path = base.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
         let rest = if path.ends_with("/v1") { "/messages" } else { "/v1/messages" };
-        http::append_path(base, rest)
+        append_path(base, rest)
     }
 
     fn headers(&self) -> Vec<(&'static str, String)> {

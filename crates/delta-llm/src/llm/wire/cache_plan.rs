@@ -7,10 +7,9 @@
 //!
 //! Pure: the caller passes the time and sends the request.
 
-use super::super::Usage;
-use serde::{Deserialize, Serialize};
+use delta_words::{CacheLifetime, CacheMarkers, Usage};
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The share of the price of a token that reading it from a cache saves.
 const READ_SAVING: f64 = 0.9;
@@ -35,18 +34,6 @@ pub struct CacheBlock {
     pub ends_system: bool,
 }
 
-/// How long the endpoint keeps an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum CacheLifetime {
-    /// Five minutes.
-    #[default]
-    #[serde(rename = "5m")]
-    Short,
-    /// An hour, for a higher surcharge.
-    #[serde(rename = "1h")]
-    Long,
-}
-
 /// Whether requests mark prefixes for the endpoint's cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CachePolicy {
@@ -62,30 +49,11 @@ impl Default for CachePolicy {
     }
 }
 
-/// The markers of a request.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct CacheMarkers {
-    /// The blocks of the request that get a marker, counted from 0, in order.
-    pub blocks: Vec<usize>,
-    /// How long the endpoint shall keep an entry.
-    pub lifetime: CacheLifetime,
-}
-
-impl CacheLifetime {
-    /// The time after the last use.
-    pub const fn duration(self) -> Duration {
-        match self {
-            Self::Short => Duration::from_secs(5 * 60),
-            Self::Long => Duration::from_secs(60 * 60),
-        }
-    }
-
-    const fn surcharge(self) -> f64 {
-        match self {
-            Self::Short => SHORT_WRITE_SURCHARGE,
-            Self::Long => LONG_WRITE_SURCHARGE,
-        }
+/// What writing a token costs in addition to its price.
+const fn write_surcharge(lifetime: CacheLifetime) -> f64 {
+    match lifetime {
+        CacheLifetime::Short => SHORT_WRITE_SURCHARGE,
+        CacheLifetime::Long => LONG_WRITE_SURCHARGE,
     }
 }
 
@@ -134,7 +102,7 @@ impl CacheHistory {
         let hit = markers.iter().filter_map(|&marker| self.find_entry(blocks, marker, now)).max();
         let hit_tokens = hit.map_or(0, |index| blocks[index].tokens) as f64;
         let written_tokens = blocks[last].tokens as f64 - hit_tokens;
-        let surcharge = self.lifetime.surcharge();
+        let surcharge = write_surcharge(self.lifetime);
         let balance = self.balance + READ_SAVING * hit_tokens - surcharge * written_tokens;
         let request_tokens = blocks.last().map_or(0, |block| block.tokens) as f64;
         if written_tokens > 0.0 && balance < -surcharge * request_tokens {
@@ -191,7 +159,7 @@ impl CacheHistory {
         if let Some(usage) = usage {
             let read = usage.cached_input_tokens as f64;
             let written = usage.cache_write_tokens.unwrap_or(0) as f64;
-            self.balance += READ_SAVING * read - self.lifetime.surcharge() * written;
+            self.balance += READ_SAVING * read - write_surcharge(self.lifetime) * written;
         }
     }
 }
@@ -201,6 +169,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use sha2::{Digest, Sha256};
+    use std::time::Duration;
 
     /// A request as the tokens of its blocks, each with the text that identifies it; the first is the system prompt.
     type Request = Vec<(u64, u32)>;

@@ -4,24 +4,24 @@ mod call_ids;
 mod image_parts;
 mod message_fields;
 
+use super::super::CallObserver;
 use super::super::endpoint::host_of;
 use super::super::endpoint_provider::AttemptError;
 use super::super::reply_assembler::{ReplyAssembler, StreamError};
-use super::super::wire_form::WireForm;
-use super::super::{CallObserver, Reply, parse_reply};
 use super::{
-    CodecSettings, DecodeContext, EncodeOptions, EncodedRequest, NeutralBody, RejectedRequest,
-    StreamAssembler, WireCodec,
+    CodecSettings, DecodeContext, EncodedRequest, NeutralBody, RejectedRequest, StreamAssembler,
+    WireCodec,
 };
-use crate::http;
 use delta_base::json::to_json;
+use delta_http::append_path;
+use delta_words::{EncodeOptions, Reply, WireForm, parse_reply};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 pub use call_ids::CALL_ID_LENGTHS;
 pub use message_fields::{
     AnswerOrigin, BLOCK_FIELDS, EXTRA_FIELD, add_block_piece, extra_of_call, has_thinking,
-    merge_extra, thinking_text,
+    merge_extra,
 };
 
 /// The codec of Chat Completions.
@@ -48,7 +48,7 @@ impl WireCodec for ChatCodec {
     }
 
     fn url(&self) -> String {
-        http::append_path(&self.settings.base_url, "/chat/completions")
+        append_path(&self.settings.base_url, "/chat/completions")
     }
 
     fn initial_options(&self) -> EncodeOptions {

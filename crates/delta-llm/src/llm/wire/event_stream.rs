@@ -3,10 +3,11 @@
 use super::super::endpoint_provider::AttemptError;
 use super::super::exact_arguments::quote_inexact_arguments;
 use super::super::reply_assembler::StreamError;
-use super::super::sse_parser::SseParser;
-use super::super::{CallObserver, CallProgress, Reply};
+use super::super::{CallObserver, CallProgress};
 use super::{DecodeContext, StreamAssembler, WireCodec};
 use delta_base::json_repair::replace_lone_surrogates;
+use delta_http::sse_parser::SseParser;
+use delta_words::Reply;
 use serde_json::Value;
 
 /// The most characters shown of an event that is not JSON.

@@ -7,16 +7,15 @@ mod answer;
 mod rejection;
 mod request;
 
-use super::super::Reply;
 use super::super::endpoint::host_of;
 use super::super::endpoint_provider::AttemptError;
-use super::super::wire_form::WireForm;
 use super::{
-    CodecSettings, DecodeContext, EncodeOptions, EncodedRequest, EventStream, NativeParts,
-    NeutralBody, RejectedRequest, RejectionAdvice, StreamAssembler, WireCodec,
+    CodecSettings, DecodeContext, EncodedRequest, EventStream, NeutralBody, RejectedRequest,
+    RejectionAdvice, StreamAssembler, WireCodec,
 };
-use crate::http::ResponseHead;
 use answer::GeminiAssembler;
+use delta_http::ResponseHead;
+use delta_words::{EncodeOptions, NativeParts, Reply, WireForm};
 use serde_json::Value;
 use std::sync::Arc;
 

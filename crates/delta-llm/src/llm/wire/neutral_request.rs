@@ -1,6 +1,7 @@
 //! A request body in the form of Chat Completions, read for translation.
 
-use super::{NativeParts, NeutralBody};
+use super::NeutralBody;
+use delta_words::NativeParts;
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;

@@ -1,7 +1,6 @@
 //! An answer of another form as a response in the form of Chat Completions, which hooks, records and cassettes read.
 
-use super::super::{Reply, ResponseBody, ToolCall, Usage};
-use super::{NativeParts, WireExchange};
+use delta_words::{NativeParts, Reply, ResponseBody, ToolCall, Usage, WireExchange};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -142,8 +141,8 @@ struct NeutralAnswerMessage<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::parse_reply;
     use super::*;
+    use delta_words::parse_reply;
 
     #[test]
     fn c_23_1_the_response_says_what_the_reply_says() {

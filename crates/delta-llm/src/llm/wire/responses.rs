@@ -6,17 +6,15 @@ mod failure;
 mod request;
 mod stream;
 
-use super::super::Reply;
 use super::super::endpoint::host_of;
 use super::super::endpoint_provider::AttemptError;
-use super::super::wire_form::WireForm;
 use super::{
-    CodecSettings, DecodeContext, EncodeOptions, EncodedRequest, EventStream, NativeParts,
-    NeutralAnswer, NeutralBody, NeutralRequest, RejectedRequest, RejectionAdvice, StreamAssembler,
-    WireCodec,
+    CodecSettings, DecodeContext, EncodedRequest, EventStream, NeutralAnswer, NeutralBody,
+    NeutralRequest, RejectedRequest, RejectionAdvice, StreamAssembler, WireCodec,
 };
-use crate::http::{self, ResponseHead};
 use answer::AnswerItems;
+use delta_http::{ResponseHead, append_path};
+use delta_words::{EncodeOptions, NativeParts, Reply, WireForm};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use stream::ResponseAssembler;
@@ -48,7 +46,7 @@ impl WireCodec for ResponsesCodec {
     }
 
     fn url(&self) -> String {
-        http::append_path(&self.settings.base_url, "/responses")
+        append_path(&self.settings.base_url, "/responses")
     }
 
     fn encode(

@@ -3,8 +3,8 @@
 //! Such an endpoint writes every request to its cache, and some charge for it. Where the beginning of the requests changes
 //! each time, no later request reads what was written; the next one is then sent without caching.
 
-use super::super::Usage;
 use super::cache_plan::{CacheBlock, MIN_PREFIX_TOKENS};
+use delta_words::Usage;
 
 /// What this process knows of an endpoint that caches by itself.
 #[derive(Debug, Clone, Default)]

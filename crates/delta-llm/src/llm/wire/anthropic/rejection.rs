@@ -1,10 +1,11 @@
 //! What to do about a request that the endpoint rejects.
 
 use super::super::super::endpoint_provider::CONTEXT_LENGTH_HINT;
-use super::super::{EncodeOptions, RejectedRequest, RejectionAdvice};
-use crate::http::ResponseHead;
-use crate::http::retry::RetryDecision;
+use super::super::{RejectedRequest, RejectionAdvice};
 use delta_base::time;
+use delta_http::ResponseHead;
+use delta_http::retry::RetryDecision;
+use delta_words::EncodeOptions;
 use serde_json::Value;
 
 /// What the messages about opaque parts have in common.

@@ -1,13 +1,14 @@
 //! A request in the form of Messages.
 
-use super::super::super::wire_form::{ANTHROPIC_MAX_TOKENS, WireForm};
 use super::super::{
-    CacheBlock, CacheLifetime, CacheMarkers, CodecSettings, EncodeOptions, EncodedRequest,
-    NativeParts, NeutralBody, NeutralCall, NeutralContent, NeutralMessage, NeutralPart,
-    NeutralRequest, NeutralTool, PatchedObject,
+    CacheBlock, CodecSettings, EncodedRequest, NeutralBody, NeutralCall, NeutralContent,
+    NeutralMessage, NeutralPart, NeutralRequest, NeutralTool, PatchedObject,
 };
 use delta_base::hex::sha256_hex;
 use delta_base::json::to_json;
+use delta_words::{
+    ANTHROPIC_MAX_TOKENS, CacheLifetime, CacheMarkers, EncodeOptions, NativeParts, WireForm,
+};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;

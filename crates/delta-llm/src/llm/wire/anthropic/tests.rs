@@ -1,8 +1,8 @@
-use super::super::super::parse_reply;
 use super::super::super::reply_assembler::StreamError;
-use super::super::NativeParts;
+use super::super::test_head;
 use super::*;
-use crate::http::retry::RetryDecision;
+use delta_http::retry::RetryDecision;
+use delta_words::{NativeParts, parse_reply};
 use proptest::prelude::*;
 use serde_json::json;
 use std::sync::Arc;
@@ -522,9 +522,7 @@ fn c_23_1_a_rejected_request_is_changed_where_that_helps() {
 
 #[test]
 fn c_23_1_what_to_do_about_a_rejection() {
-    let advise = |status, body: &str| {
-        codec_at("x").advise(&ResponseHead::with_header(status, "x-y", "z"), body)
-    };
+    let advise = |status, body: &str| codec_at("x").advise(&test_head(status, "x-y", "z"), body);
     let never = Some(RetryDecision::Never);
     for (status, body) in [(402, "{}"), (400, r#"{"error":{"type":"billing_error"}}"#)] {
         let advice = advise(status, body);
@@ -545,7 +543,7 @@ fn c_23_1_what_to_do_about_a_rejection() {
         codec_at("x").advise_reported(&json!({"type": "error", "error": {"type": kind}})).retry
     };
     assert_eq!((reported("overloaded_error"), reported("permission_error")), (None, never));
-    let head = ResponseHead::with_header(529, "x-should-retry", "false");
+    let head = test_head(529, "x-should-retry", "false");
     assert_eq!(codec_at("x").advise(&head, "").retry, never);
 }
 

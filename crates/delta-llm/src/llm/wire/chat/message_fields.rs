@@ -2,9 +2,7 @@
 //! (`extra_content`), reasoning of OpenRouter (`reasoning_details`), LiteLLM (`thinking_blocks`), DeepSeek
 //! (`reasoning_content`) and Mistral (a content with `thinking` parts).
 
-use super::super::super::message_text;
-use super::super::super::wire_form::WireForm;
-use super::super::NativeParts;
+use delta_words::{NativeParts, WireForm, message_text};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -78,22 +76,6 @@ pub fn extra_of_call(extra: Option<&Value>) -> Value {
 /// Whether a content contains reasoning.
 pub fn has_thinking(parts: &[Value]) -> bool {
     parts.iter().any(|part| part.get("type").is_some_and(|kind| kind == "thinking"))
-}
-
-/// The reasoning in a content that is a list; `None` if it is empty.
-pub fn thinking_text(content: Option<&Value>) -> Option<String> {
-    let mut text = String::new();
-    for part in content?.as_array()?.iter().filter_map(|part| part.get("thinking")) {
-        match part {
-            Value::String(piece) => text.push_str(piece),
-            Value::Array(pieces) => pieces
-                .iter()
-                .filter_map(|piece| piece.get("text")?.as_str())
-                .for_each(|piece| text.push_str(piece)),
-            _ => {}
-        }
-    }
-    (!text.is_empty()).then_some(text)
 }
 
 /// Adds the next piece of a streamed list of blocks: to the last block if it continues that, else as a block.

@@ -2,12 +2,11 @@
 
 use super::super::super::endpoint_provider::{AttemptError, UnusableAnswer};
 use super::super::super::reply_assembler::StreamError;
-use super::super::super::wire_form::WireForm;
-use super::super::super::{Reply, ToolCall, are_token_counts, parse_token_count};
 use super::super::neutral_response::NeutralUsage;
-use super::super::{EventAssembler, NativeParts, NeutralAnswer};
+use super::super::{EventAssembler, NeutralAnswer};
 use super::neutral_tool_name;
-use crate::http::retry::RetryDecision;
+use delta_http::retry::RetryDecision;
+use delta_words::{NativeParts, Reply, ToolCall, WireForm, are_token_counts, parse_token_count};
 use serde_json::{Map, Value};
 
 /// Reads a response of `model` at `endpoint`.

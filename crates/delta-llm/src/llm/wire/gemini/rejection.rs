@@ -1,8 +1,9 @@
 //! What a rejection of Gemini means: its details are in the body, not in the headers.
 
-use super::super::{CodecSettings, EncodeOptions, RejectedRequest, RejectionAdvice};
+use super::super::{CodecSettings, RejectedRequest, RejectionAdvice};
 use super::request::signature_mark;
-use crate::http::retry::RetryDecision;
+use delta_http::retry::RetryDecision;
+use delta_words::EncodeOptions;
 use serde_json::Value;
 
 /// What to do about a rejection with this body.

@@ -4,14 +4,14 @@
 //! their members.
 
 use super::super::super::exact_arguments::has_inexact_number;
-use super::super::super::wire_form::{GEMINI_LENGTH_KEYS, WireForm};
 use super::super::{
-    EncodeOptions, NativeParts, NeutralBody, NeutralCall, NeutralContent, NeutralMessage,
-    NeutralPart, NeutralRequest, NeutralTool, PatchedObject,
+    NeutralBody, NeutralCall, NeutralContent, NeutralMessage, NeutralPart, NeutralRequest,
+    NeutralTool, PatchedObject,
 };
 use super::{neutral_tool_name, wire_tool_name};
 use delta_base::hex::sha256_hex;
 use delta_base::json::to_json;
+use delta_words::{EncodeOptions, GEMINI_LENGTH_KEYS, NativeParts, WireForm};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 

@@ -1,6 +1,7 @@
-use super::super::super::ToolCall;
+use super::super::test_head;
 use super::*;
-use crate::http::retry::RetryDecision;
+use delta_http::retry::RetryDecision;
+use delta_words::ToolCall;
 use proptest::prelude::*;
 use serde_json::json;
 use std::time::Duration;
@@ -524,7 +525,7 @@ fn c_7_1_a_stream_without_its_reason_is_never_complete() {
 }
 
 fn advice(status: u16, body: &Value) -> RejectionAdvice {
-    codec().advise(&ResponseHead::with_header(status, "x", "y"), &body.to_string())
+    codec().advise(&test_head(status, "x", "y"), &body.to_string())
 }
 
 #[test]

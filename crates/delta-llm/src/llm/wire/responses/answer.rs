@@ -1,9 +1,9 @@
 //! The items of an answer.
 
-use super::super::super::{ToolCall, are_token_counts, parse_token_count};
 use super::super::NeutralCall;
 use super::super::neutral_response::NeutralUsage;
 use super::request::wire_call_id;
+use delta_words::{ToolCall, are_token_counts, parse_token_count};
 use serde_json::Value;
 
 /// Between the texts of two messages, and between two summaries.

@@ -1,12 +1,13 @@
 //! Rejections: what the next attempt leaves out, whether it makes sense, and what the user can do.
 
-use super::super::{EncodeOptions, RejectedRequest, RejectionAdvice};
+use super::super::{RejectedRequest, RejectionAdvice};
 use super::answer::item_type;
 use super::request::{CACHE_OPTIONS_KEY, MAX_TOKENS_KEY};
-use crate::http::ResponseHead;
-use crate::http::retry::{MAX_SERVER_DELAY, RetryDecision};
 use delta_base::hex::sha256_hex;
 use delta_base::time;
+use delta_http::ResponseHead;
+use delta_http::retry::{MAX_SERVER_DELAY, RetryDecision};
+use delta_words::EncodeOptions;
 use serde_json::Value;
 use std::time::Duration;
 

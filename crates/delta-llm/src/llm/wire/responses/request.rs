@@ -1,14 +1,14 @@
 //! The body of a request.
 
-use super::super::super::wire_form::WireForm;
 use super::super::{
-    CacheBlock, EncodeOptions, NativeParts, NeutralCall, NeutralContent, NeutralMessage,
-    NeutralPart, NeutralRequest, NeutralTool,
+    CacheBlock, NeutralCall, NeutralContent, NeutralMessage, NeutralPart, NeutralRequest,
+    NeutralTool,
 };
 use super::answer::AnswerItems;
 use super::failure::native_mark;
 use delta_base::hex::sha256_hex;
 use delta_base::json;
+use delta_words::{EncodeOptions, NativeParts, WireForm};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::Value;

@@ -2,7 +2,7 @@
 
 /// The reasoning at the beginning of a text, and the rest. A template may have printed `<think>` before the text, and a text
 /// may be cut off before `</think>`.
-pub(super) fn split_think(text: &str) -> Option<(&str, &str)> {
+pub(crate) fn split_think(text: &str) -> Option<(&str, &str)> {
     let open = "<think>";
     let close = "</think>";
     let start = text.trim_start();

@@ -79,6 +79,12 @@ impl EngineVars {
     }
 }
 
+/// Whether `name` is valid for a parameter, and for a variable of a shell: `[A-Za-z_][A-Za-z0-9_]*`.
+pub fn is_identifier(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
 /// A part of a plain string.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StringPart {

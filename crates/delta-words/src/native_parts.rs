@@ -1,10 +1,8 @@
 //! What an answer contained that has to go back unchanged: signatures, encrypted reasoning, phases.
 
-use super::super::wire_form::WireForm;
-use serde::ser::SerializeMap;
-use serde::{Deserialize, Serialize, Serializer};
+use crate::WireForm;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 /// The content of an answer as the endpoint sent it. The journal keeps it in THOUGHT, requests carry it as the member
 /// `native` of the answer's message, and only a codec of the same form reads it.
@@ -22,29 +20,6 @@ pub struct NativeParts {
     pub basis: Option<String>,
     /// The content, in the terms of the form.
     pub parts: Value,
-}
-
-/// A part of an answer as it came, but for one member.
-pub struct PatchedObject<'a> {
-    /// The part.
-    pub object: &'a Value,
-    /// The name of the member.
-    pub name: &'static str,
-    /// What the member is; `None` if it stays as it is.
-    pub value: Option<&'a RawValue>,
-}
-
-impl Serialize for PatchedObject<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        for (name, value) in self.object.as_object().into_iter().flatten() {
-            match self.value {
-                Some(patched) if name == self.name => map.serialize_entry(name, patched)?,
-                _ => map.serialize_entry(name, value)?,
-            }
-        }
-        map.end()
-    }
 }
 
 impl NativeParts {

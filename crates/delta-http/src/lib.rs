@@ -1,5 +1,5 @@
 //! An HTTP client for one address, one exchange at a time, in the calling thread. Every wait ends at cancellation and
-//! at both timeouts.
+//! at both timeouts. [`sse_parser`] reads a body of server-sent events.
 //!
 //! It does not judge responses and repeats no request; [`retry`] says when another attempt makes sense. A connection is
 //! reused by the next exchange if the response was read to its end.
@@ -8,6 +8,7 @@ use connection::{ExchangeWatch, SocketConnector, StopReason, ThreadResolver};
 use delta_base::signal::CancelToken;
 use delta_base::url_secrets::mask_url;
 pub use error::HttpError;
+pub use loopback::is_loopback_host;
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,9 @@ use ureq::{Agent, BodyReader, Error, Proxy};
 
 mod connection;
 pub mod error;
+mod loopback;
 pub mod retry;
+pub mod sse_parser;
 
 const READ_BUFFER_BYTES: usize = 16 * 1024;
 /// How long an unused connection is kept; tools run between two calls.
@@ -44,7 +47,7 @@ impl ResponseHead {
 
     /// A head with one header.
     #[cfg(test)]
-    pub(crate) fn with_header(status: u16, name: &str, value: &str) -> Self {
+    fn with_header(status: u16, name: &str, value: &str) -> Self {
         use ureq::http::HeaderName;
         let name = HeaderName::try_from(name).unwrap();
         let headers = HeaderMap::from_iter([(name, value.parse().unwrap())]);

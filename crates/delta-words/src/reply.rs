@@ -1,0 +1,149 @@
+//! A reply of the LLM, and how it is read from the response that a record keeps.
+
+use crate::message::content_text;
+use crate::think_text::split_think;
+use crate::{NativeParts, ToolCall, Usage, WireExchange};
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+/// The body of a response, as JSON text: nearly always it is recorded and not parsed.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct ResponseBody(Box<RawValue>);
+
+impl ResponseBody {
+    /// Serializes `body` as JSON.
+    pub fn new(body: &impl Serialize) -> Self {
+        Self(to_raw_value(body).unwrap_or_default())
+    }
+
+    /// Parses the text.
+    pub fn to_value(&self) -> Value {
+        serde_json::from_str(self.0.get()).unwrap_or_default()
+    }
+}
+
+impl PartialEq for ResponseBody {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.get() == other.0.get()
+    }
+}
+
+/// A complete reply of the LLM.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Reply {
+    /// The text, if any.
+    pub content: Option<String>,
+    /// The reasoning, if any.
+    pub reasoning: Option<String>,
+    /// The tool calls, in order.
+    pub tool_calls: Vec<ToolCall>,
+    /// What has to go back to the endpoint unchanged, if anything.
+    pub native: Option<NativeParts>,
+    /// Why the LLM stopped: `stop`, `tool_calls`, `length`, `content_filter`, ...
+    pub finish_reason: Option<String>,
+    /// The text of a refusal.
+    pub refusal: Option<String>,
+    /// The tokens and the cost of the call.
+    pub usage: Option<Usage>,
+    /// The index of the script turn or of the recorded call that provided the reply.
+    pub script_turn: Option<usize>,
+    /// The response body as received; for a streamed response, assembled into the form of an unstreamed one.
+    pub response: ResponseBody,
+    /// The HTTP status, for providers that have one.
+    pub status: Option<u16>,
+    /// The body that was sent, if it is in the form of the request and differs from it.
+    pub sent_body: Option<Arc<String>>,
+    /// The exchange in the form of the endpoint, where that is another one.
+    pub wire: Option<Box<WireExchange>>,
+    /// In a recorded reply, the indices of the tool calls whose arguments contained a key: the recording has them redacted,
+    /// and they were not run.
+    pub redacted_calls: Vec<usize>,
+}
+
+impl Reply {
+    /// The reply without the reasoning at the beginning of its text, which becomes its reasoning. Opaque parts belong to the
+    /// text, so they are dropped with it.
+    pub fn with_stripped_think(self) -> Self {
+        let Some((think, text)) = self.content.as_deref().and_then(split_think) else {
+            return self;
+        };
+        let reasoning = self.reasoning.as_deref().into_iter().chain([think]);
+        let reasoning = reasoning.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n");
+        let content = Some(text.to_owned()).filter(|text| !text.is_empty());
+        let reasoning = Some(reasoning).filter(|text| !text.is_empty());
+        Self { content, reasoning, native: None, ..self }
+    }
+
+    /// The reply with which a hook replaces this one. Opaque parts belong to the text and the calls of the answer, so they
+    /// are dropped where the hook changed those.
+    pub fn replaced_by(self, other: Self) -> Self {
+        let is_same_answer = self.content == other.content && self.tool_calls == other.tool_calls;
+        Self {
+            native: other.native.filter(|_| is_same_answer),
+            usage: self.usage,
+            script_turn: self.script_turn,
+            status: self.status,
+            sent_body: self.sent_body,
+            wire: self.wire,
+            ..other
+        }
+    }
+}
+
+/// Parses an unstreamed Chat Completions response. `model` is used if the response does not name one.
+pub fn parse_reply(response: &Value, model: &str) -> Result<Reply, String> {
+    let choice = response.get("choices").and_then(|choices| choices.get(0));
+    let Some(message) = choice.and_then(|choice| choice.get("message")).and_then(Value::as_object)
+    else {
+        return Err("the response has no choices[0].message".to_owned());
+    };
+    let text = |name: &str| content_text(message.get(name));
+    let calls =
+        message.get("tool_calls").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let finish_reason = choice.and_then(|choice| choice.get("finish_reason"));
+    let model = response.get("model").and_then(Value::as_str).unwrap_or(model);
+    Ok(Reply {
+        content: text("content"),
+        reasoning: text("reasoning_content")
+            .or_else(|| text("reasoning"))
+            .or_else(|| thinking_text(message.get("content"))),
+        tool_calls: calls.iter().map(parse_tool_call).collect(),
+        finish_reason: finish_reason.and_then(Value::as_str).map(str::to_owned),
+        refusal: text("refusal"),
+        usage: Usage::from_response(|name| response.get(name), model),
+        native: message.get("native").and_then(|native| NativeParts::deserialize(native).ok()),
+        response: ResponseBody::new(response),
+        ..Reply::default()
+    })
+}
+
+/// The reasoning in a content that is a list; `None` if it is empty.
+pub fn thinking_text(content: Option<&Value>) -> Option<String> {
+    let mut text = String::new();
+    for part in content?.as_array()?.iter().filter_map(|part| part.get("thinking")) {
+        match part {
+            Value::String(piece) => text.push_str(piece),
+            Value::Array(pieces) => pieces
+                .iter()
+                .filter_map(|piece| piece.get("text")?.as_str())
+                .for_each(|piece| text.push_str(piece)),
+            _ => {}
+        }
+    }
+    (!text.is_empty()).then_some(text)
+}
+
+fn parse_tool_call(call: &Value) -> ToolCall {
+    let empty = Map::new();
+    let function = call.get("function").and_then(Value::as_object).unwrap_or(&empty);
+    let arguments = match function.get("arguments") {
+        Some(Value::String(text)) => text.clone(),
+        // Some local servers send the object itself instead of its text.
+        Some(object @ Value::Object(_)) => object.to_string(),
+        _ => String::new(),
+    };
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+    ToolCall::new(text(call.get("id")), text(function.get("name")), arguments)
+}
