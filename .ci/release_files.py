@@ -22,7 +22,9 @@ import zipfile
 
 # The name in registries, where `delta` belongs to others.
 NAME = "delta-agents"
-PROGRAMS = ["delta", "delta-sessions", "delta-sessions-pty"]
+PROGRAMS = ["delta", "delta-sessions"]
+# A second name of a program, by which it has other commands.
+LINKS = {"delta-sessions-pty": "delta-sessions"}
 SUMMARY = "Runs AI agents the Unix way: plain files in, commands as tools, one append-only journal out"
 EPOCH = int(os.environ["SOURCE_DATE_EPOCH"])
 DEBIAN_ARCH = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -126,10 +128,11 @@ def write(path, content, mode=0o644):
 
 def pages_and_completions(programs, prefix):
     """Manual pages and completions, printed by the programs, below `prefix`."""
+    quiet = {"check": True, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     for program in PROGRAMS:
-        path = programs / program
-        quiet = {"check": True, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        subprocess.run([path, "man", "--all", prefix / "share/man/man1"], **quiet)
+        # The pages of `delta-sessions pty` have the names that those of its link would have.
+        subprocess.run([programs / program, "man", "--all", prefix / "share/man/man1"], **quiet)
+    for program in [*PROGRAMS, *LINKS]:
         with tempfile.TemporaryDirectory() as home:
             for shell, target in [
                 ("bash", f"share/bash-completion/completions/{program}"),
@@ -138,33 +141,37 @@ def pages_and_completions(programs, prefix):
             ]:
                 # The installed script of zsh differs from the printed one, which is for `source`.
                 environment = {"HOME": home, "PATH": os.environ["PATH"]}
-                result = subprocess.run([path, "completions", shell, "--install"], env=environment, **quiet)
+                command = [programs / program, "completions", shell, "--install"]
+                result = subprocess.run(command, env=environment, **quiet)
                 write(prefix / target, pathlib.Path(result.stdout.decode().strip()).read_bytes())
     for page in (prefix / "share/man/man1").iterdir():
         page.chmod(0o644)
 
 
 def files_below(directory):
-    return sorted(path for path in directory.rglob("*") if path.is_file())
+    return sorted(path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 def tarball(directory, output):
     """A .tar.gz of a directory, whose name is the first part of every path."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
-        for path in files_below(directory):
+        for path in sorted(path for path in directory.rglob("*") if not path.is_dir()):
             info = tarfile.TarInfo(str(path.relative_to(directory.parent)))
-            info.size, info.mtime = path.stat().st_size, EPOCH
+            info.mtime, info.uname, info.gname = EPOCH, "root", "root"
             info.mode = 0o755 if os.access(path, os.X_OK) else 0o644
-            info.uname = info.gname = "root"
-            archive.addfile(info, io.BytesIO(path.read_bytes()))
+            if path.is_symlink():
+                info.type, info.linkname = tarfile.SYMTYPE, os.readlink(path)
+            else:
+                info.size = path.stat().st_size
+            archive.addfile(info, None if path.is_symlink() else io.BytesIO(path.read_bytes()))
     output.write_bytes(gzip.compress(buffer.getvalue(), 9, mtime=0))
 
 
 def debian_package(tree, version, arch, output, work):
     """A .deb with the programs in /usr."""
     package = work / "deb"
-    shutil.copytree(tree / "bin", package / "usr/bin")
+    shutil.copytree(tree / "bin", package / "usr/bin", symlinks=True)
     shutil.copytree(tree / "share", package / "usr/share")
     completions = package / "usr/share/zsh"
     (completions / "site-functions").rename(completions / "vendor-completions")
@@ -209,7 +216,8 @@ def wheel(tree, version, tag, output_dir):
     info = f"{NAME.replace('-', '_')}-{version}.dist-info"
     data = f"{NAME.replace('-', '_')}-{version}.data"
     entries = {}
-    for path in files_below(tree / "bin"):
+    # The link becomes a copy: a wheel cannot contain links, and a script of sh could not pass the name on.
+    for path in sorted((tree / "bin").iterdir()):
         entries[f"{data}/scripts/{path.name}"] = (path.read_bytes(), 0o755)
     for path in files_below(tree / "share"):
         entries[f"{data}/data/share/{path.relative_to(tree / 'share')}"] = (path.read_bytes(), 0o644)
@@ -244,7 +252,8 @@ def wheel(tree, version, tag, output_dir):
 def npm_package(tree, version, arch, output, work):
     """An npm package with the static programs, for every Linux on this processor."""
     package = work / "npm" / "package"
-    shutil.copytree(tree / "bin", package / "bin")
+    # npm leaves links out, and makes one for each name in `bin`.
+    shutil.copytree(tree / "bin", package / "bin", ignore=shutil.ignore_patterns(*LINKS))
     shutil.copytree(tree / "share", package / "share")
     pages = [str(path.relative_to(package)) for path in files_below(package / "share/man")]
     for name in ["LICENSE-MIT", "LICENSE-APACHE", "THIRD-PARTY-LICENSES"]:
@@ -252,7 +261,8 @@ def npm_package(tree, version, arch, output, work):
     write(package / "README.md", (root / "docs/install.md").read_bytes())
     write(package / "package.json", json.dumps({
         "name": NAME, "version": version, "description": SUMMARY, "license": "MIT OR Apache-2.0",
-        "os": ["linux"], "cpu": [NODE_ARCH[arch]], "bin": {program: f"bin/{program}" for program in PROGRAMS},
+        "os": ["linux"], "cpu": [NODE_ARCH[arch]],
+        "bin": {name: f"bin/{LINKS.get(name, name)}" for name in [*PROGRAMS, *LINKS]},
         "man": pages, "preferUnplugged": True,
     }, indent=2) + "\n")
     tarball(package, output)
@@ -262,6 +272,8 @@ def build_tree(programs, directory, crates, runnable):
     """What every package contains: bin/, share/, licences, the README and the changelog."""
     for program in PROGRAMS:
         write(directory / "bin" / program, (programs / program).read_bytes(), 0o755)
+    for link, program in LINKS.items():
+        (directory / "bin" / link).symlink_to(program)
     pages_and_completions(runnable, directory)
     for name in ["LICENSE-MIT", "LICENSE-APACHE", "README.md", "CHANGELOG.md"]:
         write(directory / name, (root / name).read_bytes())

@@ -12,7 +12,7 @@ use test_support::cpu_time::children_cpu_time;
 use test_support::sandbox::{Ran, Sandbox};
 
 /// The programs that the corpus finds in its PATH, so that its findings are the same on every machine.
-const PROGRAMS: [&str; 42] = [
+const PROGRAMS: [&str; 43] = [
     "awk",
     "bash",
     "cat",
@@ -54,6 +54,7 @@ const PROGRAMS: [&str; 42] = [
     "test",
     "sleep",
     "date",
+    "delta-sessions",
     "delta-sessions-pty",
 ];
 

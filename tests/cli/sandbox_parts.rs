@@ -142,7 +142,7 @@ fn c_22_4_a_policy_that_others_can_write_is_refused() {
 fn c_22_4_sessions_of_one_agent_have_one_sandbox() {
     let Some(sandbox) = agent("sandbox: workspace", &[]) else { return };
     let yaml = sandbox.read("agent/agent.yaml");
-    let tools = "  - {name: open, exec: delta-sessions-pty start bash, sandbox: reader}\n  - {name: type, exec: 'delta-sessions-pty send ${id}'}\n";
+    let tools = "  - {name: open, exec: delta-sessions-pty start bash, sandbox: reader}\n  - {name: type, exec: 'delta-sessions pty write ${id}'}\n";
     sandbox.write("agent/agent.yaml", yaml + tools);
     let ran = sandbox.run("go", &[]).expect_code(126);
     assert!(ran.stderr.contains("with different sandboxes"), "{}", ran.stderr);

@@ -6,9 +6,9 @@ use std::process::Command;
 use std::sync::LazyLock;
 use test_support::sandbox::{Ran, Sandbox};
 
-/// The session programs, which another package builds.
+/// The program for sessions, which another package builds, under its two names.
 static SESSIONS: LazyLock<String> = LazyLock::new(|| test_support::sibling("delta-sessions"));
-static PTY: LazyLock<String> = LazyLock::new(|| test_support::sibling("delta-sessions-pty"));
+static PTY: LazyLock<String> = LazyLock::new(test_support::pty_link);
 
 /// Agents `agent` and `my-agent`, the first with a workspace; runs in that and in `my work/`.
 fn sandbox() -> Sandbox {

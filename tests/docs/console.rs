@@ -7,7 +7,7 @@
 //! run only where the programs A and B are installed. DOCS=docs/guide/hooks.md checks the documents whose path begins so.
 
 use super::markdown::{Block, blocks};
-use super::{DELTA, PTY, SESSIONS, root, texts};
+use super::{DELTA, SESSIONS, root, texts};
 use regex::Regex;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ fn check_document(file: &Path, text: &str) -> Vec<String> {
     fs::create_dir(dir.join(".tmp")).unwrap();
     std::os::unix::fs::symlink(DELTA, bin.join("delta")).unwrap();
     std::os::unix::fs::symlink(&*SESSIONS, bin.join("delta-sessions")).unwrap();
-    std::os::unix::fs::symlink(&*PTY, bin.join("delta-sessions-pty")).unwrap();
+    std::os::unix::fs::symlink(&*SESSIONS, bin.join("delta-sessions-pty")).unwrap();
     copy_examples(&dir);
     // The commands of an example's README run in the directory of the example.
     let work_dir =
@@ -231,7 +231,7 @@ fn fits(shown: &[&str], found: &[&str]) -> bool {
 #[test]
 fn the_reference_of_the_command_line_shows_every_command() {
     let reference = fs::read_to_string(root().join("docs/reference/cli.md")).unwrap();
-    let programs = [DELTA, &SESSIONS, &PTY];
+    let programs = [DELTA, &SESSIONS];
     let mut queue = programs.map(|file| (file, Vec::<String>::new())).to_vec();
     while let Some((file, command)) = queue.pop() {
         let program = file.rsplit('/').next().unwrap();

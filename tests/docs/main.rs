@@ -29,7 +29,6 @@ use std::sync::LazyLock;
 const DELTA: &str = env!("CARGO_BIN_EXE_delta");
 /// The other program.
 static SESSIONS: LazyLock<String> = LazyLock::new(|| test_support::sibling("delta-sessions"));
-static PTY: LazyLock<String> = LazyLock::new(|| test_support::sibling("delta-sessions-pty"));
 
 /// The root of the repository.
 fn root() -> &'static Path {

@@ -1,39 +1,145 @@
-//! What both session programs do around a command: they parse the command line, print the report, and complete ids.
+//! The command line: `delta-sessions`, and the commands of its `pty` under the name `delta-sessions-pty`.
 
+use crate::pty_cli::{
+    PTY_EXAMPLES, PtyArgs, PtyHolderArgs, run_pty_command, run_pty_holder_command,
+};
 use crate::report::SessionEntry;
-use crate::{SessionResult, system_error};
-use clap::Parser;
+use crate::sessions_cli::{SessionCommand, run_session_command};
+use crate::{SessionResult, Sessions, system_error};
+use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::engine::CompletionCandidate;
-use delta_program::completions::{self, CliProgram};
+use delta_program::completions::{self, CliProgram, CompletionsArgs};
+use delta_program::man::{self, ManArgs};
 use delta_program::stdio;
 use serde::Serialize;
 use serde_json::json;
-use std::ffi::OsString;
-use std::fmt::Display;
+use std::ffi::{OsStr, OsString};
+use std::fmt::{self, Display, Formatter};
 use std::io::{self, IsTerminal, Read};
+use std::path::Path;
 use std::process::ExitCode;
 
-/// Parses the command line. Returns an exit code when nothing is left to do: the call was a completion request, a request
-/// for help, or a usage error.
-pub(crate) fn parse_command_line<C: Parser>(program: CliProgram) -> Result<C, ExitCode> {
-    delta_program::install_panic_hook();
-    if completions::answer_completion_request(program) {
-        return Err(ExitCode::SUCCESS);
-    }
-    delta_program::hide_memory();
-    C::try_parse().map_err(|error| {
-        stdio::print_clap_message(&error);
-        ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
-    })
+/// Keep the state of bash, Python or another command between calls
+///
+/// Sessions are stored in .sessions/ of the current directory. Every session command prints one JSON value.
+#[derive(Debug, Parser)]
+#[command(name = "delta-sessions", version, propagate_version = false, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: CliCommand,
 }
 
-/// Reads a variable of the environment.
-pub(crate) fn environment_variable(name: &str) -> Option<OsString> {
+const EXAMPLES: &str = "\
+Examples:
+  id=$(delta-sessions start | jq -r .session_id)
+  delta-sessions exec \"$id\" 'cd /tmp && export GREETING=hello'
+  delta-sessions exec \"$id\" 'echo \"$GREETING from $PWD\"' | jq -r .stdout
+  delta-sessions end \"$id\"
+
+Exit codes: 0 success (`exit_code` is from the command in the session), 1 failure (see `error`),
+2 usage error, 70 bug";
+
+#[derive(Debug, Subcommand)]
+enum CliCommand {
+    #[command(flatten)]
+    Session(SessionCommand),
+    Pty(PtyArgs),
+    #[command(after_help = delta_program::installation!("delta-sessions"))]
+    Completions(CompletionsArgs),
+    #[command(after_help = delta_program::pages!("delta-sessions", "exec"))]
+    Man(ManArgs),
+    #[command(hide = true)]
+    Holder(PtyHolderArgs),
+}
+
+const PROGRAM: CliProgram = CliProgram {
+    name: "delta-sessions",
+    completion_variable: "DELTA_SESSIONS_COMPLETE",
+    command: Cli::command,
+    exit_codes: None,
+};
+
+/// The program under the name of a link to it, which was a program of its own before `pty` existed.
+const PTY_LINK: CliProgram = CliProgram {
+    name: "delta-sessions-pty",
+    completion_variable: "DELTA_SESSIONS_PTY_COMPLETE",
+    command: pty_link_command,
+    exit_codes: None,
+};
+
+/// The command line of the link: `pty`, with the commands that every program has.
+fn pty_link_command() -> Command {
+    let completions = CompletionsArgs::augment_args(Command::new("completions"))
+        .after_help(delta_program::installation!("delta-sessions-pty"));
+    let man = ManArgs::augment_args(Command::new("man"))
+        .after_help(delta_program::pages!("delta-sessions-pty", "start"));
+    // `start` runs the file of this program as the holder, and a copy in place of the link has the name of the link.
+    let holder = PtyHolderArgs::augment_args(Command::new("holder")).hide(true);
+    PtyArgs::augment_args(Command::new(PTY_LINK.name))
+        .version(env!("CARGO_PKG_VERSION"))
+        .after_help(PTY_EXAMPLES.replace("delta-sessions pty", PTY_LINK.name))
+        .subcommands([completions, man, holder])
+}
+
+fn is_called_by_pty_link() -> bool {
+    let name = std::env::args_os().next();
+    name.is_some_and(|name| Path::new(&name).file_name() == Some(OsStr::new(PTY_LINK.name)))
+}
+
+/// `pty` as the caller has called it.
+pub(crate) struct PtyCommandName;
+
+impl Display for PtyCommandName {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(if is_called_by_pty_link() { PTY_LINK.name } else { "delta-sessions pty" })
+    }
+}
+
+/// Runs the program with the arguments of the process. Returns its exit code.
+pub fn main() -> ExitCode {
+    delta_program::install_panic_hook();
+    let program = if is_called_by_pty_link() { PTY_LINK } else { PROGRAM };
+    if completions::answer_completion_request(program) {
+        return ExitCode::SUCCESS;
+    }
+    delta_program::hide_memory();
+    match parse_command_line() {
+        Ok(CliCommand::Session(command)) => print_report(run_session_command(command).map(Some)),
+        Ok(CliCommand::Pty(args)) => print_report(run_pty_command(args)),
+        Ok(CliCommand::Holder(args)) => print_report(run_pty_holder_command(&args)),
+        Ok(CliCommand::Completions(args)) => {
+            completions::print_completions(&args, &program, environment_variable)
+        }
+        Ok(CliCommand::Man(args)) => man::print_manual_page(&args, &program, |_| false),
+        Err(error) => {
+            stdio::print_clap_message(&error);
+            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+        }
+    }
+}
+
+fn parse_command_line() -> Result<CliCommand, clap::Error> {
+    if !is_called_by_pty_link() {
+        return Ok(Cli::try_parse()?.command);
+    }
+    let matches = pty_link_command().try_get_matches()?;
+    match matches.subcommand_name() {
+        Some("completions" | "man" | "holder") => CliCommand::from_arg_matches(&matches),
+        _ => PtyArgs::from_arg_matches(&matches).map(CliCommand::Pty),
+    }
+}
+
+pub(crate) fn sessions_in_current_dir() -> SessionResult<Sessions> {
+    let cwd = std::env::current_dir().map_err(system_error("find the current directory"))?;
+    Ok(Sessions { cwd, environment: std::env::vars_os().collect() })
+}
+
+fn environment_variable(name: &str) -> Option<OsString> {
     std::env::vars_os().find(|(variable, _)| variable == name).map(|(_, value)| value)
 }
 
 /// Prints the JSON that a command reports, or its error as JSON. Returns the exit code.
-pub(crate) fn print_report(report: Result<Option<String>, impl Display>) -> ExitCode {
+fn print_report(report: Result<Option<String>, impl Display>) -> ExitCode {
     let error = match report {
         Ok(None) => return ExitCode::SUCCESS,
         Ok(Some(json)) => match stdio::print_json_result(&format!("{json}\n")) {
@@ -74,4 +180,22 @@ pub(crate) fn session_candidates<Status: PartialEq>(
     });
     let numbered = candidates.enumerate();
     numbered.map(|(index, candidate)| candidate.display_order(Some(index))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c_11_1_every_option_has_help() {
+        let mut remaining = vec![Cli::command(), pty_link_command()];
+        while let Some(command) = remaining.pop() {
+            for argument in command.get_arguments() {
+                let (command, argument_id) = (command.get_name(), argument.get_id());
+                assert!(argument.get_help().is_some(), "{command} {argument_id}");
+            }
+            command.clone().debug_assert();
+            remaining.extend(command.get_subcommands().cloned());
+        }
+    }
 }

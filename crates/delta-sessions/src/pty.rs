@@ -25,7 +25,7 @@ pub(crate) use self::store::PtyStatus;
 use self::holder::{Holder, poll_flags};
 use self::protocol::{HolderConnection, HolderReply, HolderRequest, MAX_INPUT_BYTES};
 use self::report::{PtyStatusReport, WaitPattern};
-use crate::cli::report_json;
+use crate::cli::{PtyCommandName, report_json};
 use crate::report::{
     SessionCleanupReport, SessionEndReport, SessionEntry, SessionStartReport, sort_entries,
 };
@@ -53,35 +53,38 @@ const UNFINISHED_MAX_AGE: Duration = Duration::from_secs(60);
 /// What a holder prints once the session exists.
 const READY_MESSAGE: &[u8] = b"ok\n";
 
+/// The command that an error names.
+const PTY: PtyCommandName = PtyCommandName;
+
 /// Why a session command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PtyError {
     #[error(
-        "`{0}` is not a session id: expected the `session_id` that `delta-sessions-pty start` printed, such as `sess_a1b2c3d4`"
+        "`{0}` is not a session id: expected the `session_id` that `{PTY} start` printed, such as `sess_a1b2c3d4`"
     )]
     BadId(String),
-    #[error("there is no session `{id}` in {}: sessions are found only in the directory where they were started (`delta-sessions-pty list`)", cwd.display())]
+    #[error("there is no session `{id}` in {}: sessions are found only in the directory where they were started (`{PTY} list`)", cwd.display())]
     NotFound { id: SessionId, cwd: PathBuf },
-    #[error(
-        "the program of session `{0}` has ended: `delta-sessions-pty read {0}` prints its last output"
-    )]
+    #[error("the program of session `{0}` has ended: `{PTY} read {0}` prints its last output")]
     Ended(SessionId),
-    #[error("session `{0}` has ended: start a new one with `delta-sessions-pty start`")]
+    #[error("session `{0}` has ended: start a new one with `{PTY} start`")]
     Terminated(SessionId),
     #[error(
-        "the holder process of session `{0}` is gone, and the program with it: `delta-sessions-pty cleanup` removes the session"
+        "the holder process of session `{0}` is gone, and the program with it: `{PTY} cleanup` removes the session"
     )]
     Dead(SessionId),
-    #[error("the session in {} is damaged: {reason}; `delta-sessions-pty cleanup` removes it", dir.display())]
+    #[error("the session in {} is damaged: {reason}; `{PTY} cleanup` removes it", dir.display())]
     Damaged { dir: PathBuf, reason: String },
     #[error("{} belongs to another user: remove it, or start sessions in another directory", .0.display())]
     WrongOwner(PathBuf),
     #[error(
-        "the holder process of the session does not respond: `delta-sessions-pty list` shows the session's status"
+        "the holder process of the session does not respond: `{PTY} list` shows the session's status"
     )]
     HolderUnresponsive,
     #[error("{0}")]
     Refused(String),
+    #[error("another terminal is attached: `{PTY} detach` detaches it")]
+    OtherTerminalAttached,
     #[error(transparent)]
     InvalidEscape(#[from] EscapeError),
     #[error("`{text}` is not a regular expression: {reason}")]
@@ -91,7 +94,7 @@ pub(crate) enum PtyError {
     #[error("missing text: pass it after the session id or on stdin")]
     MissingText,
     #[error(
-        "stdin and stdout must be a terminal: without one, use `delta-sessions-pty read --screen` and `write`"
+        "stdin and stdout must be a terminal: without one, use `{PTY} read --screen` and `write`"
     )]
     NoTerminal,
     #[error("interrupted by a signal")]

@@ -1,48 +1,43 @@
-//! The program `delta-sessions-pty`: programs that need a terminal, kept running between commands.
+//! The commands of `pty`: programs that need a terminal, kept running between commands.
 
-use crate::cli::{
-    self, parse_command_line, print_report, read_stdin, report_json, session_candidates,
-};
+use crate::cli::{read_stdin, report_json, session_candidates, sessions_in_current_dir};
 use crate::pty::{
     self, HolderOptions, MAX_TERMINAL_DIMENSION, OutputForm, PtyError, PtyResult, PtySessions,
     PtyStatus, PtyStreamEnd, ReadQuery, TerminalSize, parse_pty_session_id, unescape,
 };
-use crate::{Environment, Sessions, system_error};
-use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand};
+use crate::{Sessions, system_error};
+use clap::{ArgGroup, Args, Subcommand};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
+use delta_base::id::SessionId;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::strip_terminal_controls;
-use delta_program::completions::{self, CliProgram, CompletionsArgs};
-use delta_program::man::{self, ManArgs};
 use delta_program::number_argument::{parse_millis_in, parse_number_in, parse_time_in};
 use delta_program::stdio;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::num::NonZeroU16;
 use std::os::unix::ffi::OsStringExt;
-use std::path::Path;
-use std::process::ExitCode;
 use std::time::Duration;
 
 /// Keep programs that need a terminal, such as vim or top, running between calls
 ///
 /// Experimental. Types input into the program and reads what it shows. For commands of bash or Python, `delta-sessions`
 /// needs no process between calls. Sessions are stored in .sessions-pty/ of the current directory. Every command prints
-/// one JSON value, except `attach` and `read --follow`.
-#[derive(Debug, Parser)]
-#[command(name = "delta-sessions-pty", version, propagate_version = false, after_help = EXAMPLES)]
-struct PtyCli {
+/// one JSON value, except `attach` and `read --follow`. `delta-sessions-pty`, if installed, is the same command.
+#[derive(Debug, Args)]
+#[command(after_help = PTY_EXAMPLES)]
+pub(crate) struct PtyArgs {
     #[command(subcommand)]
     command: PtyCommand,
 }
 
-const EXAMPLES: &str = "\
+pub(crate) const PTY_EXAMPLES: &str = "\
 Examples:
-  id=$(delta-sessions-pty start vim notes.txt | jq -r .session_id)
-  delta-sessions-pty write \"$id\" 'ihello\\e:w\\r'
-  delta-sessions-pty read \"$id\" --screen | jq -r .screen
-  delta-sessions-pty write-key \"$id\" Up C-d Enter
-  delta-sessions-pty end \"$id\"
+  id=$(delta-sessions pty start vim notes.txt | jq -r .session_id)
+  delta-sessions pty write \"$id\" 'ihello\\e:w\\r'
+  delta-sessions pty read \"$id\" --screen | jq -r .screen
+  delta-sessions pty write-key \"$id\" Up C-d Enter
+  delta-sessions pty end \"$id\"
 
 Exit codes: 0 success, 1 failure (see `error`), 2 usage error, 70 bug";
 
@@ -69,20 +64,7 @@ enum PtyCommand {
     /// Sends SIGHUP to the program, then SIGTERM and SIGKILL as long as it runs. `cleanup` removes what it left.
     End(PtySessionArgs),
     Cleanup(PtyCleanupArgs),
-    #[command(after_help = delta_program::installation!("delta-sessions-pty"))]
-    Completions(CompletionsArgs),
-    #[command(after_help = delta_program::pages!("delta-sessions-pty", "start"))]
-    Man(ManArgs),
-    #[command(hide = true)]
-    Holder(PtyHolderArgs),
 }
-
-const PROGRAM: CliProgram = CliProgram {
-    name: "delta-sessions-pty",
-    completion_variable: "DELTA_SESSIONS_PTY_COMPLETE",
-    command: PtyCli::command,
-    exit_codes: None,
-};
 
 /// Start a program in a terminal of its own
 #[derive(Debug, Args)]
@@ -108,9 +90,8 @@ struct PtyStartArgs {
 /// In TEXT, \n \r \t \e \xHH and \\ stand for one byte. The Enter key is \r. Text from stdin is typed unchanged.
 #[derive(Debug, Args)]
 struct PtyWriteArgs {
-    /// Session id printed by `start`
-    #[arg(value_name = "SESSION_ID", add = ArgValueCandidates::new(active_pty_candidates))]
-    id: String,
+    #[command(flatten)]
+    session: PtySessionArgs,
     /// Text to type [default: read from stdin]
     #[arg(value_name = "TEXT", allow_hyphen_values = true)]
     text: Option<OsString>,
@@ -125,9 +106,8 @@ struct PtyWriteArgs {
 /// PageUp, PageDown, F1 to F12), after any of C- (Control), M- (Alt) and S- (Shift): C-c, M-x, S-Tab.
 #[derive(Debug, Args)]
 struct PtyWriteKeyArgs {
-    /// Session id printed by `start`
-    #[arg(value_name = "SESSION_ID", add = ArgValueCandidates::new(active_pty_candidates))]
-    id: String,
+    #[command(flatten)]
+    session: PtySessionArgs,
     /// Keys to press, in order
     #[arg(value_name = "KEY", required = true, allow_hyphen_values = true)]
     keys: Vec<String>,
@@ -138,9 +118,8 @@ struct PtyWriteKeyArgs {
 /// Waits until output comes, and then until none has come for 100 ms.
 #[derive(Debug, Args)]
 struct PtyReadArgs {
-    /// Session id printed by `start`
-    #[arg(value_name = "SESSION_ID", add = ArgValueCandidates::new(active_pty_candidates))]
-    id: String,
+    #[command(flatten)]
+    session: PtySessionArgs,
     /// Timeout, such as 500ms, 30s or 10m [default: 1s, with --wait 10s, with --follow none]
     #[arg(long, value_name = "TIME", value_parser = parse_time_in(0..=u64::MAX))]
     timeout: Option<u64>,
@@ -171,9 +150,8 @@ struct PtyReadArgs {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("size").args(["cols", "rows"]).required(true).multiple(true))]
 struct PtyResizeArgs {
-    /// Session id printed by `start`
-    #[arg(value_name = "SESSION_ID", add = ArgValueCandidates::new(active_pty_candidates))]
-    id: String,
+    #[command(flatten)]
+    session: PtySessionArgs,
     /// Columns of the terminal
     #[arg(long, value_name = "N", value_parser = parse_dimension)]
     cols: Option<NonZeroU16>,
@@ -189,6 +167,12 @@ struct PtySessionArgs {
     id: String,
 }
 
+impl PtySessionArgs {
+    fn parse_id(&self) -> PtyResult<SessionId> {
+        parse_pty_session_id(&self.id)
+    }
+}
+
 /// Remove sessions whose program has ended, and dead and damaged ones
 #[derive(Debug, Args)]
 struct PtyCleanupArgs {
@@ -199,7 +183,7 @@ struct PtyCleanupArgs {
 
 /// Run as the holder of a session, in its directory; started by `start`
 #[derive(Debug, Args)]
-struct PtyHolderArgs {
+pub(crate) struct PtyHolderArgs {
     /// Session id
     #[arg(value_name = "SESSION_ID", add = ArgValueCandidates::new(active_pty_candidates))]
     id: String,
@@ -219,59 +203,40 @@ fn parse_dimension(text: &str) -> Result<NonZeroU16, String> {
     number.ok_or_else(|| format!("expected a number from 1 to {MAX_TERMINAL_DIMENSION}"))
 }
 
-/// Runs the program with the arguments of the process. Returns its exit code.
-pub fn main() -> ExitCode {
-    match parse_command_line::<PtyCli>(PROGRAM).map(|cli| cli.command) {
-        Ok(PtyCommand::Completions(args)) => {
-            completions::print_completions(&args, &PROGRAM, cli::environment_variable)
-        }
-        Ok(PtyCommand::Man(args)) => man::print_manual_page(&args, &PROGRAM, |_| false),
-        Ok(command) => print_report(run_pty_command(command)),
-        Err(exit_code) => exit_code,
-    }
-}
-
 /// Runs a command. Returns the JSON to print, if any.
-fn run_pty_command(command: PtyCommand) -> PtyResult<Option<String>> {
-    let cwd = std::env::current_dir().map_err(system_error("find the current directory"))?;
-    let environment: Environment = std::env::vars_os().collect();
+pub(crate) fn run_pty_command(args: PtyArgs) -> PtyResult<Option<String>> {
+    let sessions = sessions_in_current_dir()?;
     let cancel = CancelToken::from_signals().map_err(system_error("prepare for signals"))?;
-    cancel.wake_on_child().map_err(system_error("prepare for signals"))?;
-    if let PtyCommand::Holder(args) = command {
-        run_holder_command(&args, &cwd, environment, &cancel)?;
-        return Ok(None);
-    }
     let holder_program = std::env::current_exe().map_err(system_error("find this program"))?;
-    let sessions = PtySessions { sessions: Sessions { cwd, environment }, holder_program, cancel };
-    let parse_id = parse_pty_session_id;
-    let report = match command {
+    let sessions = PtySessions { sessions, holder_program, cancel };
+    let report = match args.command {
         PtyCommand::Start(args) => {
             let size = TerminalSize { cols: args.cols, rows: args.rows };
             report_json(&sessions.start(&args.command, size)?)?
         }
         PtyCommand::List => report_json(&pty::list_pty_sessions(&sessions.sessions.cwd)?)?,
         PtyCommand::Cleanup(args) => report_json(&sessions.cleanup(args.all)?)?,
-        PtyCommand::Attach(args) => return attach_terminal(&sessions, &args.id),
+        PtyCommand::Attach(args) => return attach_terminal(&sessions, &args.parse_id()?),
         PtyCommand::Read(args) if args.follow => return follow_output(&sessions, &args),
         PtyCommand::Write(args) => {
-            sessions.write(&parse_id(&args.id)?, &input_bytes(args.text, args.raw)?)?
+            sessions.write(&args.session.parse_id()?, &input_bytes(args.text, args.raw)?)?
         }
-        PtyCommand::WriteKey(args) => sessions.write_keys(&parse_id(&args.id)?, args.keys)?,
-        PtyCommand::Read(args) => sessions.read(&parse_id(&args.id)?, read_query(args))?,
+        PtyCommand::WriteKey(args) => sessions.write_keys(&args.session.parse_id()?, args.keys)?,
+        PtyCommand::Read(args) => sessions.read(&args.session.parse_id()?, read_query(args))?,
         PtyCommand::Resize(args) => {
             let [cols, rows] = [args.cols, args.rows].map(|number| number.map(NonZeroU16::get));
-            sessions.resize(&parse_id(&args.id)?, cols, rows)?
+            sessions.resize(&args.session.parse_id()?, cols, rows)?
         }
-        PtyCommand::Detach(args) => sessions.detach(&parse_id(&args.id)?)?,
-        PtyCommand::Status(args) => sessions.status(&parse_id(&args.id)?)?,
-        PtyCommand::End(args) => sessions.end(&parse_id(&args.id)?)?,
-        PtyCommand::Completions(_) | PtyCommand::Man(_) | PtyCommand::Holder(_) => return Ok(None),
+        PtyCommand::Detach(args) => sessions.detach(&args.parse_id()?)?,
+        PtyCommand::Status(args) => sessions.status(&args.parse_id()?)?,
+        PtyCommand::End(args) => sessions.end(&args.parse_id()?)?,
     };
     Ok(Some(report))
 }
 
 fn active_pty_candidates() -> Vec<CompletionCandidate> {
-    let entries = pty::list_pty_sessions(&std::env::current_dir().unwrap_or_default());
+    let entries =
+        sessions_in_current_dir().ok().and_then(|it| pty::list_pty_sessions(&it.cwd).ok());
     session_candidates(entries.unwrap_or_default(), &PtyStatus::Active)
 }
 
@@ -297,9 +262,8 @@ fn input_bytes(text: Option<OsString>, raw: bool) -> PtyResult<Vec<u8>> {
     }
 }
 
-fn attach_terminal(sessions: &PtySessions, id: &str) -> PtyResult<Option<String>> {
-    let id = parse_pty_session_id(id)?;
-    let message = match sessions.attach(&id)? {
+fn attach_terminal(sessions: &PtySessions, id: &SessionId) -> PtyResult<Option<String>> {
+    let message = match sessions.attach(id)? {
         PtyStreamEnd::Detached => format!("detached from {id}; the program keeps running"),
         PtyStreamEnd::Ended(None) => format!("session {id} has ended"),
         PtyStreamEnd::Ended(Some(code)) => format!("session {id} has ended with exit code {code}"),
@@ -311,7 +275,7 @@ fn attach_terminal(sessions: &PtySessions, id: &str) -> PtyResult<Option<String>
 fn follow_output(sessions: &PtySessions, args: &PtyReadArgs) -> PtyResult<Option<String>> {
     let timeout = args.timeout.or(args.timeout_ms).map(Duration::from_millis);
     let mut incomplete = Vec::new();
-    sessions.follow(&parse_pty_session_id(&args.id)?, args.raw, args.lines, timeout, |output| {
+    sessions.follow(&args.session.parse_id()?, args.raw, args.lines, timeout, |output| {
         if args.raw {
             print_output(output)
         } else {
@@ -341,46 +305,30 @@ fn printable_output(incomplete: &mut Vec<u8>, output: &[u8]) -> String {
 }
 
 /// Runs as a holder. `start` reads from its stdout whether the session exists.
-fn run_holder_command(
-    args: &PtyHolderArgs,
-    session_dir: &Path,
-    environment: Environment,
-    cancel: &CancelToken,
-) -> PtyResult<()> {
+pub(crate) fn run_pty_holder_command(args: &PtyHolderArgs) -> PtyResult<Option<String>> {
+    let Sessions { cwd, environment } = sessions_in_current_dir()?;
+    let cancel = CancelToken::from_signals().map_err(system_error("prepare for signals"))?;
+    cancel.wake_on_child().map_err(system_error("prepare for signals"))?;
     let options = HolderOptions {
         id: &parse_pty_session_id(&args.id)?,
         argv: &args.command,
         size: TerminalSize { cols: args.cols, rows: args.rows },
         // The session's directory is in the directory of all sessions.
-        work_dir: session_dir.ancestors().nth(2).unwrap_or(session_dir),
+        work_dir: cwd.ancestors().nth(2).unwrap_or(&cwd),
         environment,
     };
-    pty::run_pty_holder(&options, cancel, |answer| {
+    pty::run_pty_holder(&options, &cancel, |answer| {
         let is_written = print_output(answer);
         // `start` reads to the end of stdout: it must not wait for the end of the session.
         is_written & rustix::stdio::dup2_stdout(rustix::stdio::stdin()).is_ok()
     });
-    Ok(())
+    Ok(None)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn c_11_1_every_option_of_sessions_at_a_terminal_has_help() {
-        for command in PtyCli::command().get_subcommands() {
-            for argument in command.get_arguments() {
-                assert!(
-                    argument.get_help().is_some(),
-                    "{} {}",
-                    command.get_name(),
-                    argument.get_id()
-                );
-            }
-        }
-        PtyCli::command().debug_assert();
-    }
+    use clap::FromArgMatches;
 
     #[test]
     fn c_15_5_followed_output_has_no_control_characters() {
@@ -406,8 +354,10 @@ mod tests {
             (&["start", "--", "less", "--", "-f"], 80, &["less", "--", "-f"]),
         ];
         for (words, cols, command) in cases {
-            let argv = ["delta-sessions-pty"].iter().chain(words);
-            let Ok(PtyCli { command: PtyCommand::Start(args) }) = PtyCli::try_parse_from(argv)
+            let argv = ["pty"].iter().chain(words);
+            let matches = PtyArgs::augment_args(clap::Command::new("pty")).get_matches_from(argv);
+            let Ok(PtyArgs { command: PtyCommand::Start(args) }) =
+                PtyArgs::from_arg_matches(&matches)
             else {
                 panic!("{words:?}")
             };

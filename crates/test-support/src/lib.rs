@@ -21,3 +21,14 @@ pub fn sibling(program: &str) -> String {
     assert!(path.is_file(), "{} is missing: cargo build --workspace", path.display());
     path.to_str().expect("a path in UTF-8").to_owned()
 }
+
+/// The path of a link with the name `delta-sessions-pty` to `delta-sessions`, next to it. Cargo makes no links.
+pub fn pty_link() -> String {
+    let link =
+        std::path::PathBuf::from(sibling("delta-sessions")).with_file_name("delta-sessions-pty");
+    // Other tests may use the link now: it must always be there.
+    let unfinished = link.with_extension(std::process::id().to_string());
+    std::os::unix::fs::symlink("delta-sessions", &unfinished).expect("a link");
+    std::fs::rename(unfinished, &link).expect("the link gets its name");
+    link.to_str().expect("a path in UTF-8").to_owned()
+}

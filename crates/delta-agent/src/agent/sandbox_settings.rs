@@ -7,8 +7,8 @@ use delta_sandbox::{DeclaredProfile, NamedProfiles, SandboxSetting};
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::{MappingFields, YamlDocument};
 
-/// The program whose holder keeps the sandbox of the call that started it.
-const PTY_PROGRAM: &str = "delta-sessions-pty";
+/// The command whose holder keeps the sandbox of the call that started it, and its name as a program.
+const PTY_COMMANDS: [&str; 2] = ["delta-sessions pty", "delta-sessions-pty"];
 
 /// The sandbox of an agent.
 #[derive(Debug, Clone, Default)]
@@ -109,13 +109,14 @@ fn check_surviving_tools(tools: &[Tool], report: &mut DiagnosticReport) {
 
 /// The holder of a session serves the calls of several tools, in the sandbox of the first.
 fn check_session_tools(tools: &[Tool], report: &mut DiagnosticReport) {
-    let mut tools = tools.iter().filter(|tool| tool.template.contains(PTY_PROGRAM));
-    let Some(first) = tools.next() else { return };
-    for tool in tools.filter(|tool| tool.profile != first.profile) {
-        let message = format!(
-            "`{}` and `{}` use {PTY_PROGRAM} with different sandboxes",
-            first.name, tool.name
-        );
+    let mut tools = tools.iter().filter_map(|tool| {
+        let pty = PTY_COMMANDS.into_iter().find(|command| tool.template.contains(command))?;
+        Some((tool, pty))
+    });
+    let Some((first, _)) = tools.next() else { return };
+    for (tool, pty) in tools.filter(|(tool, _)| tool.profile != first.profile) {
+        let message =
+            format!("`{}` and `{}` use {pty} with different sandboxes", first.name, tool.name);
         let help = format!(
             "give both the same `sandbox`: a session keeps the sandbox of the call that started it ({}:{})",
             first.file, first.line

@@ -11,8 +11,6 @@ use delta_run::state::{ASK_HUMAN_TOOL, FINISH_TOOL};
 use delta_shell::parse_placeholder;
 use delta_yaml::yaml::{YamlDocument, YamlNode};
 
-/// The program whose sessions are processes.
-const SESSION_PROGRAM: &str = "delta-sessions-pty";
 /// The author probably meant seconds if the timeout is shorter.
 const MIN_PLAUSIBLE_TIMEOUT_MS: u64 = 1_000;
 /// A tool that does not end blocks a run for too long if the timeout is longer.
@@ -235,18 +233,25 @@ fn check_session_start(subject: &ToolSubject<'_>, linter: &mut Linter<'_>) {
     if subject.tool.background == Background::Keep {
         return;
     }
-    if subject.commands.iter().any(|command| starts_session(&command.words)) {
+    if let Some(pty) = subject.commands.iter().find_map(|command| pty_start(&command.words)) {
         let message = "the session that this tool starts ends with the call";
         let help = "write `background: keep`";
-        linter.warn("lost-session", subject.diagnostic_at(SESSION_PROGRAM, message, help));
+        linter.warn("lost-session", subject.diagnostic_at(pty, message, help));
     }
 }
 
-/// Whether `delta-sessions-pty start` is among the words, or a subcommand that is only known in a call.
-fn starts_session(words: &[LintWord]) -> bool {
-    words.windows(2).any(|pair| {
-        pair[0].program_name() == SESSION_PROGRAM
-            && matches!(pair[1].fixed_text(), Some("start") | None)
+/// The command for sessions at a terminal, if the words contain it with `start`, or with a subcommand that is only known
+/// in a call.
+fn pty_start(words: &[LintWord]) -> Option<&'static str> {
+    words.iter().enumerate().find_map(|(index, word)| {
+        let (pty, subcommand) = match word.program_name() {
+            "delta-sessions-pty" => ("delta-sessions-pty", words.get(index + 1)?),
+            "delta-sessions" if words.get(index + 1)?.fixed_text() == Some("pty") => {
+                ("delta-sessions pty", words.get(index + 2)?)
+            }
+            _ => return None,
+        };
+        matches!(subcommand.fixed_text(), Some("start") | None).then_some(pty)
     })
 }
 

@@ -4,5 +4,5 @@ use delta_program::stdio;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    stdio::finish_output(delta_sessions::sessions_cli::main())
+    stdio::finish_output(delta_sessions::cli::main())
 }

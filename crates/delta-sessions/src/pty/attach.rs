@@ -46,7 +46,8 @@ impl PtySessions {
         let deadline = Instant::now().checked_add(HOLDER_TIMEOUT);
         let painted = match self.receive_reply(&mut connection, deadline)? {
             Some((HolderReply::Output, painted)) => painted,
-            Some((HolderReply::Refused(reason), _)) => return Err(PtyError::Refused(reason)),
+            // A holder refuses to attach for this reason only.
+            Some((HolderReply::Refused(_), _)) => return Err(PtyError::OtherTerminalAttached),
             Some(_) => return Err(PtyError::HolderUnresponsive),
             None => return Err(self.holder_gone_error(id)),
         };

@@ -233,8 +233,7 @@ impl Holder {
 
     fn attach(&mut self, index: usize, size: TerminalSize) {
         if self.attached_client().is_some() {
-            let reason = "another terminal is attached: `delta-sessions-pty detach` detaches it";
-            return self.clients[index].refuse(reason);
+            return self.clients[index].refuse("another terminal is attached");
         }
         let previous_size = self.terminal.size();
         self.resize(size);

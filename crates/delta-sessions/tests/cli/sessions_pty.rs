@@ -7,13 +7,16 @@ mod output;
 mod programs;
 mod together;
 
+use super::sessions::SESSIONS;
 use serde_json::{Value, json};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use test_support::sandbox::{Delta, Ran, Sandbox};
 
-/// The program under test.
-pub const PTY: &str = env!("CARGO_BIN_EXE_delta-sessions-pty");
+/// The program under test, by the name that older agents use.
+static PTY: LazyLock<String> = LazyLock::new(test_support::pty_link);
 
 /// The directory `work/` of a sandbox. Dropping it ends its sessions.
 struct PtyFixture {
@@ -24,7 +27,7 @@ struct PtyFixture {
 
 impl PtyFixture {
     fn new() -> Self {
-        let sandbox = Sandbox::new(PTY);
+        let sandbox = Sandbox::new(&PTY);
         std::fs::create_dir(sandbox.path("work")).unwrap();
         // A session ends when its directory is removed. The guard's stdin closes when the test ends, even if it is killed.
         let mut guard = Command::new("sh");
@@ -150,4 +153,30 @@ fn c_14_5_the_help_says_experimental() {
     assert_eq!(fixture.report(&["list"]), json!([]));
     assert_eq!(fixture.report(&["cleanup"]), json!({"removed": []}));
     assert_eq!(fixture.sandbox.files("work"), Vec::<String>::new());
+}
+
+#[test]
+fn c_14_5_pty_is_a_command_of_delta_sessions() {
+    let fixture = PtyFixture::new();
+    let id = fixture.start(&["sh", "-c", "exit 7"]);
+    fixture.until_ended(&id);
+    let run = |program: &Path, args: &[&str]| {
+        let mut command = Command::new(program);
+        let output = command.args(args).current_dir(fixture.sandbox.path("work")).output().unwrap();
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let pty = |args: &[&str]| run(Path::new(SESSIONS), &[&["pty"], args].concat());
+    assert_eq!(pty(&["list"])[0]["exit_code"], 7);
+    let error = format!(
+        "the program of session `{id}` has ended: `delta-sessions pty read {id}` prints its last output"
+    );
+    assert_eq!(pty(&["write", &id, "x"]), json!({"error": error}));
+    assert_eq!(pty(&["cleanup"]), json!({"removed": [id]}));
+    // A wheel has a copy in place of the link.
+    let copy = fixture.sandbox.path("delta-sessions-pty");
+    std::fs::copy(SESSIONS, &copy).unwrap();
+    for started in [pty(&["start", "cat"]), run(&copy, &["start", "cat"])] {
+        let id = started["session_id"].as_str().unwrap();
+        assert_eq!(fixture.report(&["status", id])["status"], "active");
+    }
 }

@@ -175,7 +175,7 @@ fn c_14_5_the_last_output_survives_a_closing_terminal() {
     let mut strace = std::process::Command::new("strace");
     strace.args(["-P", "/dev/ptmx", "-P", "/dev/pts/ptmx", "-e", "trace=read,?poll,ppoll"]);
     strace.args(["-e", "inject=?poll,ppoll:signal=SIGSTOP:when=1"]);
-    strace.args(["-e", "inject=read:error=EIO:when=1", "-o"]).arg(&log).arg(PTY);
+    strace.args(["-e", "inject=read:error=EIO:when=1", "-o"]).arg(&log).arg(&*PTY);
     strace.args(["holder", id, "--cols", "80", "--rows", "24", "--", "echo", "said"]);
     strace.current_dir(&begun).stdout(std::process::Stdio::null());
     let mut strace = Running::start(&mut strace);

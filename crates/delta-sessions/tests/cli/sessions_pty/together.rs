@@ -78,7 +78,8 @@ fn c_14_5_silent_and_malformed_clients_block_nobody() {
 #[test]
 fn c_14_5_a_session_lives_on_when_the_run_that_started_it_ends() {
     let tools = format!(
-        "  - {{name: begin, description: d, exec: '{PTY} start cat', background: keep}}\n  - {{name: hang, description: d, exec: 'sleep 1000', timeout_ms: 50}}"
+        "  - {{name: begin, description: d, exec: '{} start cat', background: keep}}\n  - {{name: hang, description: d, exec: 'sleep 1000', timeout_ms: 50}}",
+        *PTY
     );
     let turns = "- call: [{tool: begin, args: {}}]\n- call: [{tool: hang, args: {}}]\n- say: done";
     let sandbox = Sandbox::scripted(&test_support::sibling("delta"), &tools, turns);
@@ -89,7 +90,7 @@ fn c_14_5_a_session_lives_on_when_the_run_that_started_it_ends() {
     let started: Value = serde_json::from_str(report).unwrap();
     let id = started["session_id"].as_str().unwrap();
     let pty = |args: &[&str]| {
-        let mut command = std::process::Command::new(PTY);
+        let mut command = std::process::Command::new(&*PTY);
         let output = command.args(args).current_dir(sandbox.path("work")).output().unwrap();
         serde_json::from_slice::<Value>(&output.stdout).unwrap()
     };
