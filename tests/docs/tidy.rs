@@ -128,3 +128,21 @@ fn c_20_5_files_of_runs_are_opened_in_one_place() {
     }
     assert!(found.is_empty(), "use delta_base::durable:\n{}", found.join("\n"));
 }
+
+/// The engine notifies the observer of the run. It must not know what prints that, so that another crate can.
+#[test]
+fn the_engine_does_not_print() {
+    let printing =
+        Regex::new(r"crate::(progress|result_output)|\b(anstream|anstyle)::|\be?print(ln)?!")
+            .unwrap();
+    let mut files = 0;
+    for (file, text) in texts(&[".rs"]) {
+        if !file.starts_with("crates/delta-engine/src/engine") {
+            continue;
+        }
+        files += 1;
+        let found = printing.find(&text).map(|found| found.as_str());
+        assert_eq!(found, None, "{}", file.display());
+    }
+    assert!(files > 10, "only {files} files found");
+}

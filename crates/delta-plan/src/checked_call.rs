@@ -2,6 +2,10 @@
 //!
 //! A call is parsed and checked here, once. What comes after it (pre_tool_execution, the approval, the execution) takes
 //! this type and so cannot check again. Arguments from a hook are others, and make another checked call.
+//!
+//! So a call costs one check, which reads the text twice: for a tree, and for the exact text of each value. That is so for
+//! every kind of tool, with `approve` and behind a gate. A question costs the same once more, because the step after the
+//! decision starts from the journal, maybe in another process.
 
 use delta_agent::tool::Tool;
 use delta_agent::tool::invocation::{CheckedArguments, ToolInvocation};
@@ -51,7 +55,7 @@ impl<'a> CheckedCall<'a> {
             .map_err(|error| format!("the hook gave arguments that do not fit.\n{error}"))
     }
 
-    /// The call, whose arguments are those that were checked.
+    /// The call with the text of the checked arguments.
     pub fn call(&self) -> &PendingCall {
         &self.call
     }

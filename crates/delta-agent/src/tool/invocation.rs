@@ -358,7 +358,7 @@ fn json_kind_name(value: &Json) -> &'static str {
 #[derive(Clone, Copy)]
 struct WrittenValue<'a> {
     raw: &'a RawValue,
-    /// The value in the tree of the arguments; `None` if the arguments have no tree, because a value has none.
+    /// The value in the tree of the arguments; `None` if the whole text could not be parsed into a tree.
     json: Option<&'a Json>,
 }
 
