@@ -1,6 +1,7 @@
 //! A sandbox for a test: an agent directory, a workspace and a home, in which the built program runs with a cleared
 //! environment.
 
+use crate::needs;
 use crate::running::end_with_test;
 use serde_json::Value;
 use std::cell::Cell;
@@ -32,11 +33,22 @@ impl Drop for Sandbox {
     }
 }
 
+/// The directory for temporary files, or /tmp where that is in /dev/shm.
+pub fn temp_dir_not_in_memory() -> PathBuf {
+    let dir = std::env::temp_dir();
+    if dir.starts_with("/dev/shm") { "/tmp".into() } else { dir }
+}
+
 impl Sandbox {
     /// A sandbox for `program`, usually `env!("CARGO_BIN_EXE_delta")`. The agent has a system prompt and a context.yaml,
     /// and no agent.yaml yet.
     pub fn new(program: &str) -> Self {
         Self::new_below(&std::env::temp_dir(), program)
+    }
+
+    /// The same for tools in a sandbox of delta, which have a /dev/shm of their own, or may write there: TMPDIR may be there.
+    pub fn not_in_memory(program: &str) -> Self {
+        Self::new_below(&temp_dir_not_in_memory(), program)
     }
 
     /// The same in a new directory below `parent`.
@@ -74,7 +86,7 @@ impl Sandbox {
         let sandbox = self.started_by(refusing);
         let works = sandbox.delta(["--version"]).output().code == 0;
         if !works {
-            println!("not tested without namespaces: they could not be refused");
+            needs::skip("needs namespaces that can be refused");
         }
         works.then_some(sandbox)
     }
