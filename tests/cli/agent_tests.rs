@@ -3,6 +3,8 @@
 use super::DELTA;
 use serde_json::{Value, json};
 use std::process::Command;
+use test_support::needs;
+use test_support::running::send_signal;
 use test_support::sandbox::{Ran, Sandbox};
 use test_support::server::{Answer, ScriptedServer};
 use test_support::wait::{is_alive, until, until_line};
@@ -291,8 +293,7 @@ fn c_17_2_nothing_of_a_test_lives_on_when_it_is_stopped() {
         let args = ["test", "agent", "-j", "1"];
         let child = sandbox.delta(args).env("TMPDIR", sandbox.path("tmp")).spawn();
         let tool: i32 = until_line(&sandbox.path("agent/pid")).parse().unwrap();
-        let sent = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
-        assert!(sent.unwrap().success());
+        assert!(send_signal(signal, child.id()));
         let output = child.wait_with_output().unwrap();
         let ran = plain(Ran::of(output.status, &output.stdout, &output.stderr)).expect_code(code);
         assert!(ran.stdout.starts_with("ok    a  (TIME)\n"), "{}", ran.stdout);
@@ -424,6 +425,9 @@ fn c_17_3_a_run_may_be_expected_to_fail_or_to_ask() {
 
 #[test]
 fn c_17_4_reports_for_programs() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let sandbox = agent(&[
         ("a<&\"'>\u{1b}[1m", HELLO),
         ("wrong", &HELLO.replace("result: hello", "result: 'a]]>\u{7}b'")),

@@ -3,7 +3,7 @@
 use super::DELTA;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::process::Command;
+use test_support::running::send_signal;
 use test_support::sandbox::{CONTEXT, Delta, Ran, Sandbox};
 use test_support::server::{Answer, Gate, ScriptedServer};
 use test_support::wait::until;
@@ -269,8 +269,7 @@ fn c_12_9_a_call_waits_for_others_that_hold_back_what_it_needs() {
     until("it waits", || {
         log()?.contains("waiting for budget reserved by other calls").then_some(())
     });
-    let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-s", "TERM", &pid]).status().unwrap().success());
+    assert!(send_signal("TERM", child.id()));
     let output = child.wait_with_output().unwrap();
     assert_eq!(
         Ran::of(output.status, &output.stdout, &output.stderr).expect_code(130).json()["status"],

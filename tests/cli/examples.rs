@@ -2,10 +2,10 @@
 
 use super::DELTA;
 use serde_json::{Value, json};
-use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
+use test_support::needs;
 use test_support::sandbox::{Ran, Sandbox};
 
 /// A sandbox in which the example is the agent.
@@ -44,6 +44,9 @@ fn started(sandbox: &Sandbox) -> Vec<Value> {
 
 #[test]
 fn c_9_4_the_gate_of_command_gate_lets_through_what_is_on_its_list() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let sandbox = review();
     sandbox.write("work/src/a b\n", "one\n");
     sandbox.write("work/src/-n", "two\n");
@@ -76,6 +79,9 @@ fn c_9_4_the_gate_of_command_gate_lets_through_what_is_on_its_list() {
 
 #[test]
 fn c_9_4_there_is_no_way_around_the_gate_of_command_gate() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let sandbox = review();
     let secret = sandbox.path("secret").display().to_string();
     let inside = sandbox.path("work/src/average.py").display().to_string();
@@ -149,6 +155,9 @@ fn c_9_4_there_is_no_way_around_the_gate_of_command_gate() {
 
 #[test]
 fn c_9_4_the_gate_of_command_gate_stays_shut_when_the_place_itself_is_a_link() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let sandbox = review();
     std::fs::rename(sandbox.path("work/src"), sandbox.path("elsewhere")).unwrap();
     symlink("../elsewhere", sandbox.path("work/src")).unwrap();
@@ -158,6 +167,9 @@ fn c_9_4_the_gate_of_command_gate_stays_shut_when_the_place_itself_is_a_link() {
 
 #[test]
 fn c_9_4_the_gate_of_command_gate_fails_shut() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let broken = [
         // A list that is not there, is empty, or whose rules are none.
         ("allow.txt", None),
@@ -199,6 +211,9 @@ fn c_9_4_the_gate_of_command_gate_fails_shut() {
 
 #[test]
 fn c_9_6_the_report_of_command_gate_replaces_a_link_and_follows_none() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let sandbox = review();
     symlink("../secret", sandbox.path("work/calls.md")).unwrap();
     calls(&sandbox, &[run("cat", &["`x`\n# y"])]).expect_code(0);
@@ -212,10 +227,13 @@ fn c_9_6_the_report_of_command_gate_replaces_a_link_and_follows_none() {
 
 #[test]
 fn c_11_8_an_agent_that_writes_agents_mends_what_lint_finds() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let sandbox = example("agent-generator");
     // Tools have a /tmp of their own, in which they do not see this build.
     sandbox.write("work/bin/.keep", "");
-    fs::copy(DELTA, sandbox.path("work/bin/delta")).unwrap();
+    sandbox.copy_program(DELTA, "work/bin/delta");
     let path = format!("{}:{}", sandbox.path("work/bin").display(), std::env::var("PATH").unwrap());
     let ran = sandbox.run_command("An agent", &["--format", "raw"]).env("PATH", path).output();
     let said = "The agent is in word-finder. Of three lines with two cats it said: \"2 lines hold the word.\"\n";
@@ -255,10 +273,15 @@ fn c_17_1_every_example_passes_its_own_tests() {
         // A sweep has its agent in a directory.
         let agent =
             if example.join("agent.yaml").exists() { example } else { example.join("fixer") };
+        count += 1;
+        let missing = needs::missing_in_text(&needs::text_of_agent(&agent));
+        if !missing.is_empty() {
+            needs::skip_part(format!("{} needs {}", agent.display(), missing.join(", ")));
+            continue;
+        }
         let ran =
             sandbox.delta(["test".into(), agent.into_os_string()]).env("PATH", &path).output();
         assert!(ran.expect_code(0).stdout.ends_with("s)\n"));
-        count += 1;
     }
     assert!(count > 4, "where are the examples?");
 }

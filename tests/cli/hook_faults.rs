@@ -3,7 +3,8 @@
 use super::DELTA;
 use super::hooks::hooked;
 use serde_json::{Value, json};
-use std::process::Command;
+use test_support::needs;
+use test_support::running::send_signal;
 use test_support::sandbox::{Ran, Sandbox};
 use test_support::wait::{processes_with, until_line};
 
@@ -131,6 +132,9 @@ fn c_9_4_a_gate_whose_program_cannot_be_started_stays_shut() {
 /// out of the command line that the gate was shown, and what was left lay inside the workspace.
 #[test]
 fn c_9_4_a_gate_is_shown_what_runs_or_nothing_runs() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let sandbox = hooked(
         "  - {name: t, exec: 'cat -- ${directory}/${file}'}\n",
         "- call: [{tool: t, args: {directory: a0/../.., file: secret.txt}}]\n- say: '${last}'\n",
@@ -348,8 +352,7 @@ fn c_9_4_an_observation_that_must_pass_its_hook_reaches_nobody_without_it() {
 }
 
 fn send(signal: &str, pid: u32) {
-    let status = Command::new("kill").args(["-s", signal, &pid.to_string()]).status();
-    assert!(status.unwrap().success());
+    assert!(send_signal(signal, pid));
 }
 
 /// Interrupts a run when its hook has said that it runs.
@@ -458,7 +461,7 @@ fn c_13_5_a_second_signal_while_a_hook_starts_leaves_nothing_of_it() {
 }
 
 fn send_if_alive(signal: &str, pid: u32) {
-    let _ = Command::new("kill").args(["-s", signal, &pid.to_string()]).status();
+    let _ = send_signal(signal, pid);
 }
 
 #[test]

@@ -2,10 +2,14 @@
 
 use super::hooks::{TOOLS, TURNS, hooked, resume};
 use serde_json::Value;
+use test_support::needs;
 use test_support::wait::until_line;
 
 #[test]
 fn c_9_6_on_run_end_runs_once_for_every_way_to_end() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let keep = "jq -r '.status + \" \" + (.error.type // .result // .interaction.prompt // \"-\")' >> ended";
     let ask =
         "- call: [{tool: ask_human, args: {prompt: Really?}}]\n- say: done\n- error: broken\n";
@@ -60,6 +64,9 @@ fn c_9_6_a_failing_on_run_end_does_not_take_a_question_away() {
 
 #[test]
 fn c_9_6_on_error_tells_of_the_engines_errors_and_of_tools_that_could_not_start() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let keep = "jq -c .error >> errors; echo \"$ERROR_MESSAGE\" >> messages";
     let tools = "  - name: t\n    exec: no-such-program ${text}\n  - name: f\n    exec: 'false'\n";
     let turns = "- call: [{tool: t, args: {text: a}}, {tool: f}]\n- error: the model is out\n";
@@ -89,6 +96,9 @@ fn c_9_6_on_error_tells_of_the_engines_errors_and_of_tools_that_could_not_start(
 
 #[test]
 fn c_9_6_iterations_begin_and_end_once_also_when_a_person_is_asked_between() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let keep = "jq -c '[.hook, .iteration]' >> seen";
     let turns = "- call: [{tool: t, args: {text: a}}, {tool: ask_human, args: {prompt: Really?}}, {tool: t, args: {text: b}}]\n- say: done\n";
     let hooks = [("on_iteration_start", keep), ("on_iteration_end", keep)];
@@ -104,6 +114,9 @@ fn c_9_6_iterations_begin_and_end_once_also_when_a_person_is_asked_between() {
 
 #[test]
 fn c_9_6_the_journal_is_whole_when_a_hook_reads_it() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let keep = "tail -n 1 \"$JOURNAL_PATH\" | jq -r .type >> last";
     let hooks = ["pre_tool_execution", "on_iteration_end", "on_run_end"].map(|name| (name, keep));
     let sandbox = hooked(TOOLS, TURNS, &hooks);

@@ -3,6 +3,7 @@
 use super::DELTA;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use test_support::needs;
 use test_support::sandbox::{Delta, Sandbox};
 use test_support::server::{Answer, ScriptedServer};
 
@@ -138,6 +139,9 @@ fn c_15_3_a_hook_gets_a_key_only_by_name() {
 
 #[test]
 fn c_9_2_large_values_are_cut_in_the_environment_and_whole_on_standard_input() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let keep = "cat > input; printf %s \"$TOOL_RESULT\" > cut";
     let tools = "  - name: t\n    shell: |-\n      head -c 200001 /dev/zero | sed 's/\\x0/ä/g'; printf 'acb'; : ${text}\n    max_output_bytes: 1000000\n";
     let sandbox = hooked(tools, TURNS, &[("post_tool_execution", keep)]);
@@ -306,6 +310,9 @@ fn c_9_3_text_that_is_no_answer_is_only_logged() {
 
 #[test]
 fn c_9_3_a_request_is_changed_and_the_journal_is_not() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let server = ScriptedServer::start(vec![Answer::text("one"), Answer::text("two")]);
     let sandbox = Sandbox::asking(DELTA, &server.url(), "");
     give(
@@ -349,6 +356,9 @@ fn c_9_3_a_request_is_changed_and_the_journal_is_not() {
 
 #[test]
 fn c_9_3_a_response_is_changed_before_it_is_a_thought() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let change = "jq -c '{response: (.response | .choices[0].message.content = \"changed\")}'";
     let sandbox = hooked("", "- say: first\n- say: second\n", &[("post_llm_response", change)]);
     assert_eq!(sandbox.run("go", &["--format", "raw"]).expect_code(0).stdout, "changed\n");
@@ -429,6 +439,9 @@ fn c_9_5_much_that_a_hook_prints_lies_beside_its_record() {
 
 #[test]
 fn c_9_3_what_goes_through_a_hook_may_be_large() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     // One hook gives back what it gets, one reads nothing of it.
     let hooks = [("pre_llm_request", "jq -c '{request}'"), ("post_llm_response", "exec <&-")];
     let sandbox = hooked("", "- say: 'last: ${last}'\n", &hooks);

@@ -4,6 +4,7 @@ use super::DELTA;
 use super::view::browser::Browser;
 use serde_json::{Value, json};
 use std::fs;
+use test_support::needs;
 use test_support::sandbox::{Ran, Sandbox};
 use test_support::server::{Answer, ScriptedServer};
 
@@ -52,6 +53,9 @@ fn images_of(sandbox: &Sandbox, kind: &str) -> Vec<Value> {
 
 #[test]
 fn c_18_1_the_page_shows_images_and_loads_nothing() {
+    if !needs::programs(&["chromium"]) {
+        return;
+    }
     let sandbox = pictured();
     command(&sandbox, &["view", "r"]);
     let page = sandbox.read("r.html");
@@ -80,6 +84,9 @@ fn c_18_1_the_page_shows_images_and_loads_nothing() {
 
 #[test]
 fn c_18_6_a_missing_or_changed_image_is_named_on_the_page() {
+    if !needs::programs(&["chromium"]) {
+        return;
+    }
     let sandbox = pictured();
     let image = &images_of(&sandbox, "ACTION_RESULT")[0];
     let path = sandbox.path("work/.delta/r").join(image["file"].as_str().unwrap());

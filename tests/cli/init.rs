@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use test_support::needs;
 use test_support::sandbox::{Ran, Sandbox};
 
 const QUESTION: &str = "Template?\r
@@ -214,6 +215,9 @@ fn echo_server() -> String {
 
 #[test]
 fn c_11_4_api_tester_sends_requests() {
+    if !needs::programs(&["curl", "jq"]) {
+        return;
+    }
     let (sandbox, url) = (with("api-tester"), echo_server());
     let report = format!("# Report\n\n- {url}/: HTTP/1.1 200\n");
     assert_eq!(run_made(&sandbox, &format!("{url}/")).stdout, report);

@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use test_support::alone::is_alone;
 use test_support::cpu_time::children_cpu_time;
 use test_support::sandbox::{Ran, Sandbox};
 
@@ -283,6 +284,9 @@ fn c_11_4_what_init_writes_is_clean() {
 /// Five ways to write many tools; each of them has findings.
 #[test]
 fn c_11_8_the_cost_of_a_lint_grows_with_the_tools() {
+    if !is_alone() {
+        return;
+    }
     let tools = [
         "exec: cat ${path}",
         "shell: cat ${path} | sed \"s/a/${b}/\"",

@@ -4,6 +4,7 @@ use super::DELTA;
 use super::output::scripted;
 use serde_json::json;
 use std::time::Duration;
+use test_support::needs;
 use test_support::sandbox::Sandbox;
 use test_support::server::{Answer, ScriptedServer};
 
@@ -295,6 +296,9 @@ fn c_25_4_a_resized_terminal_wraps_the_text_anew() {
 
 #[test]
 fn c_25_4_a_hook_that_changes_the_answer_changes_the_screen() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let (_server, sandbox) = asking(vec![complete(&["the original"])], "");
     sandbox.write(
         "agent/hooks.yaml",

@@ -5,6 +5,7 @@ use super::DELTA;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
+use test_support::needs;
 use test_support::sandbox::Sandbox;
 
 /// A run of one of the two agents, however often it is killed on the way. Gives the texts of each request.
@@ -66,6 +67,9 @@ fn station(text: &str) -> usize {
 
 #[test]
 fn c_8_3_each_iteration_is_folded_or_shown() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let (_, requests) = requests("fold", false);
     assert_eq!(requests.len(), 13);
     for (done, texts) in requests.iter().enumerate() {
@@ -92,6 +96,9 @@ fn minutes(requests: &[Vec<String>]) -> Vec<(Option<&str>, Vec<usize>)> {
 
 #[test]
 fn c_8_3_an_llm_keeps_the_minutes_and_is_asked_once_for_each_part() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let (sandbox, requests) = requests("fold/summarising", false);
     let first = "# Context Block: minutes\n\nStations 1 to 4 are measured. The warmest so far: station 3, 21 degrees.\n";
     let second = "# Context Block: minutes\n\nStations 1 to 8 are measured. The warmest so far: station 3, 21 degrees.\n";
@@ -110,6 +117,9 @@ fn c_8_3_an_llm_keeps_the_minutes_and_is_asked_once_for_each_part() {
 
 #[test]
 fn c_13_4_minutes_go_on_when_both_engines_died() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let (sandbox, requests) = requests("fold/summarising", true);
     let told = "# Context Block: minutes\n\nStations so far: all cold.\n";
     let (with, without): (Vec<_>, Vec<_>) =

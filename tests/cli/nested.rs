@@ -4,6 +4,7 @@ use super::DELTA;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
+use test_support::needs;
 use test_support::sandbox::{Delta, Sandbox};
 
 /// A sandbox with a copy of the example in `main/`, and delta on the PATH.
@@ -11,7 +12,7 @@ fn sandbox() -> Sandbox {
     let sandbox = Sandbox::new(DELTA);
     // Tools have a /tmp of their own, in which they see the workspace, but not this build.
     sandbox.write("work/bin/.keep", "");
-    std::fs::copy(DELTA, sandbox.path("work/bin/delta")).unwrap();
+    sandbox.copy_program(DELTA, "work/bin/delta");
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/sub-agent");
     let mut copy = Command::new("cp");
     let copied = copy.arg("-r").arg(example).arg(sandbox.path("main")).status().unwrap();
@@ -37,6 +38,9 @@ fn runs(sandbox: &Sandbox) -> Vec<(String, String)> {
 
 #[test]
 fn c_13_4_a_run_inside_a_call_goes_on_when_the_engine_around_it_died() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let sandbox = sandbox();
     // The first time the inner tool kills the outer engine, and hangs.
     let agent = sandbox.read("main/agents/writer/agent.yaml");
@@ -63,6 +67,9 @@ fn c_13_4_a_run_inside_a_call_goes_on_when_the_engine_around_it_died() {
 
 #[test]
 fn c_4_6_a_run_inside_a_call_that_fails_is_an_observation() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let sandbox = sandbox();
     sandbox.write(
         "main/agents/writer/script.yaml",

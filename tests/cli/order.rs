@@ -3,6 +3,7 @@
 use super::DELTA;
 use serde_json::json;
 use std::process::Command;
+use test_support::needs;
 use test_support::sandbox::Sandbox;
 use test_support::server::{Answer, ScriptedServer};
 
@@ -90,6 +91,9 @@ fn durable_before(acts: &[Act], kind: &str, written: usize, act: &Act, nth: usiz
 
 #[test]
 fn c_6_6_every_event_is_durable_before_what_follows_from_it() {
+    if !needs::programs(&["strace"]) {
+        return;
+    }
     let answers = vec![
         Answer::calls(vec![("tool", json!({})), ("tool", json!({}))]),
         Answer::text("the result"),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::process::{Child, Command};
 use test_support::normal::normal;
-use test_support::running::Running;
+use test_support::running::{Running, send_signal};
 use test_support::sandbox::{Ran, Sandbox};
 use test_support::wait::{until, until_line};
 
@@ -301,7 +301,7 @@ fn c_13_5_waiting_for_another_process_can_be_stopped() {
         (u64::from_str_radix(caught, 16).ok()? & (1 << 14) != 0).then_some(())
     });
     let before = snapshot(&sandbox);
-    Command::new("kill").arg(waiting.id().to_string()).status().unwrap();
+    send_signal("TERM", waiting.id());
     end(waiting).expect(
         130,
         "",

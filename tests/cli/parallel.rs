@@ -4,7 +4,7 @@
 use super::DELTA;
 use super::hooks::{give, resume};
 use serde_json::{Value, json};
-use std::process::Command;
+use test_support::running::send_signal;
 use test_support::sandbox::{Ran, Sandbox};
 use test_support::wait::{processes_with, until};
 
@@ -51,7 +51,7 @@ fn order(sandbox: &Sandbox) -> Vec<String> {
 }
 
 fn signal(name: &str, pid: u32) {
-    assert!(Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap().success());
+    assert!(send_signal(name, pid));
 }
 
 fn nothing_is_left(sandbox: &Sandbox) {

@@ -2,6 +2,7 @@
 
 use super::DELTA;
 use serde_json::{Value, json};
+use test_support::needs;
 use test_support::sandbox::Sandbox;
 use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 
@@ -107,6 +108,9 @@ fn c_5_2_large_requests_are_recorded_once_and_rebuilt_to_the_byte() {
 
 #[test]
 fn c_5_2_a_request_of_a_hook_is_rebuilt_to_the_byte_too() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let hooks = [
         "{messages: .request.messages}",
         "{messages: (.request.messages | .[-1].content += \"!\")}",

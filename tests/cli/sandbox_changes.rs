@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
+use test_support::needs;
 
 #[test]
 fn c_22_4_a_secret_that_appears_or_goes_is_hidden_from_the_next_call() {
@@ -55,13 +56,13 @@ fn c_22_4_a_machine_that_gets_weaker_starts_nothing() {
     // A limit of its own.
     let sandbox = sandbox.started_by("unshare --user --map-root-user");
     if sandbox.delta(["--version"]).output().code != 0 {
-        return println!("not tested: this machine has no user namespaces in user namespaces");
+        return needs::skip("needs user namespaces");
     }
     sandbox.run("go", &["--sandbox-without", "sockets"]).expect_code(0);
     if sandbox.events("ENGINE_START")[0]["config"]["sandbox"]["profiles"]["p1"]["by"]
         != "namespaces"
     {
-        return println!("not tested: these user namespaces cannot have others");
+        return needs::skip("needs user namespaces in user namespaces");
     }
     let last = &sandbox.observations()[2];
     assert!(
@@ -115,7 +116,7 @@ fn c_22_4_a_name_that_is_no_text_is_an_error_at_once() {
     let Some(sandbox) = agent("sandbox: workspace", &[("sh", "echo a > in")]) else { return };
     let work = sandbox.path(".").join(OsStr::from_bytes(b"w\xff"));
     if fs::create_dir(&work).is_err() {
-        return println!("not tested: this file system has no such names");
+        return needs::skip("needs a file system with names that are no text");
     }
     let began = Instant::now();
     let mut run = sandbox.delta(["run", "--agent", "agent", "-m", "go", "-w"]);

@@ -4,6 +4,7 @@ use super::DELTA;
 use super::sandbox::{agent, expect_done};
 use super::view::browser::Browser;
 use serde_json::{Value, json};
+use test_support::needs;
 use test_support::sandbox::{Ran, Sandbox};
 
 const GUARANTEES: [&str; 8] =
@@ -154,6 +155,9 @@ fn c_22_4_a_run_without_a_sandbox_is_shown_without_a_word_of_it() {
 
 #[test]
 fn c_22_4_the_page_marks_the_calls_that_differ_and_has_the_profiles() {
+    if !needs::programs(&["chromium"]) {
+        return;
+    }
     let sandbox = mixed_run();
     sandbox.delta(["view", "r", "-w", "work"]).output().expect_code(0);
     let mut browser = Browser::start();

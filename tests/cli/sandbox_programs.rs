@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use test_support::file_server::start_file_server;
+use test_support::needs;
 use test_support::sandbox::Sandbox;
 
 /// Whether a command of the machine works.
@@ -13,7 +14,7 @@ fn works(command: &[&str]) -> bool {
     let output = Command::new(command[0]).args(&command[1..]).output();
     let works = output.is_ok_and(|output| output.status.success());
     if !works {
-        println!("not tested: `{}` does not work here", command.join(" "));
+        needs::skip(format!("needs `{}`", command.join(" ")));
     }
     works
 }

@@ -245,7 +245,7 @@ fn as_user(sandbox: &Sandbox, command: &mut Command) {
 #[test]
 fn c_15_3_the_engines_memory_is_not_readable_by_its_user() {
     let plain = Sandbox::new(DELTA);
-    fs::copy(DELTA, plain.path("delta")).unwrap();
+    plain.copy_program(DELTA, "delta");
     let program = plain.path("delta").display().to_string();
     let tools = "  - name: t\n    shell: cat /proc/$PPID/environ; head -c1 /proc/$PPID/mem; head -c1 /proc/self/environ | wc -c\n";
     let sandbox = Sandbox::scripted(&program, tools, "- call: [{tool: t}]\n- say: ok");

@@ -4,6 +4,7 @@
 use super::DELTA;
 use std::process::Command;
 use std::sync::LazyLock;
+use test_support::needs;
 use test_support::sandbox::{Ran, Sandbox};
 
 /// The program for sessions, which another package builds, under its two names.
@@ -36,15 +37,6 @@ fn shell(sandbox: &Sandbox, program: &str, args: &[&str]) -> Ran {
         .output()
         .unwrap();
     Ran::of(output.status, &output.stdout, &output.stderr)
-}
-
-/// Whether a program is there that not every machine has; says so when it is not. `.ci/run` installs it.
-fn has(program: &str) -> bool {
-    let there = Command::new(program).arg("--version").output().is_ok();
-    if !there {
-        println!("NOT TRIED: {program} is not installed");
-    }
-    there
 }
 
 /// What bash offers for the last of these words, which are given as they are typed.
@@ -128,7 +120,7 @@ fn c_11_6_bash_completes_runs_workspaces_and_agents() {
 
 #[test]
 fn c_11_6_zsh_completes() {
-    if !has("zsh") {
+    if !needs::programs(&["zsh"]) {
         return;
     }
     let script = r#"
@@ -147,7 +139,7 @@ fn c_11_6_zsh_completes() {
 
 #[test]
 fn c_11_6_fish_completes() {
-    if !has("fish") {
+    if !needs::programs(&["fish"]) {
         return;
     }
     let script = r#"
@@ -199,7 +191,7 @@ fn c_11_6_zsh_and_fish_complete_sessions() {
         _describe() { print -rl -- "${(P@)3}" }
         words=(delta-sessions end '') CURRENT=3
         $_comps[delta-sessions]"#;
-    if has("zsh") {
+    if needs::programs_for_part(&["zsh"]) {
         let ran = shell(&sandbox, "zsh", &["-f", "-c", zsh]).expect_code(0);
         let offered: Vec<&str> = ran.stdout.lines().take(2).collect();
         assert_eq!(offered, [format!("{last}:cat -n"), format!("{first}:bash")]);
@@ -207,7 +199,7 @@ fn c_11_6_zsh_and_fish_complete_sessions() {
     let fish = r#"
         delta-sessions completions fish | source
         complete -C "delta-sessions exec s""#;
-    if has("fish") {
+    if needs::programs_for_part(&["fish"]) {
         let ran = shell(&sandbox, "fish", &["--no-config", "-c", fish]).expect_code(0);
         assert_eq!(ran.stdout, format!("{last}\tcat -n\n{first}\tbash\n"));
     }
@@ -237,7 +229,7 @@ fn page(sandbox: &Sandbox, command: &[&str]) -> String {
 
 #[test]
 fn c_11_7_every_command_has_a_manual_page() {
-    if !has("groff") {
+    if !needs::programs(&["groff"]) {
         return;
     }
     let sandbox = Sandbox::new(DELTA);
@@ -270,7 +262,7 @@ fn c_11_7_every_command_has_a_manual_page() {
 
 #[test]
 fn c_11_7_every_command_of_sessions_has_a_manual_page() {
-    if !has("groff") {
+    if !needs::programs(&["groff"]) {
         return;
     }
     let sandbox = Sandbox::new(&SESSIONS);
@@ -287,7 +279,7 @@ fn c_11_7_every_command_of_sessions_has_a_manual_page() {
 
 #[test]
 fn c_11_7_every_command_of_sessions_at_a_terminal_has_a_manual_page() {
-    if !has("groff") {
+    if !needs::programs(&["groff"]) {
         return;
     }
     let sandbox = Sandbox::new(&PTY);
@@ -329,7 +321,7 @@ fn c_11_7_all_pages_are_written_to_a_directory() {
     sandbox.write("file", "");
     let refused = sandbox.delta(["man", "--all", "file/x"]).output().expect_code(1).stderr;
     assert!(refused.starts_with("error: could not create the directory file/x: "), "{refused}");
-    if has("man") {
+    if needs::programs_for_part(&["man"]) {
         let manual = |command: &mut Command| {
             let output = command.output().unwrap();
             let shown = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -371,7 +363,7 @@ fn c_11_6_completions_are_installed_where_the_shell_looks() {
         );
     }
     sandbox.delta(["completions"]).output().expect_code(2);
-    if has("zsh") {
+    if needs::programs_for_part(&["zsh"]) {
         // The first completion loads the file and answers.
         let script = r#"
             fpath=(data/zsh/site-functions $fpath)
@@ -382,7 +374,7 @@ fn c_11_6_completions_are_installed_where_the_shell_looks() {
         let ran = shell(&sandbox, "zsh", &["-f", "-c", script]).expect_code(0);
         assert_eq!(ran.stdout, "last:first COMPLETED a: b\nfirst:COMPLETED a: b\n");
     }
-    if has("fish") {
+    if needs::programs_for_part(&["fish"]) {
         let script = "complete -C \"delta continue -w 'my work' --run-id \"";
         let ran = shell(&sandbox, "fish", &["-c", script]).expect_code(0);
         assert_eq!(ran.stdout, "last\tfirst COMPLETED a: b\nfirst\tCOMPLETED a: b\n");

@@ -4,6 +4,7 @@ use super::DELTA;
 use serde_json::json;
 use std::process::{Child, Command};
 use std::time::Instant;
+use test_support::running::send_signal;
 use test_support::sandbox::{Ran, Sandbox};
 use test_support::server::{Answer, Gate, ScriptedServer};
 use test_support::wait::{is_alive, processes_with, until, until_line};
@@ -14,8 +15,7 @@ const SIGNALS: [&str; 3] = ["INT", "TERM", "HUP"];
 const TREE: &str = "  - name: t\n    shell: |-\n      setsid sleep 1000 &\n      (sleep 1000 & sleep 1000) &\n      echo begun; echo $$ > pid; wait\n";
 
 fn send(signal: &str, pid: u32) {
-    let status = Command::new("kill").args(["-s", signal, &pid.to_string()]).status();
-    assert!(status.unwrap().success());
+    assert!(send_signal(signal, pid));
 }
 
 fn start(sandbox: &Sandbox) -> Child {
@@ -143,7 +143,7 @@ fn c_13_5_a_second_signal_ends_at_once() {
     let asked = Instant::now();
     // Again and again: one in the same moment as the first would count as the same.
     until("the end", || {
-        let _ = Command::new("kill").args(["-s", "INT", &child.id().to_string()]).output();
+        let _ = send_signal("INT", child.id());
         child.try_wait().unwrap()
     });
     assert!(asked.elapsed().as_secs() < 3, "not the 5 seconds before SIGKILL");

@@ -5,6 +5,7 @@ use super::context::messages;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
+use test_support::needs;
 use test_support::normal::normal;
 use test_support::sandbox::Sandbox;
 
@@ -333,12 +334,8 @@ fn c_24_2_tests_and_previews_have_the_skills() {
 #[test]
 fn c_24_2_the_reference_implementation_validates_a_skill() {
     let sandbox = with_skill("- say: done\n");
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let validator = target.join("skills-ref/bin/agentskills");
-    if !validator.exists() {
-        println!("skipped, there is no target/skills-ref: `bash .ci/run` fetches it");
-        return;
-    }
+    let Some(bin) = needs::python_env("skills-ref") else { return };
+    let validator = bin.join("agentskills");
     let validate = |dir: &Path| {
         let mut command = std::process::Command::new(&validator);
         command.arg("validate").arg(dir).output().unwrap()

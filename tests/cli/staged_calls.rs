@@ -3,6 +3,7 @@
 use super::DELTA;
 use super::runs::resume;
 use serde_json::json;
+use test_support::needs;
 use test_support::sandbox::{Ran, Sandbox};
 
 pub fn tools(more: &str) -> String {
@@ -28,7 +29,7 @@ pub fn waiting(more: &str, script: &str) -> Option<Sandbox> {
     let sandbox = sandbox_with(more, &[script]);
     let ran = sandbox.run("go", &[]);
     if ran.code == 126 {
-        println!("not tested: {}", ran.stderr);
+        needs::skip(&ran.stderr);
         return None;
     }
     ran.expect_code(101);
@@ -166,7 +167,7 @@ fn c_32_8_a_call_of_a_staged_run_changes_its_stage_after_a_yes() {
         let before = files(&sandbox);
         let ran = sandbox.run("go", &["--stage"]);
         if ran.code == 126 {
-            println!("not tested: {}", ran.stderr);
+            needs::skip(&ran.stderr);
             return;
         }
         ran.expect_code(101);
@@ -246,7 +247,7 @@ fn c_32_8_a_staged_call_asks_where_the_runs_are_outside_of_the_workspace() {
         let run = ["run", "--agent", "agent", "-w", "work", "--run-id", "r", "-q", "go"];
         let ran = outside(&[&run[..], options].concat());
         if ran.code == 126 {
-            println!("not tested: {}", ran.stderr);
+            needs::skip(&ran.stderr);
             return;
         }
         ran.expect_code(101);
@@ -422,7 +423,7 @@ fn c_32_8_in_a_staged_run_an_option_selects_the_changes_of_the_call() {
     let sandbox = sandbox_with("", &[LARGE]);
     let ran = sandbox.run("go", &["--stage"]);
     if ran.code == 126 {
-        println!("not tested: {}", ran.stderr);
+        needs::skip(&ran.stderr);
         return;
     }
     let ran = ran.expect_code(101);

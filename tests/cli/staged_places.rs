@@ -6,6 +6,7 @@ use super::staged::{apply, can_stage, command, sandbox, staged};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use test_support::needs;
 use test_support::sandbox::{Ran, Sandbox};
 
 #[test]
@@ -52,7 +53,7 @@ fn c_32_1_a_workspace_in_memory_is_staged() {
     let memory = Path::new("/dev/shm");
     let is_memory = rustix::fs::statfs(memory).is_ok_and(|status| status.f_type == 0x0102_1994);
     let Some(dir) = is_memory.then(|| tempfile::tempdir_in(memory).ok()).flatten() else {
-        return println!("not tested: /dev/shm is not in memory");
+        return needs::skip("needs a file system in memory at /dev/shm");
     };
     if !can_stage() {
         return;
@@ -81,7 +82,7 @@ fn on_a_small_disk(sandbox: &Sandbox, script: &str) -> Option<Ran> {
     let output = unshared.output().ok()?;
     let ran = Ran::of(output.status, &output.stdout, &output.stderr);
     if ran.code == 99 || ran.stderr.starts_with("unshare: ") {
-        println!("not tested: a disk could not be mounted here: {}", ran.stderr);
+        needs::skip(format!("needs to mount a disk: {}", ran.stderr));
         return None;
     }
     Some(ran)

@@ -5,6 +5,7 @@ use super::runs::{resume, text};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::process::{Child, Command, Stdio};
+use test_support::needs;
 use test_support::running::end_with_test;
 use test_support::sandbox::{Ran, Sandbox};
 use test_support::server::{Answer, ScriptedServer};
@@ -290,7 +291,7 @@ fn c_27_3_a_fork_of_a_run_at_work_has_no_part_in_its_call() {
 fn c_27_3_a_newer_program_takes_the_result_of_an_older_one() {
     let sandbox = building();
     let older = sandbox.path("older");
-    std::fs::copy(DELTA, &older).unwrap();
+    sandbox.copy_program(DELTA, "older");
     let mut command = Command::new(&older);
     command.args(["run", "--agent", "agent", "-w", "work", "--run-id", "r", "-m", "task", "-q"]);
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
@@ -476,7 +477,7 @@ fn elsewhere(sandbox: &Sandbox, args: &[&str]) -> Option<Command> {
     let mut probe = Command::new("unshare");
     probe.args(["--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "true"]);
     if !probe.stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
-        println!("not tested: no PID namespace is allowed here");
+        needs::skip("needs PID namespaces");
         return None;
     }
     command.args(args);

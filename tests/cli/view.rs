@@ -5,6 +5,7 @@ use browser::Browser;
 use serde_json::{Value, json};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use test_support::needs;
 use test_support::sandbox::{Ran, Sandbox};
 use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 
@@ -148,6 +149,9 @@ fn c_18_1_outputs_of_any_size_and_kind_are_in_the_page_or_named_there() {
 
 #[test]
 fn c_18_2_every_request_stands_there_byte_for_byte_and_each_message_once() {
+    if !needs::programs(&["chromium"]) {
+        return;
+    }
     let tools = "  - name: big\n    shell: head -c 60000 /dev/zero | tr '\\0' x; echo ${n}\n    max_output_bytes: 100000\n";
     let mut left = 9;
     let server = ScriptedServer::start(move |_: &RecordedRequest| {
@@ -178,6 +182,9 @@ fn c_18_2_every_request_stands_there_byte_for_byte_and_each_message_once() {
 
 #[test]
 fn c_18_3_no_text_of_a_run_becomes_code_and_no_request_leaves_the_page() {
+    if !needs::programs(&["chromium"]) {
+        return;
+    }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let away = format!("http://{}", listener.local_addr().unwrap());
@@ -265,6 +272,9 @@ fn c_18_4_sensitive_answers_are_hidden_in_all_of_the_page() {
 
 #[test]
 fn c_18_5_a_run_that_a_tool_starts_is_a_child_and_the_page_follows_it() {
+    if !needs::programs(&["chromium"]) {
+        return;
+    }
     let tools = "  - {name: delegate, shell: \"delta run --agent ../inner -w . --run-id ${id} -q --format raw -m go\"}\n";
     let turns = "- call: [{tool: delegate, args: {id: one}}, {tool: delegate, args: {id: two}}]\n- say: done\n";
     let sandbox = Sandbox::scripted(DELTA, tools, turns);
@@ -352,6 +362,9 @@ fn c_18_5_a_parent_that_cannot_be_told_fails_no_run() {
 
 #[test]
 fn c_18_6_a_killed_run_and_a_damaged_one_are_shown_as_far_as_they_go() {
+    if !needs::programs(&["chromium", "jq"]) {
+        return;
+    }
     let tools = "  - name: die\n    shell: echo before; kill -KILL \"$(jq .pid \"$RUN_DIR/metadata.json\")\"; exec sleep 60\n";
     let sandbox = Sandbox::scripted(DELTA, tools, "- say: now\n  call: [{tool: die}]\n");
     assert_eq!(sandbox.run("task", &[]).code, -1, "it was killed");
@@ -394,6 +407,9 @@ fn c_18_6_a_killed_run_and_a_damaged_one_are_shown_as_far_as_they_go() {
 
 #[test]
 fn c_18_6_a_run_that_goes_on_is_shown_as_it_stands() {
+    if !needs::programs(&["chromium"]) {
+        return;
+    }
     let tools = "  - name: wait\n    shell: echo half; while ! test -e go; do sleep 0.01; done\n";
     let sandbox = Sandbox::scripted(DELTA, tools, "- call: [{tool: wait}]\n- say: the end\n");
     let run = sandbox.run_command("task", &["-q"]).spawn();
@@ -427,6 +443,9 @@ fn c_18_6_a_run_that_goes_on_is_shown_as_it_stands() {
 
 #[test]
 fn c_18_7_links_search_and_keys_lead_to_their_places() {
+    if !needs::programs(&["chromium"]) {
+        return;
+    }
     let sandbox = Sandbox::new(DELTA);
     write_long_run(&sandbox, 600);
     view(&sandbox, &[]).expect_code(0);
@@ -497,6 +516,9 @@ fn c_18_8_a_page_takes_the_place_of_pages_only() {
 
 #[test]
 fn c_18_8_open_hands_the_page_to_the_desktop() {
+    if !needs::programs(&["chromium"]) {
+        return;
+    }
     let sandbox = Sandbox::scripted(DELTA, "", "- say: done\n");
     sandbox.run("task", &[]).expect_code(0);
     sandbox.write_program(

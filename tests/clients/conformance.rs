@@ -6,6 +6,7 @@ use super::{DELTA, run_script};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use test_support::needs;
 use test_support::sandbox::Sandbox;
 
 /// The scenarios that run, each at its versions.
@@ -144,13 +145,9 @@ const SCRIPT: &str = r#"turns:
 
 /// The suite and its Node.
 fn find_suite() -> Option<(PathBuf, PathBuf)> {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?.join("mcp-suite");
-    if dir.join("complete").exists() {
-        let modules = dir.join("node_modules");
-        return Some((modules.join(".bin/conformance"), modules.join("node/bin")));
-    }
-    println!("skipped, there is no target/mcp-suite: `bash .ci/run` fetches it");
-    None
+    let modules = needs::fetched("mcp-suite/node_modules")?;
+    let suite = (modules.join(".bin/conformance"), modules.join("node/bin"));
+    needs::programs(&["python3"]).then_some(suite)
 }
 
 #[test]
@@ -203,7 +200,7 @@ fn expect_every_scenario(listed: &Value) {
             .iter()
             .find(|(_, names)| names.iter().any(|begin| name.starts_with(begin)));
         match reason {
-            Some((reason, _)) => println!("not run: {name}: {reason}"),
+            Some((reason, _)) => println!("not applicable: {name}: {reason}"),
             None => assert!(runs, "the suite has a scenario {name}"),
         }
     }

@@ -1,7 +1,7 @@
 //! Clients of others judge `delta mcp serve` and `delta acp`: the SDKs of both protocols, which check every message
 //! against their types, Codex and Claude Code against scripted endpoints, the Inspector and the conformance suite of MCP.
 //!
-//! `.ci/run` puts them below target/: this repository has none of them. What is missing is a line in the output of a test.
+//! `.ci/run` puts them below target/: this repository has none of them. A test whose client is missing is skipped.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -12,6 +12,7 @@
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use test_support::needs;
 use test_support::sandbox::Sandbox;
 
 mod conformance;
@@ -22,16 +23,6 @@ const TOOLS: &str = "  - name: note\n    shell: echo noted >> notes; echo noted\
      - name: hold\n    shell: echo held >> held; until [ -e go ]; do sleep 0.02; done\n";
 const ASKING: &str = "- call: [{tool: note}]\n- call: [{tool: ask_human, args: {prompt: Which?}}]\n\
      - call: [{tool: ask}]\n- say: 'got ${last}'\n";
-
-/// A file or directory that `.ci/run` fetched; prints a line if it is missing.
-fn find_fetched(name: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?.join("agent-clients").join(name);
-    if path.exists() {
-        return Some(path);
-    }
-    println!("skipped, there is no target/agent-clients/{name}: `bash .ci/run` fetches it");
-    None
-}
 
 /// An agent in a sandbox with a workspace.
 fn agent(turns: &str) -> Sandbox {
@@ -62,9 +53,14 @@ fn run_script(
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {errors}"))
 }
 
+/// The Python that has the SDKs.
+fn python() -> Option<PathBuf> {
+    Some(needs::python_env("agent-clients/py")?.join("python"))
+}
+
 #[test]
 fn c_29_1_the_python_sdk_calls_an_agent_in_each_mode() {
-    let Some(python) = find_fetched("bin/python") else { return };
+    let Some(python) = python() else { return };
     for (mode, version) in
         [("auto", "2026-07-28"), ("2026-07-28", "2026-07-28"), ("legacy", "2025-11-25")]
     {
@@ -86,7 +82,7 @@ fn c_29_1_the_python_sdk_calls_an_agent_in_each_mode() {
 
 #[test]
 fn c_29_7_the_python_sdk_of_acp_works_with_an_agent() {
-    let Some(python) = find_fetched("bin/python") else { return };
+    let Some(python) = python() else { return };
     let sandbox = agent(ASKING);
     let seen = run_script(&sandbox, &python, "acp_client.py", &[], &[]);
     assert_eq!(seen["stop_reason"], "end_turn", "{seen}");
@@ -103,7 +99,10 @@ fn c_29_7_the_python_sdk_of_acp_works_with_an_agent() {
 
 #[test]
 fn c_29_2_codex_that_is_killed_and_asks_again_gets_the_same_run() {
-    let Some(codex) = find_fetched("node_modules/.bin/codex") else { return };
+    let Some(codex) = needs::fetched("agent-clients/node_modules/.bin/codex") else { return };
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let sandbox = agent("- call: [{tool: hold}]\n- say: done\n");
     let seen =
         run_script(&sandbox, Path::new("python3"), "codex.py", &[codex.to_str().unwrap()], &[]);
@@ -114,14 +113,17 @@ fn c_29_2_codex_that_is_killed_and_asks_again_gets_the_same_run() {
 
 /// The path of this process with the Node of the clients first.
 fn path_with_node() -> Option<String> {
-    let node = find_fetched("node_modules/node/bin")?;
+    let node = needs::fetched("agent-clients/node_modules/node/bin")?;
     Some(format!("{}:{}", node.display(), std::env::var("PATH").unwrap()))
 }
 
 #[test]
 fn c_29_1_claude_code_calls_an_agent() {
-    let Some(claude) = find_fetched("node_modules/.bin/claude") else { return };
+    let Some(claude) = needs::fetched("agent-clients/node_modules/.bin/claude") else { return };
     let Some(path) = path_with_node() else { return };
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let sandbox = agent("- call: [{tool: note}]\n- say: 'got ${last}'\n");
     let arguments = [claude.to_str().unwrap()];
     let script = "claude_code.py";
@@ -137,7 +139,9 @@ fn c_29_1_claude_code_calls_an_agent() {
 
 #[test]
 fn c_29_1_the_inspector_lists_and_calls_the_tools() {
-    let Some(inspector) = find_fetched("node_modules/.bin/mcp-inspector") else { return };
+    let Some(inspector) = needs::fetched("agent-clients/node_modules/.bin/mcp-inspector") else {
+        return;
+    };
     let Some(path) = path_with_node() else { return };
     let sandbox = agent("- say: 'got ${task}'\n");
     let inspect = |arguments: &[&str]| {
@@ -159,8 +163,10 @@ fn c_29_1_the_inspector_lists_and_calls_the_tools() {
 
 #[test]
 fn c_29_7_the_typescript_sdk_of_acp_works_with_an_agent() {
-    let Some(sdk) = find_fetched("node_modules/@agentclientprotocol/sdk") else { return };
-    let Some(node) = find_fetched("node_modules/node/bin/node") else { return };
+    let Some(sdk) = needs::fetched("agent-clients/node_modules/@agentclientprotocol/sdk") else {
+        return;
+    };
+    let Some(node) = needs::fetched("agent-clients/node_modules/node/bin/node") else { return };
     let sandbox = agent(ASKING);
     let seen = run_script(&sandbox, &node, "acp_client.mjs", &[sdk.to_str().unwrap()], &[]);
     assert_eq!(seen["stops"], json!(["end_turn", "end_turn"]), "{seen}");

@@ -4,6 +4,7 @@
 use super::failpoints::{acknowledged, check_fault, check_files, operations};
 use super::*;
 use std::path::Path;
+use test_support::needs;
 use test_support::wait::processes_in;
 
 /// Calls with and without a file in the run directory, around a question. `job` becomes a task of a server that has tasks.
@@ -131,12 +132,18 @@ fn sweep_of_mcp(mode: &str, command: &str, options: &str) {
 
 #[test]
 fn c_30_10_a_run_with_a_legacy_server_may_die_anywhere() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     sweep_of_mcp("abort", "run", "");
     sweep_of_mcp("abort", "continue", "");
 }
 
 #[test]
 fn c_30_15_a_run_with_a_task_of_a_server_may_die_anywhere() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     sweep_of_mcp("abort", "run", "modern");
     sweep_of_mcp("torn", "run", "modern");
     sweep_of_mcp("abort", "continue", "modern");
@@ -144,6 +151,9 @@ fn c_30_15_a_run_with_a_task_of_a_server_may_die_anywhere() {
 
 #[test]
 fn c_13_6_a_full_disk_sends_no_call_twice() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     sweep_of_mcp("enospc", "run", "modern");
     sweep_of_mcp("eio", "continue", "");
 }

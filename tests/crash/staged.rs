@@ -3,6 +3,7 @@
 
 use super::*;
 use std::os::unix::fs::PermissionsExt;
+use test_support::needs;
 
 const TOOLS: &str = "  - {name: do, exec: 'sh -c ${script}'}\n";
 const TURNS: &str = "- call: [{tool: do, args: {script: 'rm -r old; echo 2 > changed; mkdir -p new/deep; echo n > new/deep/n; chmod 700 changed; mkdir -m 0500 locked'}}]\n\
@@ -20,7 +21,7 @@ fn staged() -> Option<Sandbox> {
     let sandbox = unstaged();
     let ran = sandbox.run("go", &["--stage"]);
     if ran.code == 126 {
-        println!("not tested: {}", ran.stderr);
+        needs::skip(&ran.stderr);
         return None;
     }
     ran.expect_code(0);
@@ -237,7 +238,7 @@ fn asking(waits: bool, options: &[&str]) -> Option<Sandbox> {
     sandbox.write("work/changed", "1\n");
     let ran = waits.then(|| sandbox.run("go", options));
     if let Some(ran) = ran.filter(|ran| ran.code != 101) {
-        println!("not tested: {}", ran.stderr);
+        needs::skip(&ran.stderr);
         return None;
     }
     Some(sandbox)

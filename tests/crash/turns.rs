@@ -5,6 +5,7 @@
 use super::*;
 use std::process::{Child, Command};
 use std::time::Instant;
+use test_support::running::send_signal;
 
 /// A process counts as silent after 0.7 seconds.
 const TTL: &str = "700ms";
@@ -78,8 +79,7 @@ fn c_26_1_a_process_that_is_stopped_before_any_operation_does_no_act_twice() {
             (is_ended || Instant::now() > deadline).then_some(is_ended)
         });
         waited += usize::from(!has_ended);
-        let signalled = Command::new("kill").args(["-CONT", &first.id().to_string()]).status();
-        assert!(signalled.unwrap().success());
+        assert!(send_signal("CONT", first.id()));
         let first = end(first);
         let second = end(second);
         let at = format!("stopped at {number}:\n{first:?}\n{second:?}");

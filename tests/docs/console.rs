@@ -4,7 +4,7 @@
 //! A line that begins with `$ ` is a command for `sh`; a line that begins with `> ` continues it. The other lines are the
 //! output of the command: stderr first, then stdout. A line `...` matches any lines. A block whose info string has a
 //! second word is the file of that name. With UPDATE_DOCS=1 the test corrects the documents instead. `console needs=A,B` is
-//! run only where the programs A and B are installed. DOCS=docs/guide/hooks.md checks the documents whose path begins so.
+//! run only where the programs A and B are installed, and a document with other blocks that need a program only where it is. DOCS=docs/guide/hooks.md checks the documents whose path begins so.
 
 use super::markdown::{Block, blocks};
 use super::{DELTA, SESSIONS, root, texts};
@@ -12,6 +12,7 @@ use regex::Regex;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use test_support::needs;
 
 /// The directory that the documents show instead of the temporary one.
 const SHOWN_DIR: &str = "/home/me/delta";
@@ -38,16 +39,34 @@ fn is_run(file: &Path) -> bool {
     is_document && file.to_string_lossy().starts_with(&chosen)
 }
 
+/// The programs that the document uses without `needs=`, because other blocks build on these, or that its example uses, and
+/// that this machine does not have.
+fn missing_for_document(file: &Path, text: &str) -> Vec<&'static str> {
+    let is_used = |block: &Block| {
+        let second = block.info.split_whitespace().nth(1);
+        second.is_none_or(|second| !second.starts_with("needs="))
+    };
+    let mut used: String =
+        blocks(text).into_iter().filter(is_used).map(|block| block.text).collect();
+    if file.starts_with("examples") {
+        used += &needs::text_of_agent(&root().join(file.parent().unwrap()));
+    }
+    needs::missing_in_text(&used)
+}
+
 /// The programs that the block needs and this machine does not have.
 fn missing_programs(needs: Option<&str>) -> Vec<&str> {
     let listed = needs.and_then(|word| word.strip_prefix("needs=")).unwrap_or_default();
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_missing =
-        |name: &&str| !std::env::split_paths(&path).any(|dir| dir.join(name).is_file());
-    listed.split(',').filter(|name| !name.is_empty()).filter(is_missing).collect()
+    let names: Vec<&str> = listed.split(',').filter(|name| !name.is_empty()).collect();
+    needs::missing_programs(&names)
 }
 
 fn check_document(file: &Path, text: &str) -> Vec<String> {
+    let missing = missing_for_document(file, text);
+    if !missing.is_empty() {
+        needs::skip_part(format!("{} needs {}", file.display(), missing.join(", ")));
+        return Vec::new();
+    }
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().canonicalize().unwrap();
     let bin = dir.join(".bin");
@@ -69,7 +88,7 @@ fn check_document(file: &Path, text: &str) -> Vec<String> {
                 let missing = missing_programs(needs);
                 if !missing.is_empty() {
                     let (file, line) = (file.display(), block.first);
-                    eprintln!("{file}:{line}: not run: {} is missing", missing.join(", "));
+                    needs::skip_part(format!("{file}:{line} needs {}", missing.join(", ")));
                     continue;
                 }
                 let found = run_block(&block, &work_dir, &dir);

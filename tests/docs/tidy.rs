@@ -65,6 +65,23 @@ fn every_test_file_is_compiled() {
     assert!(forgotten.is_empty(), "no `mod` names {forgotten:?}");
 }
 
+/// Only what `test_support::needs` prints is counted, and shown where the test passes.
+#[test]
+fn no_test_reports_a_skip_by_itself() {
+    let report = Regex::new(
+        r#"\be?println!\(\s*"[^"]*(?i:not (tested|run|tried|shown|proven)\b|skipped|skipping|(is|are) missing|(is|are) absent)"#,
+    )
+    .unwrap();
+    assert!(report.is_match(concat!("print", "ln!(\"not tested: {}\", ran.stderr)")));
+    let mut found = Vec::new();
+    for (file, text) in texts(&[".rs"]) {
+        found.extend(
+            report.find_iter(&text).map(|hit| format!("{}: {}", file.display(), hit.as_str())),
+        );
+    }
+    assert!(found.is_empty(), "use `test_support::needs`:\n{}", found.join("\n"));
+}
+
 #[test]
 fn the_reader_of_sources_skips_tests() {
     let text = "use crate::a; // crate::b\n#[cfg(test)]\nmod tests;\nfn x() {}\n    #[cfg(test)]\n    fn y() {\n        crate::c\n    }\n#[cfg(test)]\nmod tests {\n    use crate::d;\n}\nfn z() {}\n";

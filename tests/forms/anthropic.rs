@@ -2,6 +2,7 @@
 
 use super::{DELTA, ECHO, agent_of, bodies, records};
 use serde_json::{Value, json};
+use test_support::needs;
 use test_support::sandbox::{Delta, Sandbox};
 use test_support::server::{Answer, ScriptedServer};
 use test_support::wait::until;
@@ -129,6 +130,9 @@ fn c_23_1_thinking_goes_back_unchanged_after_a_kill_and_in_a_run_that_is_continu
 
 #[test]
 fn c_23_1_an_answer_that_a_hook_changes_is_sent_as_it_is_now() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let server = ScriptedServer::start(vec![
         echo("a").saying("secret plan"),
         echo("b"),

@@ -4,6 +4,7 @@ use super::{DELTA, ECHO, agent_of, bodies, in_process, records};
 use delta_base::hex::sha256_hex;
 use delta_words::WireForm;
 use serde_json::{Value, json};
+use test_support::needs;
 use test_support::sandbox::{Delta, Ran, Sandbox};
 use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 
@@ -129,6 +130,9 @@ fn c_23_1_an_answer_of_text_and_plain_calls_has_nothing_to_go_back() {
 
 #[test]
 fn c_23_1_what_a_hook_changes_is_sent_as_it_is_now() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let server = ScriptedServer::start(two_steps());
     let sandbox = agent_of("gemini", &server, "");
     let change = "jq -c '{response: (.response | .choices[0].message.content |= \"changed\")}'";
@@ -144,6 +148,9 @@ fn c_23_1_what_a_hook_changes_is_sent_as_it_is_now() {
 
 #[test]
 fn c_23_1_a_hook_may_take_the_opaque_parts_out_of_a_request() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let server = ScriptedServer::start(two_steps());
     let sandbox = agent_of("gemini", &server, "");
     let change = "jq -c '{messages: [.request.messages[] | del(.native)]}'";

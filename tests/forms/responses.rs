@@ -7,6 +7,7 @@ mod streams;
 use super::{DELTA, ECHO, bodies, records};
 use delta_base::hex::sha256_hex;
 use serde_json::{Value, json};
+use test_support::needs;
 use test_support::sandbox::{Delta, Sandbox};
 use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 use test_support::wait::until;
@@ -183,6 +184,9 @@ fn c_23_2_reasoning_goes_back_unchanged_after_a_kill_too() {
 
 #[test]
 fn c_23_2_an_answer_that_a_hook_changed_goes_back_in_neutral_form() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let change = "jq '{response: (.response | .choices[0].message.content = \"changed\")}'";
     let server = ScriptedServer::start(vec![
         echo("1").saying("original").thinking("one"),

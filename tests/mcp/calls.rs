@@ -1,9 +1,13 @@
 //! `delta mcp list` and `delta mcp call` outside of runs.
 
 use super::Server;
+use test_support::needs;
 
 #[test]
 fn c_30_1_a_tool_is_called_once_in_both_eras() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     for options in ["", "modern"] {
         let server = Server::locked(options, "", "");
         let ran = server.call(&["s", "echo", "--arg", "text=ab", "--arg", "times=2"]);
@@ -16,6 +20,9 @@ fn c_30_1_a_tool_is_called_once_in_both_eras() {
 
 #[test]
 fn c_30_2_every_outcome_has_its_exit_code() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::locked("", "    timeout_ms: 1000\n", "");
     let cases = [
         ("count", 0, "1\n", ""),
@@ -41,6 +48,9 @@ fn c_30_2_every_outcome_has_its_exit_code() {
 
 #[test]
 fn c_30_2_usage_errors_start_nothing() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::locked("", "", "");
     let before = server.noted("starts");
     for arguments in [&["s"][..], &["s", "echo", "--arg", "text"]] {
@@ -61,6 +71,9 @@ fn c_30_2_usage_errors_start_nothing() {
 
 #[test]
 fn c_30_2_input_can_be_given_to_a_modern_server() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::locked("modern", "", "");
     let ran = server.call(&["s", "ask", "--json"]);
     assert_eq!(ran.code, 5, "{}", ran.stderr);
@@ -72,6 +85,9 @@ fn c_30_2_input_can_be_given_to_a_modern_server() {
 
 #[test]
 fn c_30_2_progress_is_printed_only_with_v() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::locked("", "", "");
     assert_eq!(server.call(&["s", "slow"]).stderr, "");
     let ran = server.call(&["-v", "s", "slow"]);
@@ -80,6 +96,9 @@ fn c_30_2_progress_is_printed_only_with_v() {
 
 #[test]
 fn c_30_2_what_is_no_answer_is_an_error_at_once() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::locked("", "    timeout_ms: 2000\n", "");
     for (how, code, stdout, stderr) in [
         ("nothing", 3, "", "expected `method`, `result` or `error`"),
@@ -100,6 +119,9 @@ fn c_30_2_what_is_no_answer_is_an_error_at_once() {
 
 #[test]
 fn c_30_9_a_daemon_of_a_server_ends_with_a_lone_call() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::locked("", "", "");
     std::fs::remove_file(server.sandbox.path("state/starts")).unwrap();
     server.call(&["s", "daemon"]).expect_code(0);
@@ -109,6 +131,9 @@ fn c_30_9_a_daemon_of_a_server_ends_with_a_lone_call() {
 
 #[test]
 fn c_30_3_a_server_that_is_silent_or_absent_is_reported() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::unlocked("silent", "    start_timeout_ms: 300\n", "");
     let ran = server.sandbox.delta(["mcp", "list", "--agent", "agent", "s"]).output();
     assert_eq!(ran.code, 4, "{}", ran.stderr);
@@ -124,12 +149,18 @@ fn c_30_3_a_server_that_is_silent_or_absent_is_reported() {
 
 #[test]
 fn c_30_3_greetings_and_noise_do_not_matter() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::locked("greets", "", "");
     assert_eq!(server.call(&["s", "count"]).stdout, "1\n");
 }
 
 #[test]
 fn c_30_4_a_server_gets_the_listed_variables_and_no_others() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let keys = "    env: {EXTRA: '${CWD}'}\n    pass_env: [PASSED]\n";
     let server = Server::locked("", keys, "");
     let arguments = ["mcp", "call", "--agent", "agent", "s", "env"];
@@ -152,6 +183,9 @@ fn c_30_4_a_server_gets_the_listed_variables_and_no_others() {
 
 #[test]
 fn c_30_17_arguments_are_checked_and_names_of_the_llm_known() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::locked("", "", "");
     let starts = server.noted("starts").len();
     let ran = server.call(&["s", "echo", "--arg", "text=5", "--arg", "times=x"]);
@@ -171,6 +205,9 @@ fn c_30_17_arguments_are_checked_and_names_of_the_llm_known() {
 
 #[test]
 fn c_30_17_the_servers_of_an_agent_are_listed_without_a_start() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::unlocked("hidden", "    tools: [echo, odd.name]\n", "");
     let list = |more: &[&str]| {
         let arguments = ["mcp", "list", "--agent", "agent"].iter().chain(more).copied();

@@ -3,6 +3,7 @@
 
 use super::{Server, turn};
 use std::process::Child;
+use test_support::needs;
 use test_support::wait::until;
 
 /// A process that can die.
@@ -33,6 +34,9 @@ fn end_after_kill(server: &Server, mut run: Child, victim: &str) -> Vec<String> 
 
 #[test]
 fn c_30_10_a_call_is_sent_once_whoever_dies_during_it() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     for options in ["", "modern"] {
         for victim in [SERVER, HOLDER, CALL, ENGINE] {
             let server = Server::locked(options, "", &turn(&[("hold", ""), ("count", "")]));
@@ -54,6 +58,9 @@ fn c_30_10_a_call_is_sent_once_whoever_dies_during_it() {
 
 #[test]
 fn c_30_10_what_dies_between_calls_is_started_again() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     for victim in [SERVER, HOLDER, ENGINE] {
         let turns = format!(
             "{}\n- call: [{{tool: gate}}]\n{}",
@@ -72,6 +79,9 @@ fn c_30_10_what_dies_between_calls_is_started_again() {
 
 #[test]
 fn c_30_10_what_dies_while_the_server_starts_has_sent_nothing() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     for victim in [SERVER, HOLDER, CALL, ENGINE] {
         let server = Server::locked("waits", "", &turn(&[("count", ""), ("count", "")]));
         let starts = server.noted("starts").len();
@@ -86,6 +96,9 @@ fn c_30_10_what_dies_while_the_server_starts_has_sent_nothing() {
 
 #[test]
 fn c_30_10_only_a_call_that_may_run_again_is_sent_again() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let keys = "    idempotent: [hold]\n";
     let server = Server::locked("", keys, &turn(&[("hold", ""), ("count", "")]));
     let run = server.start_until_called("hold");
@@ -103,6 +116,9 @@ fn c_30_10_only_a_call_that_may_run_again_is_sent_again() {
 /// A server whose parent dies notices the end of its input late or never, as programs behind `npx` do.
 #[test]
 fn c_30_9_no_descendant_of_a_server_is_left() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     for victim in [HOLDER, ENGINE] {
         let server = Server::unlocked("", "", &turn(&[("hold", ""), ("count", "")]));
         let agent = server.sandbox.read("agent/agent.yaml");

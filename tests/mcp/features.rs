@@ -2,6 +2,7 @@
 
 use super::{Server, turn};
 use serde_json::json;
+use test_support::needs;
 
 fn hook(server: &Server, name: &str, script: &str) {
     let file = format!("agent/{name}.sh");
@@ -13,6 +14,9 @@ fn hook(server: &Server, name: &str, script: &str) {
 
 #[test]
 fn c_30_1_a_hook_denies_a_call_before_its_server_starts() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::locked("", "", &turn(&[("echo", "text: a")]));
     hook(
         &server,
@@ -27,6 +31,9 @@ fn c_30_1_a_hook_denies_a_call_before_its_server_starts() {
 
 #[test]
 fn c_30_1_a_hook_sees_and_changes_arguments_and_results() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::locked("", "", &turn(&[("echo", "text: a")]));
     hook(
         &server,
@@ -44,6 +51,9 @@ fn c_30_1_a_hook_sees_and_changes_arguments_and_results() {
 
 #[test]
 fn c_30_15_a_task_of_an_approved_call_is_approved() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::locked("modern", "    approve: ask\n", &turn(&[("job", "")]));
     assert_eq!(server.run().code, 101);
     assert_eq!(server.noted("calls").len(), 0);
@@ -61,6 +71,9 @@ fn c_30_15_a_task_of_an_approved_call_is_approved() {
 
 #[test]
 fn c_30_1_a_replay_verifies_without_a_server() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::locked("", "", &turn(&[("echo", "text: a"), ("die", ""), ("count", "")]));
     server.run().expect_code(0);
     let starts = server.noted("starts").len();
@@ -73,6 +86,9 @@ fn c_30_1_a_replay_verifies_without_a_server() {
 
 #[test]
 fn c_30_1_a_replay_of_the_tools_calls_the_server_again() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::locked("", "", &turn(&[("echo", "text: a")]));
     server.run().expect_code(0);
     let tools = ["replay", "r", "-w", "work", "--mode", "tools", "--into", "fresh"];
@@ -84,6 +100,9 @@ fn c_30_1_a_replay_of_the_tools_calls_the_server_again() {
 
 #[test]
 fn c_30_1_a_test_of_an_agent_calls_the_server() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::locked("", "", "");
     let call = "{call: [{tool: s__echo, args: {text: a}}]}";
     server.sandbox.write(
@@ -99,6 +118,9 @@ fn c_30_1_a_test_of_an_agent_calls_the_server() {
 
 #[test]
 fn c_30_1_a_limit_of_tokens_ends_the_server_with_the_run() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let limits = "limits: {max_tokens: 1}\n";
     let server = Server::locked("", limits, &turn(&[("echo", "text: a")]));
     let starts = server.noted("starts").len();
@@ -110,6 +132,9 @@ fn c_30_1_a_limit_of_tokens_ends_the_server_with_the_run() {
 
 #[test]
 fn c_30_1_expand_shows_what_servers_and_skills_bring() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let keys = "    tools: [echo, odd.name]\nskills: [skills]\n";
     let server = Server::unlocked("", keys, "");
     server.sandbox.write(
@@ -149,6 +174,9 @@ fn comment_of(text: &str) -> &str {
 /// While a server lives, the engine has a child in every call; what a call leaves running must be found nevertheless.
 #[test]
 fn c_13_5_what_a_call_leaves_running_ends_while_a_server_lives() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let tools = "tools:\n  - {name: leave, shell: 'sleep 1000 & setsid sleep 1001 & echo left'}\n  \
         - {name: keep, shell: 'sleep 1002 & echo kept', background: run}\n";
     let calls = "- call: [{tool: leave}, {tool: keep}, {tool: leave}]";

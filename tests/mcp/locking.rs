@@ -1,6 +1,7 @@
 //! mcp.lock.json: what the LLM is told, and what is never called.
 
 use super::{Server, turn};
+use test_support::needs;
 
 fn lock(server: &Server, more: &[&str]) -> test_support::sandbox::Ran {
     let arguments = ["mcp", "lock", "--agent", "agent"].iter().chain(more).copied();
@@ -9,6 +10,9 @@ fn lock(server: &Server, more: &[&str]) -> test_support::sandbox::Ran {
 
 #[test]
 fn c_30_5_a_lock_is_looked_at_and_then_written() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::unlocked("", "", &turn(&[("count", "")]));
     let ran = server.run();
     assert_eq!(ran.code, 126, "{}", ran.stderr);
@@ -27,6 +31,9 @@ fn c_30_5_a_lock_is_looked_at_and_then_written() {
 
 #[test]
 fn c_30_5_a_changed_command_or_an_edited_file_is_refused() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::locked("", "", "");
     let path = "agent/mcp.lock.json";
     let text = std::fs::read_to_string(server.sandbox.path(path)).unwrap();
@@ -55,6 +62,9 @@ fn c_30_5_a_changed_command_or_an_edited_file_is_refused() {
 
 #[test]
 fn c_30_6_a_description_that_changed_is_never_called() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::locked("changes", "", &turn(&[("echo", "text: a"), ("count", "")]));
     let ran = server.run();
     assert_eq!(ran.code, 0, "{}", ran.stderr);
@@ -77,6 +87,9 @@ fn c_30_6_a_description_that_changed_is_never_called() {
 
 #[test]
 fn c_30_6_a_list_that_changes_during_a_run_is_checked_again() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let turns = turn(&[("count", ""), ("relist", ""), ("count", ""), ("echo", "text: a")]);
     let server = Server::locked("", "", &turns);
     server.run().expect_code(0);
@@ -89,6 +102,9 @@ fn c_30_6_a_list_that_changes_during_a_run_is_checked_again() {
 
 #[test]
 fn c_30_7_hidden_characters_are_visible_in_the_lock() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::unlocked("hidden", "", "");
     let ran = lock(&server, &["--write"]);
     assert!(ran.stdout.contains("Does echo.\\u200b\\udb40\\udc41"), "{}", ran.stdout);
@@ -110,6 +126,9 @@ fn c_30_7_hidden_characters_are_visible_in_the_lock() {
 /// Such a tool answers every call of delta with an error.
 #[test]
 fn c_30_5_a_tool_that_needs_tasks_of_an_old_version_is_named() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     for (options, is_named) in [("experiments", true), ("experiments modern", false)] {
         let server = Server::unlocked(options, "", "");
         let ran = lock(&server, &["--write"]).expect_code(0);
@@ -122,6 +141,9 @@ fn c_30_5_a_tool_that_needs_tasks_of_an_old_version_is_named() {
 /// Whoever locks a server reads at once what every run would end with.
 #[test]
 fn c_30_5_a_lock_that_no_run_begins_with_is_named() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::unlocked("unusable", "", "");
     let locked = lock(&server, &["--write"]).expect_code(0);
     let run = server.run();
@@ -141,6 +163,9 @@ fn c_30_5_a_lock_that_no_run_begins_with_is_named() {
 
 #[test]
 fn c_30_8_names_are_chosen_by_the_author() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let keys = "    tools: [echo, odd.name]\n";
     let server = Server::locked("", keys, "");
     server.run().expect_code(0);

@@ -1,6 +1,7 @@
 //! Calls of tools that the author calls `parallel`: the server has them at the same time, and their answers come in any order.
 
 use super::{Server, turn};
+use test_support::needs;
 use test_support::wait::until;
 
 const PARALLEL: &str = "    parallel: [meet, count, job]\n";
@@ -20,6 +21,9 @@ fn until_called(server: &Server, count: usize) {
 
 #[test]
 fn c_30_18_calls_of_parallel_tools_are_with_the_server_at_the_same_time() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     for options in ["", "modern"] {
         let groups = [("a", 3), ("b", 1), ("a", 3), ("a", 3)];
         let server = Server::locked(options, PARALLEL, &meetings(&groups));
@@ -32,6 +36,9 @@ fn c_30_18_calls_of_parallel_tools_are_with_the_server_at_the_same_time() {
 
 #[test]
 fn c_30_18_without_the_word_of_the_author_a_server_has_one_call_at_a_time() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let keys = "    timeout_ms: 4000\n    parallel: [count]\n";
     let server = Server::locked("", keys, &meetings(&[("a", 2), ("a", 2)]));
     server.run().expect_code(0);
@@ -42,6 +49,9 @@ fn c_30_18_without_the_word_of_the_author_a_server_has_one_call_at_a_time() {
 
 #[test]
 fn c_30_18_a_call_that_is_late_does_not_disturb_the_others() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let keys = format!("    timeout_ms: 4000\n{PARALLEL}");
     let turns = format!("{}\n{}", meetings(&[("late", 2), ("b", 1)]), turn(&[("count", "")]));
     let server = Server::locked("", &keys, &turns);
@@ -56,6 +66,9 @@ fn c_30_18_a_call_that_is_late_does_not_disturb_the_others() {
 
 #[test]
 fn c_30_18_whoever_dies_no_simultaneous_call_is_sent_twice() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     for victim in ["server.py", "delta mcp hold s", "delta run"] {
         let turns = format!("{}\n{}", meetings(&[("a", 9); 3]), turn(&[("count", "")]));
         let server = Server::locked("", PARALLEL, &turns);
@@ -81,6 +94,9 @@ fn c_30_18_whoever_dies_no_simultaneous_call_is_sent_twice() {
 
 #[test]
 fn c_30_18_simultaneous_tasks_survive_the_engine() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let turns = format!("{}\n{}", turn(&[("job", ""), ("job", "")]), turn(&[("count", "")]));
     let server = Server::locked("modern", PARALLEL, &turns);
     let mut run = server.sandbox.run_command("go", &[]).spawn();
@@ -100,6 +116,9 @@ fn c_30_18_simultaneous_tasks_survive_the_engine() {
 
 #[test]
 fn c_30_18_a_name_that_is_not_locked_is_an_error() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::locked("", "", "");
     let agent = server.sandbox.read("agent/agent.yaml");
     server.sandbox.write("agent/agent.yaml", agent + "    parallel: [coun]\n");

@@ -1,9 +1,13 @@
 //! Tools of MCP servers in runs: one server for a run, its end, its death, and what of a call is recorded.
 
 use super::{Server, turn};
+use test_support::needs;
 
 #[test]
 fn c_30_9_one_server_for_a_run_and_none_after_it() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let turns = turn(&[("count", ""), ("count", ""), ("echo", "text: hello, times: 2")]);
     let server = Server::locked("", "", &turns);
     let before = server.noted("starts").len();
@@ -20,6 +24,9 @@ fn c_30_9_one_server_for_a_run_and_none_after_it() {
 
 #[test]
 fn c_30_9_a_run_without_a_call_starts_no_server() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::locked("", "", "");
     let before = server.noted("starts").len();
     server.run().expect_code(0);
@@ -36,6 +43,9 @@ fn c_30_9_a_run_without_a_call_starts_no_server() {
 
 #[test]
 fn c_30_10_a_server_that_dies_is_started_again_and_no_call_is_repeated() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let turns = turn(&[("count", ""), ("die", ""), ("count", ""), ("count", "")]);
     let server = Server::locked("", "", &turns);
     server.run().expect_code(0);
@@ -51,6 +61,9 @@ fn c_30_10_a_server_that_dies_is_started_again_and_no_call_is_repeated() {
 
 #[test]
 fn c_30_10_the_timeout_of_a_call_cancels_it_and_keeps_the_server() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let keys = "    timeout_ms: 3000\n";
     let server = Server::locked("", keys, &turn(&[("count", ""), ("hang", ""), ("count", "")]));
     let before = server.noted("starts").len();
@@ -65,6 +78,9 @@ fn c_30_10_the_timeout_of_a_call_cancels_it_and_keeps_the_server() {
 
 #[test]
 fn c_30_11_results_are_limited_and_images_are_files() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let keys = "    max_output_bytes: 100\n";
     let turns = turn(&[("large", "bytes: 3000000"), ("image", ""), ("error", "")]);
     let server = Server::locked("", keys, &turns);
@@ -82,6 +98,9 @@ fn c_30_11_results_are_limited_and_images_are_files() {
 
 #[test]
 fn c_30_12_calls_ask_for_approval_like_those_of_other_tools() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let keys = "    approve: [{match: {text: '^safe'}, do: allow}, {do: ask}]\n";
     let turns = turn(&[("echo", "text: safe"), ("echo", "text: other")]);
     let server = Server::locked("", keys, &turns);
@@ -105,6 +124,9 @@ fn c_30_12_calls_ask_for_approval_like_those_of_other_tools() {
 
 #[test]
 fn c_30_13_imports_bring_servers() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::locked("", "", &turn(&[("count", "")]));
     let agent = std::fs::read_to_string(server.sandbox.path("agent/agent.yaml")).unwrap();
     let (head, servers) = agent.split_once("mcp:").unwrap();

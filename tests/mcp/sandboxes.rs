@@ -2,6 +2,7 @@
 
 use super::DELTA;
 use serde_json::{Value, json};
+use test_support::needs;
 use test_support::sandbox::Sandbox;
 
 /// Whether this machine has sockets that Landlock cannot close is not what is tested.
@@ -14,7 +15,7 @@ fn agent(keys: &str, calls: &[(&str, &str)]) -> Sandbox {
         format!("- call: [{{tool: {tool}, args: {{script: {}}}}}]\n", json!(script))
     });
     let turns: String = turns.collect();
-    let sandbox = Sandbox::new(DELTA);
+    let sandbox = Sandbox::not_in_memory(DELTA);
     sandbox.write("work/.keep", "");
     sandbox.write("agent/server.py", include_str!("boxed_server.py"));
     sandbox.write("agent/script.yaml", format!("turns:\n{turns}- say: done\n"));
@@ -40,27 +41,46 @@ fn profile(sandbox: &Sandbox) -> Value {
     sandbox.events("ENGINE_START")[0]["config"]["sandbox"]["profiles"]["p1"].clone()
 }
 
-#[test]
-fn c_30_14_a_server_is_in_the_sandbox_of_the_agent() {
+/// An agent whose LLM attacks through the server.
+fn attacker() -> Sandbox {
     let attack = "echo a > in; echo b > ../outside; cat ~/.ssh/id; echo $PPID > pid";
     let calls = [("s__sh", attack), ("s__sh", "test $(cat pid) = $PPID && echo same")];
-    let boxed = agent("sandbox: workspace\n", &calls);
-    let weak = agent("sandbox: workspace\n", &calls).without_namespaces();
-    for sandbox in std::iter::once(boxed).chain(weak) {
-        sandbox.write("home/.ssh/id", "the key");
-        sandbox.run("go", &WITHOUT_SOCKETS).expect_code(0);
-        assert_eq!(sandbox.read("work/in"), "a\n");
-        assert!(!sandbox.path("outside").exists());
-        let observations = sandbox.observations();
-        assert!(!observations[0].contains("the key"), "{}", observations[0]);
-        assert_eq!(observations[1], "same\n", "one server serves all calls");
-        assert_eq!(sandbox.events("ACTION_REQUEST")[0]["sandbox"], "p1");
-        assert!(profile(&sandbox)["line"].as_str().unwrap().starts_with("Sandbox: writes only"));
+    agent("sandbox: workspace\n", &calls)
+}
+
+fn expect_boxed(sandbox: &Sandbox) {
+    sandbox.write("home/.ssh/id", "the key");
+    sandbox.run("go", &WITHOUT_SOCKETS).expect_code(0);
+    assert_eq!(sandbox.read("work/in"), "a\n");
+    assert!(!sandbox.path("outside").exists());
+    let observations = sandbox.observations();
+    assert!(!observations[0].contains("the key"), "{}", observations[0]);
+    assert_eq!(observations[1], "same\n", "one server serves all calls");
+    assert_eq!(sandbox.events("ACTION_REQUEST")[0]["sandbox"], "p1");
+    assert!(profile(sandbox)["line"].as_str().unwrap().starts_with("Sandbox: writes only"));
+}
+
+#[test]
+fn c_30_14_a_server_is_in_the_sandbox_of_the_agent() {
+    if needs::programs(&["python3"]) {
+        expect_boxed(&attacker());
+    }
+}
+
+#[test]
+fn c_30_14_a_server_is_in_the_sandbox_of_the_agent_without_namespaces() {
+    if needs::programs(&["python3"])
+        && let Some(sandbox) = attacker().without_namespaces()
+    {
+        expect_boxed(&sandbox);
     }
 }
 
 #[test]
 fn c_30_14_the_operators_sandbox_holds_for_a_server_without_one() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let sandbox = agent("    sandbox: off\n", &[("s__sh", "echo a > in"), ("free", "echo b > in")]);
     let ran = sandbox.run_command("go", &["--sandbox", "reader"]).args(WITHOUT_SOCKETS).output();
     ran.expect_code(0);
@@ -71,6 +91,9 @@ fn c_30_14_the_operators_sandbox_holds_for_a_server_without_one() {
 
 #[test]
 fn c_30_14_a_server_has_a_sandbox_of_its_own_or_none() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let script = "echo a > in; true";
     let keys = "    sandbox: {write: []}\nsandbox: workspace\n";
     let sandbox = agent(keys, &[("s__sh", script)]);
@@ -84,6 +107,9 @@ fn c_30_14_a_server_has_a_sandbox_of_its_own_or_none() {
 
 #[test]
 fn c_30_14_no_server_is_started_outside_of_its_sandbox() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let remove = "rm .delta/r/mcp/s.sock";
     let calls = [("s__sh", "true"), ("free", remove), ("s__sh", "echo a > ../outside")];
     let sandbox = agent("sandbox: workspace\n", &calls);
@@ -95,6 +121,9 @@ fn c_30_14_no_server_is_started_outside_of_its_sandbox() {
 
 #[test]
 fn c_30_14_a_server_is_started_again_when_its_files_are_replaced() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let calls = [
         ("s__sh", "echo a > sub/a"),
         ("free", "mv sub old && mkdir sub"),
@@ -103,7 +132,7 @@ fn c_30_14_a_server_is_started_again_when_its_files_are_replaced() {
     let sandbox = agent("    sandbox: {write: [sub]}\n", &calls);
     sandbox.write("work/sub/.keep", "");
     if !holds_namespaces(&sandbox) {
-        return println!("not tested: this machine has no namespaces");
+        return needs::skip("needs namespaces");
     }
     sandbox.run("go", &WITHOUT_SOCKETS).expect_code(0);
     let observation = &sandbox.observations()[2];
@@ -114,11 +143,14 @@ fn c_30_14_a_server_is_started_again_when_its_files_are_replaced() {
 
 #[test]
 fn c_30_14_a_list_of_hosts_holds_for_a_server() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let script = "getent hosts example.org; echo $?";
     let keys = "    sandbox: {net: [example.com]}\n";
     let sandbox = agent(keys, &[("s__sh", script)]);
     if !holds_namespaces(&sandbox) {
-        return println!("not tested: this machine has no namespaces");
+        return needs::skip("needs namespaces");
     }
     sandbox.run("go", &WITHOUT_SOCKETS).expect_code(0);
     let refused = &sandbox.events("ACTION_RESULT")[0]["sandbox"]["refused"];

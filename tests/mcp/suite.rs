@@ -1,30 +1,23 @@
 //! The official conformance suite, and servers of others. `.ci/run` installs them below target/.
 
 use super::DELTA;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
+use test_support::needs;
 use test_support::sandbox::Sandbox;
 
-/// The directory of the installed packages; `None`, with a line, where they are absent.
-fn installed() -> Option<PathBuf> {
-    let target = Path::new(DELTA).parent()?.parent()?;
-    let dir = target.join("mcp-suite");
-    if !dir.join("complete").exists() {
-        println!("the MCP packages are absent: `bash .ci/run test` installs them");
-        return None;
-    }
-    Some(dir)
-}
-
 /// The path of this process with the suite's Node first.
-fn path_with_node(dir: &Path) -> String {
+fn path_with_node(modules: &Path) -> String {
     let path = std::env::var("PATH").unwrap_or_default();
-    format!("{}:{path}", dir.join("node_modules/node/bin").display())
+    format!("{}:{path}", modules.join("node/bin").display())
 }
 
 #[test]
 fn c_30_1_the_conformance_suite_accepts_the_client() {
-    let Some(dir) = installed() else { return };
+    let Some(modules) = needs::fetched("mcp-suite/node_modules") else { return };
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let scenarios = [
         ("tools_call", "2026-07-28"),
         ("request-metadata", "2026-07-28"),
@@ -40,7 +33,7 @@ fn c_30_1_the_conformance_suite_accepts_the_client() {
     let home = Sandbox::new(DELTA);
     let mut failed = Vec::new();
     for (scenario, version) in scenarios {
-        let mut suite = Command::new(dir.join("node_modules/.bin/conformance"));
+        let mut suite = Command::new(modules.join(".bin/conformance"));
         let client = format!("python3 {} {DELTA}", script.display());
         suite.args([
             "client",
@@ -51,7 +44,7 @@ fn c_30_1_the_conformance_suite_accepts_the_client() {
             "--spec-version",
             version,
         ]);
-        suite.env("PATH", path_with_node(&dir)).env("HOME", home.path("home"));
+        suite.env("PATH", path_with_node(&modules)).env("HOME", home.path("home"));
         let output = suite.current_dir(home.path("home")).output().unwrap();
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
         if !output.status.success() {
@@ -66,19 +59,15 @@ fn c_30_1_the_conformance_suite_accepts_the_client() {
 
 #[test]
 fn c_30_1_tools_of_real_servers_work() {
-    let Some(dir) = installed() else { return };
+    let Some(modules) = needs::fetched("mcp-suite/node_modules") else { return };
     let module = |name: &str| {
-        dir.join("node_modules/@modelcontextprotocol")
-            .join(name)
-            .join("dist/index.js")
-            .display()
-            .to_string()
+        modules.join("@modelcontextprotocol").join(name).join("dist/index.js").display().to_string()
     };
     let sandbox = Sandbox::new(DELTA);
     let call = |arguments: &[&str], server: &str| {
         let more = ["--", "node", server];
         let arguments = ["mcp", "call"].iter().chain(arguments).chain(&more).copied();
-        sandbox.delta(arguments).env("PATH", path_with_node(&dir)).output()
+        sandbox.delta(arguments).env("PATH", path_with_node(&modules)).output()
     };
     let everything = module("server-everything");
     let ran = call(&["echo", "--arg", "message=hello"], &everything);
@@ -101,20 +90,20 @@ fn c_30_1_tools_of_real_servers_work() {
     let more = [path.as_str(), "--", "node", &files, "work"];
     let ran = sandbox
         .delta(arguments.iter().chain(&more).copied())
-        .env("PATH", path_with_node(&dir))
+        .env("PATH", path_with_node(&modules))
         .output();
     assert_eq!((ran.code, ran.stdout.as_str()), (0, "from a file\n"), "{}", ran.stderr);
 }
 
 #[test]
 fn c_30_1_a_server_of_the_python_sdk_works() {
-    let Some(dir) = installed() else { return };
+    let Some(bin) = needs::python_env("mcp-suite/py") else { return };
     let sandbox = Sandbox::new(DELTA);
     sandbox.write(
         "server.py",
         "from mcp.server.mcpserver import MCPServer\n\nserver = MCPServer('sums')\n\n\n@server.tool()\ndef add(a: int, b: int) -> int:\n    \"\"\"Adds.\"\"\"\n    return a + b\n\n\nserver.run()\n",
     );
-    let python = dir.join("py/bin/python").display().to_string();
+    let python = bin.join("python").display().to_string();
     let ran = sandbox.delta(["mcp", "list", "--json", "--", &python, "server.py"]).output();
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert_eq!(ran.json()["era"], "modern");

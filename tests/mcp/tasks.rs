@@ -1,6 +1,7 @@
 //! Calls that become tasks of a server: polled, and never sent again.
 
 use super::{Server, turn};
+use test_support::needs;
 use test_support::wait::until;
 
 const OUTCOME_UNKNOWN: &str = "its outcome is unknown";
@@ -11,6 +12,9 @@ fn count_of(server: &Server, name: &str) -> usize {
 
 #[test]
 fn c_30_15_a_task_is_polled_to_its_end() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::locked("modern", "", "");
     let mut call = server.sandbox.delta(["mcp", "call", "--agent", "agent", "s", "job"]).spawn();
     server.until_noted("gets", "task 1");
@@ -25,6 +29,9 @@ fn c_30_15_a_task_is_polled_to_its_end() {
 
 #[test]
 fn c_30_15_a_task_survives_the_engine_and_its_result_is_taken_once() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     for keys in ["", "    idempotent: [job]\n"] {
         let server = Server::locked("modern", keys, &turn(&[("job", ""), ("count", "")]));
         let mut run = server.sandbox.run_command("go", &[]).spawn();
@@ -43,6 +50,9 @@ fn c_30_15_a_task_survives_the_engine_and_its_result_is_taken_once() {
 
 #[test]
 fn c_30_15_a_task_survives_its_server_and_every_engine() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::locked("modern", "", &turn(&[("job", "")]));
     let mut run = server.sandbox.run_command("go", &[]).spawn();
     let tries = ["continue", "r", "-w", "work"];
@@ -64,6 +74,9 @@ fn c_30_15_a_task_survives_its_server_and_every_engine() {
 
 #[test]
 fn c_30_15_a_task_that_the_server_forgot_is_not_called_again() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let server = Server::locked("modern forgets", "", &turn(&[("job", ""), ("count", "")]));
     let mut run = server.sandbox.run_command("go", &[]).spawn();
     server.until_noted("gets", "task 1");
@@ -80,6 +93,9 @@ fn c_30_15_a_task_that_the_server_forgot_is_not_called_again() {
 
 #[test]
 fn c_30_15_the_end_of_a_task_has_an_exit_code() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let cases = [
         ("fails", 3, "error -32603: the job failed"),
         ("cancels", 3, "the server has cancelled the task"),
@@ -100,6 +116,9 @@ fn c_30_15_the_end_of_a_task_has_an_exit_code() {
 
 #[test]
 fn c_30_15_a_task_ends_with_the_patience_of_its_caller() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     // The first call starts the server, which may take a while.
     let turns = turn(&[("count", ""), ("job", ""), ("count", "")]);
     let server = Server::locked("modern", "    timeout_ms: 3000\n", &turns);
@@ -116,6 +135,9 @@ fn c_30_15_a_task_ends_with_the_patience_of_its_caller() {
 
 #[test]
 fn c_30_15_a_script_with_several_calls_gets_the_result_of_each() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let tools = "tools:\n  - {name: two, shell: 'delta mcp call s job; delta mcp call s job'}\n";
     let turns = format!("{}\n- call: [{{tool: two}}]", turn(&[("count", "")]));
     let server = Server::locked("modern", tools, &turns);

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 use test_support::effort::cases;
+use test_support::needs;
 use test_support::running::end_with_test;
 use test_support::sandbox::{Delta, Ran, Sandbox};
 
@@ -125,7 +126,7 @@ fn is_inside(name: &str) -> bool {
     probe.args(unshare.get_args()).arg("true");
     let probed = probe.output().expect("`setpriv` starts");
     if !probed.status.success() {
-        println!("not run: no namespaces: {}", String::from_utf8_lossy(&probed.stderr).trim());
+        needs::skip(format!("needs namespaces: {}", String::from_utf8_lossy(&probed.stderr)));
         return false;
     }
     unshare.arg(std::env::current_exe().unwrap()).args(["--exact", name, "--nocapture"]);
@@ -137,6 +138,7 @@ fn is_inside(name: &str) -> bool {
         String::from_utf8_lossy(&output.stderr)
     );
     assert!(output.status.success(), "the test in its namespaces failed");
+    needs::repeat_skips(&output.stderr);
     false
 }
 
@@ -151,7 +153,8 @@ pub fn judge_power_losses(
     // The test harness names each thread after its test.
     let thread = std::thread::current();
     let name = thread.name().unwrap();
-    if !is_inside(name) {
+    // The tools of the agents need it.
+    if !needs::programs(&["jq"]) || !is_inside(name) {
         return;
     }
     let Some(sandbox) = make() else { return };
@@ -160,7 +163,7 @@ pub fn judge_power_losses(
     }
     let disk = match VolatileDisk::mount_over(&sandbox.path("")) {
         Ok(disk) => disk,
-        Err(error) => return println!("not run: FUSE cannot be mounted: {error}"),
+        Err(error) => return needs::skip(format!("needs to mount FUSE: {error}")),
     };
     let began = Instant::now();
     record(&Recorder { sandbox: &sandbox, lease });

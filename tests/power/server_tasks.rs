@@ -5,6 +5,7 @@ use crate::recorder::{Lease, judge_power_losses, succeed};
 use crate::verdicts::finish_and_check;
 use crate::workloads::{agent_with_tools, calls, last_answer};
 use std::path::Path;
+use test_support::needs;
 use test_support::sandbox::Sandbox;
 
 /// What the server has been asked, in files that no power loss concerns; what takes long ends at once.
@@ -55,5 +56,8 @@ fn check_tasks(sandbox: &Sandbox) {
 
 #[test]
 fn c_30_15_a_power_loss_around_a_task_of_a_server_calls_nothing_twice() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     judge_power_losses(Lease::Flock, || Some(task_agent()), succeed(&RUN), check_tasks);
 }

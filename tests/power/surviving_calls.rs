@@ -4,6 +4,7 @@ use crate::recorder::{Lease, Recorder, judge_power_losses, succeed};
 use crate::verdicts::finish_and_check;
 use crate::workloads::{agent_with_tools, calls, last_answer};
 use crate::{CONTINUE, RUN};
+use test_support::needs;
 use test_support::sandbox::Sandbox;
 use test_support::wait::until;
 
@@ -53,6 +54,9 @@ fn c_27_3_a_power_loss_after_the_end_of_an_engine_runs_no_lasting_command_twice(
 /// What a power loss can leave: how the command ended, without what it has printed. None of that is synced.
 #[test]
 fn c_27_3_an_output_that_a_power_loss_has_cut_is_not_the_output_of_its_call() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let sandbox = lasting_agent(("leave", ""));
     sandbox.write("witness/ledger", "");
     assert_eq!(sandbox.run("go", &["-q"]).code, -1);

@@ -2,6 +2,7 @@
 
 use crate::DELTA;
 use serde_json::{Value, json};
+use test_support::needs;
 use test_support::sandbox::Sandbox;
 
 pub const FORK: [&str; 9] =
@@ -157,7 +158,7 @@ pub fn staged_run() -> Option<Sandbox> {
     sandbox.write("witness/ledger", "");
     let ran = sandbox.run("go", &["--stage"]);
     if ran.code == 126 {
-        println!("not run: {}", ran.stderr);
+        needs::skip(&ran.stderr);
         return None;
     }
     ran.expect_code(0);

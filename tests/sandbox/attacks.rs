@@ -8,9 +8,13 @@ use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::{SocketAddr, UnixListener};
+use test_support::needs;
 
 #[test]
 fn c_22_4_nothing_outside_of_the_workspace_can_be_changed() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     in_every_case("attacks::c_22_4_nothing_outside_of_the_workspace_can_be_changed", |case| {
         let place = &case.place;
         symlink("../outside", place.workspace.join("link")).unwrap();
@@ -172,6 +176,9 @@ fn c_22_4_what_has_to_be_visible_in_a_hidden_directory_is_visible_alone() {
 
 #[test]
 fn c_22_4_no_process_outside_can_be_signalled_or_traced() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     in_every_case("attacks::c_22_4_no_process_outside_can_be_signalled_or_traced", |case| {
         let place = &case.place;
         let sandbox = case.prepare(&place.profile());
@@ -221,6 +228,9 @@ fn python_call(call: &str) -> String {
 
 #[test]
 fn c_22_4_there_is_no_network_and_no_socket_outside() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     in_every_case("attacks::c_22_4_there_is_no_network_and_no_socket_outside", |case| {
         let place = &case.place;
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -274,6 +284,9 @@ fn c_22_4_there_is_no_network_and_no_socket_outside() {
 /// The kernel knows a socket by the path that it was bound by, which may not be where it is.
 #[test]
 fn c_22_4_sockets_of_other_names_cannot_be_reached() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     in_every_case("attacks::c_22_4_sockets_of_other_names_cannot_be_reached", |case| {
         if case.grade != SandboxGrade::Namespaces {
             return;
@@ -363,6 +376,9 @@ fn c_22_4_a_replaced_root_is_noticed_and_not_followed() {
 
 #[test]
 fn c_22_4_limits_hold() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     in_every_case("attacks::c_22_4_limits_hold", |case| {
         let place: &Place = &case.place;
         let mut profile = place.profile();
@@ -388,6 +404,9 @@ fn c_22_4_limits_hold() {
 
 #[test]
 fn c_22_4_a_list_of_hosts_reaches_them_alone() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     in_every_case("attacks::c_22_4_a_list_of_hosts_reaches_them_alone", |case| {
         let place = &case.place;
         let listed = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -438,6 +457,9 @@ fn c_22_4_the_grade_is_the_best_that_the_machine_has() {
 
 #[test]
 fn c_22_4_the_keys_and_terminals_of_the_user_cannot_be_reached() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     in_every_case("attacks::c_22_4_the_keys_and_terminals_of_the_user_cannot_be_reached", |case| {
         let place = &case.place;
         let terminal = rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR).unwrap();
@@ -457,7 +479,7 @@ fn c_22_4_the_keys_and_terminals_of_the_user_cannot_be_reached() {
             format!("{keyring}sys.exit(libc.syscall(250, 10, -4, b'user', b'{name}', 0) < 0)");
         let outside = std::process::Command::new("python3").args(["-c", &add]).status().unwrap();
         if !cfg!(target_arch = "x86_64") || !outside.success() {
-            return eprintln!("not tested: this machine has no keyrings");
+            return needs::skip("needs keyrings");
         }
         place.fail(&sandbox, &format!("python3 -c \"{find}\""));
     });

@@ -10,10 +10,11 @@ use delta_sandbox::{
 };
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use test_support::needs;
+use test_support::sandbox::temp_dir_not_in_memory;
 
 /// The built program.
 pub(crate) const DELTA: &str = env!("CARGO_BIN_EXE_delta");
@@ -37,7 +38,7 @@ pub(crate) struct Outcome {
 
 impl Place {
     pub(crate) fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir_in(temp_dir_not_in_memory()).unwrap();
         let mut place = Self::in_directory(dir.path());
         place.dir = Some(dir);
         place
@@ -141,14 +142,6 @@ impl Place {
         outcome.stdout
     }
 
-    /// Whether a program can be started.
-    pub(crate) fn has_program(&self, name: &str) -> bool {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path).any(|directory| {
-            rustix::fs::access(directory.join(name), rustix::fs::Access::EXEC_OK).is_ok()
-        })
-    }
-
     /// Runs a script that must fail, and not because a program is missing.
     pub(crate) fn fail(&self, sandbox: &PreparedSandbox, script: &str) -> Outcome {
         let outcome = self.run(sandbox, script);
@@ -197,14 +190,14 @@ impl SandboxCase {
 /// Runs the test `name` in each grade that the machine has, and, if this is root, also as an ordinary user.
 pub(crate) fn in_every_case(name: &str, test: impl Fn(&SandboxCase)) {
     if let Err(refusal) = probe(Path::new(DELTA)).namespaces {
-        eprintln!("not tested with namespaces: {}", refusal.reason);
+        needs::skip_part(format!("needs namespaces: {}", refusal.reason));
     } else {
         test(&SandboxCase::new(Place::new()));
     }
     let place = Place::new();
     match refusing_program(&place.root) {
         Some(program) => test(&SandboxCase { grade: SandboxGrade::Landlock, place, program }),
-        None => eprintln!("not tested without namespaces: they could not be refused"),
+        None => needs::skip_part("needs namespaces that can be refused"),
     }
     if rustix::process::getuid().is_root() && std::env::var_os(USER_VARIABLE).is_none() {
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
@@ -216,6 +209,7 @@ pub(crate) fn in_every_case(name: &str, test: impl Fn(&SandboxCase)) {
             "as an ordinary user:\n{text}\n{}",
             String::from_utf8_lossy(&output.stderr)
         );
+        needs::repeat_skips(&output.stderr);
     }
 }
 
@@ -226,7 +220,11 @@ fn refusing_program(root: &Path) -> Option<PathBuf> {
         "#!/bin/sh\nexec /usr/bin/unshare -Ur /bin/sh -c \
          'echo 0 > /proc/sys/user/max_user_namespaces && exec {DELTA} __sandbox'\n"
     );
-    fs::write(&path, script).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let source = path.with_extension("source");
+    fs::write(&source, script).unwrap();
+    // Another process writes the program: see `Sandbox::copy_program`.
+    let mut install = std::process::Command::new("install");
+    assert!(install.args(["-m", "755"]).args([&source, &path]).status().unwrap().success());
+    fs::remove_file(&source).unwrap();
     probe(&path).namespaces.is_err().then_some(path)
 }

@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
+use test_support::needs;
 use test_support::sandbox::{Ran, Sandbox};
 
 /// The path of the workspace of a run.
@@ -81,6 +82,9 @@ fn packed_runs_are_graded_and_have_pages() {
 
 #[test]
 fn c_26_10_packed_runs_are_read_by_their_ids_and_not_done_again() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let sandbox = settled(6);
     let ids = planned(&sandbox);
     let shown: Vec<String> = ids

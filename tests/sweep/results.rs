@@ -3,6 +3,7 @@
 use super::{DELTA, acting_sandbox, effects, planned, result_lines, status, sweep, write_sweep};
 use serde_json::{Value, json};
 use std::fs;
+use test_support::needs;
 use test_support::sandbox::Sandbox;
 use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 
@@ -143,6 +144,9 @@ fn gc_removes_only_what_no_plan_names() {
 /// Inputs whose names are long, begin with another one, or have characters that files and tables treat in a special way.
 #[test]
 fn any_names_of_inputs_are_kept_apart() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let sandbox = acting_sandbox();
     let long = "x".repeat(60);
     let names = ["a", "ab", "a,b", "a \"b\"", "a\nb", "ä", &long, &format!("{long}y"), "-._"];

@@ -9,6 +9,7 @@
 use serde_json::Value;
 use std::fs;
 use std::process::{Child, Command};
+use test_support::running::send_signal;
 use test_support::sandbox::{Delta, Ran, Sandbox};
 use test_support::wait::{until, until_line};
 
@@ -69,8 +70,7 @@ fn release(sandbox: &Sandbox) {
 }
 
 fn signal(child: &Child, name: &str) {
-    let sent = Command::new("kill").args([name, &child.id().to_string()]).status();
-    assert!(sent.unwrap().success());
+    assert!(send_signal(name, child.id()));
 }
 
 /// The names of the turns.
@@ -203,11 +203,11 @@ fn c_26_1_a_silent_process_of_another_host_is_replaced() {
     assert!(refused.stderr.contains("looking up to "), "{}", refused.stderr);
     let removed = elsewhere(&sandbox, &["rm", "r", "-w", "work", "-y"]).output().expect_code(1);
     assert!(removed.stderr.contains("works on it, or has died"), "{}", removed.stderr);
-    signal(&owner, "-STOP");
+    signal(&owner, "STOP");
     let ran = elsewhere(&sandbox, again).output().expect_code(0);
     assert_eq!(ran.stdout, "done\n", "{}", ran.stderr);
     assert!(ran.stderr.contains("[Janitor] Cleaned up orphaned run"), "{}", ran.stderr);
-    signal(&owner, "-CONT");
+    signal(&owner, "CONT");
     let ran = end(owner).expect_code(1);
     assert!(ran.stderr.contains("error: run r was taken over by "), "{}", ran.stderr);
     check(&sandbox, "a\nb\nc\n");

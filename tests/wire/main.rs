@@ -1,8 +1,8 @@
 //! The work of others judges the wire forms: the types of the vendors' SDKs judge what delta sends, the SDKs themselves
 //! what the scripted server answers, and recorded answers what delta reads.
 //!
-//! `.ci/run` puts the SDKs and the recordings below target/: this repository has none of them. What is missing is a line
-//! in the output of a test.
+//! `.ci/run` puts the SDKs and the recordings below target/: this repository has none of them. A test whose
+//! comparison is missing is skipped.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -15,24 +15,15 @@ mod recorded_answers;
 mod sdk_clients;
 mod sdk_types;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
+use test_support::needs;
 
 const DELTA: &str = env!("CARGO_BIN_EXE_delta");
 
-/// A file or directory that `.ci/run` fetched; prints a line if it is missing.
-fn fetched(name: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?.join(name);
-    if path.exists() {
-        return Some(path);
-    }
-    println!("skipped, there is no target/{name}: `bash .ci/run` fetches it");
-    None
-}
-
 /// Runs a script of tests/wire with the Python that has the SDKs; `None` if there is none.
 fn python(script: &str, argument: &str, stdin: Vec<u8>) -> Option<String> {
-    let python = fetched("sdks/bin/python")?;
+    let python = needs::python_env("sdks")?.join("python");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wire").join(script);
     let mut command = Command::new(python);
     command.arg("-B").arg(script).arg(argument).env_clear().env("PATH", "/usr/bin:/bin");

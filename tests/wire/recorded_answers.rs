@@ -3,7 +3,6 @@
 //! The recordings are in the packages of others: the crate `genai` (tests/data/yakbak; MIT or Apache-2.0) and the sources
 //! of PyPI's `anthropic` (tests/lib/streaming/fixtures; MIT). `.ci/run` unpacks them below target/.
 
-use super::fetched;
 use delta_llm::llm::CallProgress;
 use delta_llm::llm::wire::{CodecSettings, DecodeContext, StreamAssembler, WireCodec, codec_for};
 use delta_words::{Reply, Usage, WireForm};
@@ -11,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
+use test_support::needs;
 
 /// A larger file is not cut at each of its bytes, only into pieces of equal length.
 const SMALL: usize = 2_500;
@@ -135,12 +135,12 @@ const EXPECTED: &str = include_str!("recorded_answers.txt");
 #[test]
 fn c_23_1_recorded_answers_are_read_the_same_in_all_pieces() {
     let mut lines = BTreeMap::new();
-    if let Some(dir) = fetched("recorded-answers/genai") {
+    if let Some(dir) = needs::fetched("recorded-answers/genai") {
         for (name, form) in GENAI {
             read_all(&dir.join(name), name, form, &mut lines);
         }
     }
-    if let Some(dir) = fetched("recorded-answers/anthropic") {
+    if let Some(dir) = needs::fetched("recorded-answers/anthropic") {
         read_all(&dir, "anthropic-sdk", WireForm::Anthropic, &mut lines);
     }
     for (name, line) in &lines {

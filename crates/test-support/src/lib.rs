@@ -1,6 +1,7 @@
 //! Code that the tests of delta share.
 #![allow(clippy::disallowed_methods, reason = "tests start real processes")]
 
+pub mod alone;
 pub mod cpu_time;
 pub mod effort;
 pub mod file_server;

@@ -1,9 +1,10 @@
 //! Processes that do not outlive their test.
 
 use rustix::process::{Signal, set_parent_process_death_signal};
+use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 
 /// Makes the kernel send SIGTERM to the command's process when the thread that starts it ends, even if that thread is
 /// killed. A run then ends its tools too.
@@ -12,6 +13,14 @@ pub fn end_with_test(command: &mut Command) {
     unsafe {
         command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?));
     }
+}
+
+/// Sends a signal, such as `TERM`; returns whether the process exists. The `kill` of the shell sends it, because a minimal
+/// machine has no program with that name.
+pub fn send_signal(name: &str, pid: impl Display) -> bool {
+    let mut kill = Command::new("sh");
+    kill.args(["-c", "kill -s \"$0\" \"$1\"", name, &pid.to_string()]).stderr(Stdio::null());
+    kill.status().expect("sh starts").success()
 }
 
 /// A child that is killed on drop, so that it does not outlive a failed test.

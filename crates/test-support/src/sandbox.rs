@@ -1,6 +1,7 @@
 //! A sandbox for a test: an agent directory, a workspace and a home, in which the built program runs with a cleared
 //! environment.
 
+use crate::needs;
 use crate::running::end_with_test;
 use serde_json::Value;
 use std::cell::Cell;
@@ -32,6 +33,12 @@ impl Drop for Sandbox {
     }
 }
 
+/// The directory for temporary files, or /tmp where that is in /dev/shm.
+pub fn temp_dir_not_in_memory() -> PathBuf {
+    let dir = std::env::temp_dir();
+    if dir.starts_with("/dev/shm") { "/tmp".into() } else { dir }
+}
+
 impl Sandbox {
     /// A sandbox for `program`, usually `env!("CARGO_BIN_EXE_delta")`. The agent has a system prompt and a context.yaml,
     /// and no agent.yaml yet.
@@ -39,14 +46,9 @@ impl Sandbox {
         Self::new_below(&std::env::temp_dir(), program)
     }
 
-    /// The same on the disk of the target directory, also where TMPDIR is in /dev/shm: sandboxes without namespaces leave
-    /// /dev/shm open, and a test about disks needs one.
-    pub fn on_disk(program: &str) -> Self {
-        let test = std::env::current_exe().expect("the path of this test");
-        let target = test.ancestors().nth(3).expect("target/PROFILE/deps/TEST");
-        let parent = target.join("tmp");
-        fs::create_dir_all(&parent).expect("target/tmp");
-        Self::new_below(&parent, program)
+    /// The same for tools in a sandbox of delta, which have a /dev/shm of their own, or may write there: TMPDIR may be there.
+    pub fn not_in_memory(program: &str) -> Self {
+        Self::new_below(&temp_dir_not_in_memory(), program)
     }
 
     /// The same in a new directory below `parent`.
@@ -84,7 +86,7 @@ impl Sandbox {
         let sandbox = self.started_by(refusing);
         let works = sandbox.delta(["--version"]).output().code == 0;
         if !works {
-            println!("not tested without namespaces: they could not be refused");
+            needs::skip("needs namespaces that can be refused");
         }
         works.then_some(sandbox)
     }

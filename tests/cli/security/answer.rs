@@ -4,6 +4,8 @@ use crate::DELTA;
 use serde_json::json;
 use std::os::unix::fs::chown;
 use std::process::Command;
+use test_support::needs;
+use test_support::running::send_signal;
 use test_support::sandbox::Sandbox;
 use test_support::wait::{processes_in, until};
 
@@ -41,6 +43,9 @@ fn continued(sandbox: &Sandbox, more: &[&str]) -> test_support::sandbox::Ran {
 
 #[test]
 fn c_10_2_nothing_of_the_run_is_alive_when_it_asks() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     for keys in ["", "    background: run\n"] {
         let sandbox = asking(keys);
         sandbox.run("hello", &[]).expect_code(101);
@@ -53,6 +58,9 @@ fn c_10_2_nothing_of_the_run_is_alive_when_it_asks() {
 
 #[test]
 fn c_10_2_an_answer_does_not_count_while_a_process_of_the_run_is_alive() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let sandbox = asking("    background: keep\n");
     sandbox.run("hello", &[]).expect_code(101);
     let response = sandbox.path("work/.delta/r/interaction/response.txt");
@@ -65,7 +73,7 @@ fn c_10_2_an_answer_does_not_count_while_a_process_of_the_run_is_alive() {
     assert!(ensured.stderr.contains("is not the answer of a person"), "{}", ensured.stderr);
     assert!(!sandbox.path("work/deployed").exists());
     for pid in processes_in(&sandbox.path("work")) {
-        let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+        let _ = send_signal("KILL", pid);
     }
     until("the end of the forger", || processes_in(&sandbox.path("work")).is_empty().then_some(()));
     let ran = continued(&sandbox, &[]);

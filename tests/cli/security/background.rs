@@ -3,6 +3,8 @@
 use crate::DELTA;
 use serde_json::json;
 use std::process::{Command, Stdio};
+use test_support::needs;
+use test_support::running::send_signal;
 use test_support::sandbox::{Ran, Sandbox};
 use test_support::wait::{is_alive, processes_in, until, until_line};
 
@@ -119,7 +121,7 @@ struct Kept<'a>(&'a Sandbox);
 impl Drop for Kept<'_> {
     fn drop(&mut self) {
         for pid in left_in(self.0) {
-            let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+            let _ = send_signal("KILL", pid);
         }
     }
 }
@@ -128,6 +130,9 @@ const ONE_CALL: &str = "- call: [{tool: t}]\n- say: done";
 
 #[test]
 fn c_22_1_what_a_call_leaves_behind_is_ended_and_named() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let escapes = [
         ("sleep 1000 >/dev/null 2>&1 &", "sleep"),
         ("sleep 1000 &", "sleep"),
@@ -166,6 +171,9 @@ fn c_22_1_what_a_call_leaves_behind_is_ended_and_named() {
 
 #[test]
 fn c_22_1_a_process_that_changes_all_the_time_is_ended() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let sandbox = with_tool("${AGENT_HOME}/../runner", "", ONE_CALL);
     sandbox.run("hello", &[]).expect_code(0);
     assert_eq!(left_in(&sandbox), Vec::<i32>::new());
@@ -177,7 +185,7 @@ fn c_22_1_no_process_of_another_pid_namespace_is_taken_for_one_of_a_call() {
     let namespace = ["unshare", "--map-root-user", "--fork", "--pid", "--kill-child"];
     let trial = Command::new(namespace[0]).args(&namespace[1..]).arg("true").output();
     if !trial.is_ok_and(|trial| trial.status.success()) {
-        eprintln!("not tried: no PID namespace can be made here");
+        needs::skip("needs PID namespaces");
         return;
     }
     let sandbox = with_tool("sleep 1000 >/dev/null 2>&1 &", "    background: keep\n", ONE_CALL);
@@ -197,6 +205,9 @@ fn c_22_1_no_process_of_another_pid_namespace_is_taken_for_one_of_a_call() {
 /// Beside a process that was kept, or was there before, it was not noticed.
 #[test]
 fn c_22_1_a_process_that_changes_all_the_time_is_ended_beside_one_that_lives_on() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let keep = "  - name: keep\n    shell: sleep 1000 >/dev/null 2>&1 &\n    background: keep\n";
     for (script, keys) in [
         ("exec ${AGENT_HOME}/../runner", ""),
@@ -222,7 +233,7 @@ fn c_22_1_a_process_is_ended_in_a_pid_namespace() {
         ["unshare", "--map-root-user", "--fork", "--pid", "--mount-proc", "--kill-child"];
     let trial = Command::new(namespace[0]).args(&namespace[1..]).arg("true").output();
     if !trial.is_ok_and(|trial| trial.status.success()) {
-        eprintln!("not tried: no PID namespace can be made here");
+        needs::skip("needs PID namespaces");
         return;
     }
     let stubborn = "sh -c 'trap : TERM; touch ready; while :; do sleep 1000; done'";
@@ -246,6 +257,9 @@ fn c_22_1_a_process_is_ended_in_a_pid_namespace() {
 
 #[test]
 fn c_22_1_nothing_escapes_a_timeout() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let script = "${AGENT_HOME}/../daemon; until test -s pid; do :; done; exec sleep 1000";
     let sandbox = with_tool(script, "    timeout_ms: 1500\n    background: keep\n", ONE_CALL);
     sandbox.run("hello", &[]).expect_code(0);
@@ -293,6 +307,9 @@ fn has_ended_one(observation: &str) -> bool {
 
 #[test]
 fn c_22_1_a_server_lives_until_the_process_leaves_the_run() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let tools = format!("{SERVER}  - name: t\n{LOOK}");
     let turns = "- call: [{tool: start}, {tool: t}]\n- call: [{tool: t}]\n- say: done";
     let sandbox = Sandbox::scripted(DELTA, &tools, turns);
@@ -313,6 +330,9 @@ fn c_22_1_a_server_lives_until_the_process_leaves_the_run() {
 /// Some of them were taken for processes of the next call, and ended with it.
 #[test]
 fn c_22_1_a_daemon_that_is_kept_lives_on_however_fast_it_forks() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     const CALLS: usize = 40;
     let tools = "  - name: t\n    exec: ${AGENT_HOME}/../quick\n    background: keep\n";
     let calls = vec!["{tool: t}"; CALLS].join(", ");
@@ -332,6 +352,9 @@ fn c_22_1_a_daemon_that_is_kept_lives_on_however_fast_it_forks() {
 
 #[test]
 fn c_22_1_a_process_that_is_kept_lives_on_and_is_named() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let tools =
         format!("{}  - name: t\n{LOOK}", SERVER.replace("background: run", "background: keep"));
     let sandbox = Sandbox::scripted(
@@ -364,6 +387,9 @@ fn killing(first: &str) -> Sandbox {
 
 #[test]
 fn c_22_1_continue_ends_what_the_calls_of_a_killed_engine_left() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let scripts = [
         "${AGENT_HOME}/../daemon",
         "env -i setsid sh -c 'echo $$ > pid; exec sleep 1000' >/dev/null 2>&1 &",

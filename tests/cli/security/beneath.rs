@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::Path;
 use std::process::Command;
+use test_support::needs;
 use test_support::sandbox::{Ran, Sandbox};
 
 /// What must be on no page and in no answer.
@@ -171,7 +172,7 @@ fn c_20_5_a_record_is_not_written_through_a_symlink_that_a_tool_made() {
 /// Gives a directory to another user; false where this is not root.
 fn give(path: &Path, user: u32) -> bool {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
-        println!("not shown: only root can give a directory to another user");
+        needs::skip("needs root, which gives a directory to another user");
         return false;
     }
     chown(path, Some(user), Some(user)).unwrap();
@@ -212,7 +213,7 @@ fn c_20_5_a_control_directory_of_root_is_taken_unless_others_write_there() {
     let sandbox = finished();
     let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
     if !is_root {
-        println!("not shown: only root can make such a directory");
+        needs::skip("needs root, which gives a directory to another user");
         return;
     }
     let chmod = |mode: &str| {
@@ -222,7 +223,7 @@ fn c_20_5_a_control_directory_of_root_is_taken_unless_others_write_there() {
     for (mode, reason) in [("a=rX,u+w", "Permission denied"), ("a=rwX", "belongs to user 0")] {
         chmod(mode);
         let program = sandbox.path("delta");
-        fs::copy(DELTA, &program).unwrap();
+        sandbox.copy_program(DELTA, "delta");
         chmod(mode);
         Command::new("chmod").args(["755"]).arg(&program).status().unwrap();
         let mut command = Command::new(&program);

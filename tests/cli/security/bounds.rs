@@ -2,7 +2,9 @@
 
 use crate::DELTA;
 use std::process::Command;
+use test_support::alone::is_alone;
 use test_support::cpu_time::children_cpu_time;
+use test_support::needs;
 use test_support::sandbox::{Delta, Ran, Sandbox};
 
 const TOOL: &str = "  - name: t\n    shell: echo x >> ran\n";
@@ -67,6 +69,9 @@ fn c_22_2_the_built_in_tools_count_as_calls() {
 
 #[test]
 fn c_22_2_the_cost_of_an_answer_grows_with_its_calls() {
+    if !is_alone() {
+        return;
+    }
     let cost = |count: usize| {
         let turns = format!("{}  - say: done", turn("missing", count));
         let sandbox = Sandbox::scripted(DELTA, "", &turns);
@@ -180,7 +185,7 @@ fn c_22_2_a_bound_that_cannot_be_is_refused() {
 fn has_groups(ran: &Ran) -> bool {
     let has_groups = !ran.stderr.contains("control group");
     if !has_groups {
-        println!("not shown, for there are no control groups here: {}", ran.stderr);
+        needs::skip(format!("needs control groups: {}", ran.stderr));
     }
     has_groups
 }
@@ -220,6 +225,9 @@ print(count)
 
 #[test]
 fn c_22_2_the_processes_of_a_call_are_limited() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let tools = "  - name: t\n    exec: '${AGENT_HOME}/forks'\nlimits: {processes: 20}\n";
     let turns = "  - call: [{tool: t}, {tool: t}]\n  - say: done";
     let sandbox = Sandbox::scripted(DELTA, tools, turns);
@@ -239,6 +247,9 @@ fn c_22_2_the_processes_of_a_call_are_limited() {
 
 #[test]
 fn c_22_2_the_memory_of_a_call_is_limited() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let half = "python3 -c \"x = b'x' * (80 << 20); print('a half')\"";
     let tools = format!(
         "  - name: one\n    shell: python3 -c \"x = b'x' * (300 << 20); print('everything')\"\n  \
@@ -251,7 +262,7 @@ fn c_22_2_the_memory_of_a_call_is_limited() {
     let seen = sandbox.observations();
     assert!(!seen[0].contains("everything") && seen[1] == "a half\n", "{seen:?}");
     if without.code != 0 {
-        println!("not shown without control groups, which takes root: {}", without.stderr);
+        needs::skip_part(format!("needs root, which hides control groups: {}", without.stderr));
         return;
     }
     let warning = "! the limit of memory holds for each process of a call, not for all together: ";
@@ -267,7 +278,7 @@ fn c_22_2_a_limit_that_cannot_be_enforced_is_named_once() {
         Sandbox::scripted(DELTA, &tools, "  - call: [{tool: t}, {tool: t}]\n  - say: done");
     let ran = run_without_groups(&sandbox);
     if ran.code != 0 {
-        println!("not shown, for it takes root: {}", ran.stderr);
+        needs::skip(format!("needs root, which hides control groups: {}", ran.stderr));
         return;
     }
     let warning = "! the limit of 20 processes is not enforced: ";

@@ -4,6 +4,7 @@
 use crate::DELTA;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use test_support::needs;
 use test_support::sandbox::Sandbox;
 
 /// A workspace of user 65534 with a setuid program and a setgid directory, and run `r` with snapshots; `None` where the
@@ -15,7 +16,7 @@ fn workspace_of_agent_user(flags: &[&str]) -> Option<Sandbox> {
     sandbox.write("work/tool", "#!/bin/sh\nid -u\n");
     sandbox.write("work/dir/file", "");
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
-        println!("not shown: only root takes over the files of another user");
+        needs::skip("needs root, which writes the files of another user");
         return None;
     }
     for (name, mode) in [("tool", 0o6755), ("dir", 0o2755), ("dir/file", 0o4755)] {

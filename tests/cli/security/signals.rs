@@ -3,6 +3,7 @@
 use crate::DELTA;
 use serde_json::json;
 use std::process::{Command, Stdio};
+use test_support::running::send_signal;
 use test_support::sandbox::{Ran, Sandbox};
 use test_support::wait::until_line;
 
@@ -43,7 +44,7 @@ fn c_22_3_the_signals_end_or_stop_no_engine() {
     let child = sandbox.run_command("hello", &["--format", "raw"]).spawn();
     let engine = until_line(&sandbox.path("work/engine"));
     for signal in ["XFSZ", "PIPE", "TTIN", "TTOU"] {
-        assert!(Command::new("kill").args(["-s", signal, &engine]).status().unwrap().success());
+        assert!(send_signal(signal, &engine));
     }
     sandbox.write("work/go", "");
     let output = child.wait_with_output().unwrap();

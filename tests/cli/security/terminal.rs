@@ -2,6 +2,7 @@
 
 use crate::DELTA;
 use std::process::{Command, Stdio};
+use test_support::needs;
 use test_support::sandbox::{Ran, Sandbox};
 
 /// Writes what it can reach of its surroundings to the file in its first argument.
@@ -63,6 +64,9 @@ fn expect_confined(sandbox: &Sandbox) {
 
 #[test]
 fn c_4_1_nothing_that_a_run_starts_reaches_the_terminal() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let sandbox = probing();
     let ran = sandbox.run_command("hello", &[]).wholly_at_terminal().end();
     assert_eq!(ran.code, 0, "{}", ran.stderr);
@@ -71,6 +75,9 @@ fn c_4_1_nothing_that_a_run_starts_reaches_the_terminal() {
 
 #[test]
 fn c_4_1_nothing_that_a_run_starts_inherits_a_descriptor() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let sandbox = probing();
     sandbox.write("secret", "sk-of-the-operator");
     let script = "exec 3<secret 7<secret 200<secret; exec \"$0\" run --agent agent -w work --run-id r -m hello";

@@ -4,9 +4,13 @@ use super::super::staged_calls::waiting;
 use super::browser::Browser;
 use super::view;
 use serde_json::json;
+use test_support::needs;
 
 #[test]
 fn c_18_1_a_page_shows_the_changes_that_wait_for_an_approval() {
+    if !needs::programs(&["chromium"]) {
+        return;
+    }
     let Some(sandbox) = waiting("", "printf '1\\n2\\n' > list") else { return };
     view(&sandbox, &[]).expect_code(0);
     let mut browser = Browser::start();

@@ -8,6 +8,7 @@ use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStderr};
+use test_support::needs;
 use test_support::sandbox::Sandbox;
 use test_support::wait;
 
@@ -59,6 +60,9 @@ fn ask(host: &str, request: &str) -> String {
 
 #[test]
 fn c_18_10_the_page_follows_a_run_and_leaves_what_is_open_as_it_is() {
+    if !needs::programs(&["chromium"]) {
+        return;
+    }
     let (sandbox, run) = waiting_run();
     let (mut child, _, address) = follow(&sandbox, &[]);
     let mut browser = Browser::start();
@@ -192,6 +196,9 @@ fn c_18_10_only_who_knows_the_address_gets_the_page() {
 
 #[test]
 fn c_18_10_run_opens_its_page_and_neither_waits_for_it_nor_fails_with_it() {
+    if !needs::programs(&["chromium"]) {
+        return;
+    }
     let sandbox = Sandbox::scripted(
         DELTA,
         TOOLS,
@@ -251,6 +258,9 @@ fn c_18_10_run_opens_its_page_and_neither_waits_for_it_nor_fails_with_it() {
 
 #[test]
 fn c_18_10_a_page_whose_server_is_killed_says_so() {
+    if !needs::programs(&["chromium"]) {
+        return;
+    }
     let (sandbox, run) = waiting_run();
     let (mut child, _, address) = follow(&sandbox, &["--no-requests"]);
     let mut browser = Browser::start();

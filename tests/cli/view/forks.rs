@@ -4,10 +4,14 @@ use super::super::DELTA;
 use super::TOOLS;
 use super::browser::Browser;
 use serde_json::json;
+use test_support::needs;
 use test_support::sandbox::Sandbox;
 
 #[test]
 fn c_18_1_the_page_of_a_fork_counts_its_own_work_and_its_tables_add_up() {
+    if !needs::programs(&["chromium"]) {
+        return;
+    }
     let turns = "- call: [{tool: note, args: {text: \"port = 80\"}}]\n- say: \"so:\\n```\\ncode\\n```\\n\"\n- say: more\n";
     let sandbox = Sandbox::scripted(DELTA, TOOLS, turns);
     sandbox.run("task", &[]).expect_code(0);

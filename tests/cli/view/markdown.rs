@@ -5,6 +5,7 @@ use super::browser::Browser;
 use super::{TOOLS, data, view};
 use serde_json::{Value, json};
 use std::net::TcpListener;
+use test_support::needs;
 use test_support::sandbox::Sandbox;
 
 const ASK: &str = "- call: [{tool: ask_human, args: {prompt: \"**Which** one?\"}}]\n";
@@ -28,6 +29,9 @@ fn text_of(browser: &mut Browser, selector: &str) -> Value {
 
 #[test]
 fn c_18_9_messages_are_rendered_and_a_switch_shows_them_as_they_are() {
+    if !needs::programs(&["chromium"]) {
+        return;
+    }
     let answer = "# Plan\n\n1. *one*\n2. `two`\n\n| a | b |\n|--:|---|\n| 1 | ~~x~~ |\n\n- [x] done\n\n```sh\nls <b>\n```\nA [page](https://example.com/p) **bold** word & entity &lt;.";
     let sandbox = Sandbox::scripted(DELTA, "", &format!("{ASK}- say: {}\n", json!(answer)));
     sandbox.run("Do *this*:\n\n- now", &[]).expect_code(101);
@@ -84,6 +88,9 @@ fn c_18_9_messages_are_rendered_and_a_switch_shows_them_as_they_are() {
 
 #[test]
 fn c_18_9_no_markdown_becomes_code_or_a_request() {
+    if !needs::programs(&["chromium"]) {
+        return;
+    }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let away = format!("http://{}", listener.local_addr().unwrap());
@@ -128,6 +135,9 @@ fn c_18_9_no_markdown_becomes_code_or_a_request() {
 
 #[test]
 fn c_18_9_deep_and_large_texts_are_shown_as_they_are() {
+    if !needs::programs(&["chromium"]) {
+        return;
+    }
     let texts = [
         format!("{}deep", "> ".repeat(10_000)),
         format!("{}deep", "- ".repeat(10_000)),
@@ -153,6 +163,9 @@ fn c_18_9_deep_and_large_texts_are_shown_as_they_are() {
 
 #[test]
 fn c_18_4_a_sensitive_answer_is_not_put_together_by_markdown() {
+    if !needs::programs(&["chromium"]) {
+        return;
+    }
     let turns = "- call: [{tool: ask_human, args: {prompt: \"Token?\", sensitive: true}}]\n- say: \"ä **it** is s3cret-word, or s3&#99;ret-word, or s3**cret**-word\"\n";
     let sandbox = Sandbox::scripted(DELTA, "", turns);
     sandbox.run("the task", &[]).expect_code(101);
@@ -164,6 +177,9 @@ fn c_18_4_a_sensitive_answer_is_not_put_together_by_markdown() {
 
 #[test]
 fn c_18_9_a_diff_is_shown_as_it_is() {
+    if !needs::programs(&["chromium"]) {
+        return;
+    }
     let diff = "--- a/list.md\n+++ b/list.md\n@@ -1,2 +1,2 @@\n- one\n-   **two**\n+ three\n";
     let sandbox = answering(diff);
     sandbox.run(&format!("Apply **this**:\n\n{diff}"), &[]).expect_code(0);

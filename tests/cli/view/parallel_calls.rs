@@ -4,12 +4,16 @@ use super::super::DELTA;
 use super::browser::Browser;
 use super::{data, view};
 use serde_json::json;
+use test_support::needs;
 use test_support::sandbox::Sandbox;
 
 const TOOLS: &str = "  - {name: look, shell: 'echo ${text}', parallel: true}\n  - {name: keep, shell: 'echo ${text}'}\n";
 
 #[test]
 fn c_28_9_calls_at_the_same_time_are_a_group_and_their_time_counts_once() {
+    if !needs::programs(&["chromium"]) {
+        return;
+    }
     let call = |tool: &str, text: u32| format!("{{tool: {tool}, args: {{text: \"{text}\"}}}}");
     let calls = [("look", 1), ("look", 2), ("look", 3), ("keep", 4), ("look", 5), ("keep", 6)];
     let calls = calls.map(|(tool, text)| call(tool, text)).join(", ");

@@ -4,6 +4,7 @@ use super::super::DELTA;
 use super::browser::Browser;
 use super::{data, view};
 use serde_json::json;
+use test_support::needs;
 use test_support::sandbox::Sandbox;
 use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 
@@ -12,6 +13,9 @@ const LONG_TOOL: &str =
 
 #[test]
 fn c_18_1_a_phone_shows_status_and_id_and_nothing_overflows() {
+    if !needs::programs(&["chromium"]) {
+        return;
+    }
     let turns = format!(
         "- say: {}\n  call: [{{tool: a_tool_with_a_name_that_is_long_enough_for_two_lines, args: {{text: {}}}}}]\n- say: done\n",
         "word ".repeat(300),
@@ -40,6 +44,9 @@ fn c_18_1_a_phone_shows_status_and_id_and_nothing_overflows() {
 
 #[test]
 fn c_18_1_the_tries_of_a_call_are_one_line_that_opens() {
+    if !needs::programs(&["chromium"]) {
+        return;
+    }
     let mut count = 0;
     let server = ScriptedServer::start(move |_: &RecordedRequest| {
         count += 1;
@@ -69,6 +76,9 @@ fn c_18_1_the_tries_of_a_call_are_one_line_that_opens() {
 
 #[test]
 fn c_18_5_runs_with_ids_of_one_second_are_told_apart_and_an_interruption_is_no_error() {
+    if !needs::programs(&["chromium"]) {
+        return;
+    }
     let sandbox = Sandbox::new(DELTA);
     super::write_long_run(&sandbox, 2);
     let ids = ["20260101_000000_aaaaaa", "20260101_000000_bbbbbb"];

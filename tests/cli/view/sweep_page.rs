@@ -3,6 +3,7 @@
 use super::super::DELTA;
 use super::browser::Browser;
 use serde_json::{Value, json};
+use test_support::needs;
 use test_support::sandbox::Sandbox;
 
 /// The name of the sweep, and with it of its page and its directories.
@@ -82,6 +83,9 @@ fn count(browser: &mut Browser) -> Value {
 
 #[test]
 fn c_18_3_the_page_of_a_sweep_sorts_filters_and_runs_nothing_of_its_runs() {
+    if !needs::programs(&["chromium"]) {
+        return;
+    }
     let sandbox = hostile_sweep();
     let mut browser = Browser::start();
     let file = NAME.replace('%', "%25").replace('#', "%23") + ".html";
@@ -147,6 +151,9 @@ fn c_18_3_the_page_of_a_sweep_sorts_filters_and_runs_nothing_of_its_runs() {
 
 #[test]
 fn the_page_of_a_sweep_fits_into_narrow_windows() {
+    if !needs::programs(&["chromium"]) {
+        return;
+    }
     let sandbox = hostile_sweep();
     let mut browser = Browser::start();
     for width in [1280, 800, 390] {

@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::thread;
+use test_support::needs;
 
 /// A namespace that reaches the hosts of a list.
 pub struct Namespace {
@@ -34,7 +35,7 @@ impl Namespace {
 
     pub fn with_proxies(rules: &[String], hosts: &str, proxies: &[(&str, String)]) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            println!("not root: the tests of the built program create the namespace instead");
+            needs::skip("needs root; the tests of the built program create the namespace instead");
             return None;
         }
         let rules: Vec<_> = rules

@@ -9,6 +9,7 @@ use regex::Regex;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use test_support::needs;
 
 /// A named sequence of commands.
 struct Dialogue {
@@ -187,5 +188,8 @@ fn c_14_2_a_session_is_like_one_real_bash() {
 
 #[test]
 fn c_14_3_a_session_is_like_one_real_python() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     python().compare(include_str!("../../corpus/python.txt"), 35);
 }

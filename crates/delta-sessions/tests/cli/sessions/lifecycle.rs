@@ -3,6 +3,7 @@
 use super::{PYTHON, SESSIONS, Session};
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
+use test_support::needs;
 use test_support::sandbox::{Delta, Sandbox};
 
 #[test]
@@ -173,6 +174,9 @@ fn c_14_1_usage_is_checked_first() {
 
 #[test]
 fn c_15_3_a_key_is_in_no_file_of_a_session() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     const KEY: &str = "sk-0123456789abcdef";
     // A key whose variable the agent chose.
     const OTHER: &str = "sk-fedcba9876543210";

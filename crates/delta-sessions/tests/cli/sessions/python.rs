@@ -2,6 +2,7 @@
 
 use super::{PYTHON, Session};
 use serde_json::{Value, json};
+use test_support::needs;
 
 fn answer(stdout: &str, stderr: &str, exit_code: i32) -> Value {
     json!({"stdout": stdout, "stderr": stderr, "exit_code": exit_code})
@@ -9,6 +10,9 @@ fn answer(stdout: &str, stderr: &str, exit_code: i32) -> Value {
 
 #[test]
 fn c_14_3_names_that_cannot_be_kept_are_named() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let session = Session::start(&[&PYTHON]);
     let answer = session.exec("import threading\nx = 1\nlock = threading.Lock()\ngen = (i for i in [])\nnested = {'a': [lock]}\nf = open('/dev/null')");
     let lost = json!(["f", "gen", "lock", "nested"]);
@@ -25,6 +29,9 @@ fn c_14_3_names_that_cannot_be_kept_are_named() {
 
 #[test]
 fn c_14_3_only_the_last_value_is_shown() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let session = Session::start(&[&PYTHON]);
     assert_eq!(session.stdout_of("1\n2\nx = 3\nx + 1"), "4\n");
     assert_eq!(session.stdout_of("x\ny = 1"), "");
@@ -34,6 +41,9 @@ fn c_14_3_only_the_last_value_is_shown() {
 
 #[test]
 fn c_14_3_exit_codes_and_exceptions() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let session = Session::start(&[&PYTHON]);
     assert_eq!(session.exec("a = 1\nexit(3)"), answer("", "", 3));
     assert_eq!(session.exec("b = a + 1\nraise SystemExit('why')"), answer("", "why\n", 1));
@@ -52,6 +62,9 @@ fn c_14_3_exit_codes_and_exceptions() {
 
 #[test]
 fn c_14_3_a_timeout_keeps_the_previous_state() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let session = Session::start(&[&PYTHON]);
     session.stdout_of("a = 1");
     let late = session.exec_with("a = 2\nimport time\ntime.sleep(600)", &["--timeout-ms", "1500"]);
@@ -61,6 +74,9 @@ fn c_14_3_a_timeout_keeps_the_previous_state() {
 
 #[test]
 fn c_14_3_a_removed_directory_and_a_future_import_persist() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let session = Session::start(&[&PYTHON]);
     session.stdout_of(
         "from __future__ import annotations\nimport os\nos.makedirs('a/b')\nos.chdir('a/b')",
@@ -89,6 +105,9 @@ fn c_14_3_any_other_command_gets_the_text_on_stdin() {
 
 #[test]
 fn c_14_3_a_database_keeps_only_what_it_writes() {
+    if !needs::programs(&["sqlite3"]) {
+        return;
+    }
     let session = Session::start(&["sqlite3", "notes.db"]);
     assert_eq!(
         session.stdout_of("create table notes(text);\ninsert into notes values ('milk');"),

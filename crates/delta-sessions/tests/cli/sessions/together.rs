@@ -3,6 +3,8 @@
 use super::{PYTHON, SESSIONS, Session};
 use serde_json::json;
 use std::process::Child;
+use test_support::needs;
+use test_support::running::send_signal;
 use test_support::sandbox::{Ran, Sandbox};
 use test_support::wait;
 
@@ -32,6 +34,9 @@ fn c_14_1_concurrent_commands_run_one_at_a_time() {
 
 #[test]
 fn c_14_1_killed_anywhere_a_session_has_the_state_before_or_after() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     for command in ["bash", &**PYTHON] {
         let session = Session::start(&[command]);
         let set = |n: u32| match command {
@@ -71,8 +76,7 @@ fn c_14_1_an_interrupted_command_is_reported() {
         session.command(&["exec", &session.id, "x=2; echo > started; exec sleep 600"]).spawn();
     let started = session.sandbox.path("work/started");
     wait::until("the command runs", || started.exists().then_some(()));
-    let pid = child.id().to_string();
-    assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert!(send_signal("TERM", child.id()));
     let ran = ended(child).expect_code(1);
     assert_eq!(
         ran.json(),

@@ -3,13 +3,9 @@
 use super::{PTY, PtyFixture};
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
-use test_support::running::Running;
+use test_support::needs;
+use test_support::running::{Running, send_signal};
 use test_support::wait::{is_alive, processes_with, until};
-
-fn kill(pid: i32, signal: &str) {
-    let status = std::process::Command::new("kill").args([signal, &pid.to_string()]).status();
-    assert!(status.unwrap().success());
-}
 
 #[test]
 fn c_14_5_from_start_to_cleanup() {
@@ -167,6 +163,9 @@ fn c_14_5_a_session_that_ended_by_itself_can_be_read() {
 /// ended, then makes the first read fail.
 #[test]
 fn c_14_5_the_last_output_survives_a_closing_terminal() {
+    if !needs::programs(&["strace"]) {
+        return;
+    }
     let fixture = PtyFixture::new();
     let id = "sess_12345678";
     let begun = fixture.sandbox.path(&format!("work/.sessions-pty/.{id}"));
@@ -185,7 +184,7 @@ fn c_14_5_the_last_output_survives_a_closing_terminal() {
     let metadata: Value = serde_json::from_str(&metadata).unwrap();
     let pid = metadata["pid"].as_i64().unwrap().try_into().unwrap();
     until("the end of the program", || (!is_alive(pid)).then_some(()));
-    kill(fixture.holder(id), "-CONT");
+    assert!(send_signal("CONT", fixture.holder(id)));
     assert!(strace.wait().unwrap().success());
     assert!(traced("(INJECTED)"), "{}", fixture.sandbox.read("strace.log"));
     let ended = json!({"output": "said\n", "status": "ended", "exit_code": 0});
@@ -197,7 +196,7 @@ fn c_14_5_a_dead_holder_is_reported_and_cleaned() {
     let fixture = PtyFixture::new();
     let (dead, other) = (fixture.start(&["cat"]), fixture.start(&["cat"]));
     let pid = fixture.pid(&dead);
-    kill(fixture.holder(&dead), "-KILL");
+    assert!(send_signal("KILL", fixture.holder(&dead)));
     // The kernel hangs up.
     until("the end of the program", || (!is_alive(pid)).then_some(()));
     let status = fixture.report(&["status", &dead]);

@@ -1,9 +1,13 @@
 //! Programs that need a terminal, driven as an agent would.
 
 use super::PtyFixture;
+use test_support::needs;
 
 #[test]
 fn c_14_5_vim_edits_a_file() {
+    if !needs::programs(&["vim"]) {
+        return;
+    }
     let fixture = PtyFixture::new();
     fixture.sandbox.write("work/notes.txt", "first\nsecond\n");
     let id = fixture.start(&["vim", "-u", "NONE", "-i", "NONE", "notes.txt"]);
@@ -25,6 +29,9 @@ fn c_14_5_vim_edits_a_file() {
 
 #[test]
 fn c_14_5_top_shows_its_columns_and_quits() {
+    if !needs::programs(&["top"]) {
+        return;
+    }
     let fixture = PtyFixture::new();
     let id = fixture.start(&["--cols", "100", "top", "-d", "60"]);
     let screen = fixture.screen(&id, "COMMAND");
@@ -40,6 +47,9 @@ fn c_14_5_top_shows_its_columns_and_quits() {
 
 #[test]
 fn c_14_5_less_pages_and_searches() {
+    if !needs::programs(&["less"]) {
+        return;
+    }
     let fixture = PtyFixture::new();
     let text: String = (1..=200).map(|n| format!("line {n}\n")).collect();
     fixture.sandbox.write("work/long.txt", text);
@@ -61,6 +71,9 @@ fn c_14_5_less_pages_and_searches() {
 
 #[test]
 fn c_14_5_a_python_prompt_remembers() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
     let fixture = PtyFixture::new();
     let id = fixture.start(&["python3", "-q"]);
     assert_eq!(fixture.wait(&id, ">>> "), ">>> ");
