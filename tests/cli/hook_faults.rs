@@ -438,6 +438,9 @@ fn c_13_5_on_run_end_runs_after_a_signal_and_a_second_one_ends_it() {
 /// returning from the system call.
 #[test]
 fn c_13_5_a_second_signal_while_a_hook_starts_leaves_nothing_of_it() {
+    if !needs::programs(&["strace"]) {
+        return;
+    }
     let hooks = format!(
         "{}on_run_end: {{command: ['${{AGENT_HOME}}/end']}}\n",
         hook("pre_tool_execution", "")

@@ -347,6 +347,9 @@ fn c_23_1_a_vendor_is_an_address_and_a_key() {
 
 #[test]
 fn c_23_1_keys_that_delta_writes_are_refused() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
     let server = ScriptedServer::start(vec![Answer::text("unused")]);
     for key in ["input", "instructions", "store", "include", "previous_response_id", "conversation"]
     {

@@ -6,7 +6,7 @@
 //! reader of stdout or the shell has seen, and repeating or continuing ends what was interrupted.
 //!
 //! A test judges a selection of states, always the same. `DELTA_POWER_STATES=all` judges all, `DELTA_POWER_STATES=N` at
-//! most N of each test, `DELTA_SEED=N` others. It needs /dev/fuse, namespaces and jq, and is skipped without them.
+//! most N of each test, `DELTA_SEED=N` others. It needs /dev/fuse, namespaces, jq and strace, and is skipped without them.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,

@@ -154,7 +154,7 @@ pub fn judge_power_losses(
     let thread = std::thread::current();
     let name = thread.name().unwrap();
     // The tools of the agents need it.
-    if !needs::programs(&["jq"]) || !is_inside(name) {
+    if !needs::programs(&["jq", "strace"]) || !is_inside(name) {
         return;
     }
     let Some(sandbox) = make() else { return };

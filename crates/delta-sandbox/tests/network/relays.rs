@@ -4,6 +4,7 @@ use crate::namespace::Namespace;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use test_support::file_server::start_server;
+use test_support::needs;
 
 const HOSTS: &str = "127.0.0.1 listed.example\n";
 
@@ -13,6 +14,9 @@ fn listed(port: u16) -> [String; 1] {
 
 #[test]
 fn each_direction_ends_by_itself() {
+    if !needs::programs(&["/usr/bin/python3"]) {
+        return;
+    }
     // Answers when the request has ended, and only then.
     let port = start_server(|mut stream| {
         let mut request = Vec::new();
@@ -36,6 +40,9 @@ print(s.makefile().read())
 
 #[test]
 fn a_host_that_ends_first_still_gets_the_rest() {
+    if !needs::programs(&["/usr/bin/python3"]) {
+        return;
+    }
     let (sender, received) = std::sync::mpsc::channel();
     let port = start_server(move |mut stream| {
         stream.write_all(b"go").unwrap();
@@ -59,6 +66,9 @@ s.sendall(b'y' * 2000000)
 
 #[test]
 fn a_slow_reader_gets_every_byte() {
+    if !needs::programs(&["/usr/bin/python3"]) {
+        return;
+    }
     let port = start_server(|mut stream| {
         let mut block = vec![0; 1 << 20];
         for index in 0..40u8 {
@@ -90,6 +100,9 @@ print(drain(quick) == drain(slow) == sum(range(40)) * (1 << 20))
 
 #[test]
 fn resets_and_refusals_of_a_host_reach_the_tool() {
+    if !needs::programs(&["/usr/bin/python3"]) {
+        return;
+    }
     let port = start_server(|stream| {
         rustix::net::sockopt::set_socket_linger(&stream, Some(std::time::Duration::ZERO)).unwrap();
     });
@@ -115,6 +128,9 @@ for port in ({port}, {closed}):
 
 #[test]
 fn hundreds_of_connections_at_once() {
+    if !needs::programs(&["/usr/bin/python3"]) {
+        return;
+    }
     let port = start_server(|mut stream| {
         let mut line = [0; 6];
         while stream.read_exact(&mut line).is_ok() {
@@ -139,6 +155,9 @@ print(sum(int(s.recv(6, socket.MSG_WAITALL)) for s in all) == sum(range(400)))
 
 #[test]
 fn what_a_process_sent_before_it_ended_is_counted_at_once() {
+    if !needs::programs(&["/usr/bin/python3"]) {
+        return;
+    }
     let port = start_server(|mut stream| {
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });

@@ -88,7 +88,7 @@ fn c_14_5_output_is_followed_until_the_end() {
     fixture.screen(&id, "bold");
     let text = fixture.command(&["read", &id, "--follow"]).spawn();
     let raw = fixture.command(&["read", &id, "--follow", "--raw"]).spawn();
-    let some = fixture.command(&["read", &id, "--follow", "--timeout", "20ms"]).output();
+    let some = fixture.command(&["read", &id, "--follow", "--timeout", "500ms"]).output();
     assert_eq!(some.expect_code(0).stdout, "bold\n");
     fixture.write(&id, "\\n");
     let numbers: String = (1..=100_000).map(|n| format!("{n}\n")).collect();
