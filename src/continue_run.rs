@@ -28,12 +28,12 @@ use delta_base::time::{self, format_duration};
 use delta_engine::run_result::RunResult;
 use delta_process::{HeldCallMark, RunMark, RunProcessFilter};
 use delta_program::stdio;
+use delta_run::claim::{ClaimPatience, OwnershipError, WatchedOwner};
 use delta_run::event::{EngineStart, LeaseKind, Payload, RunStatus};
 use delta_run::image_file::NewImage;
 use delta_run::journal::{self, JournalContents, JournalError, JournalFold};
-use delta_run::ownership::{
-    self, ClaimPatience, OwnerStatus, Ownership, OwnershipError, WatchedOwner,
-};
+use delta_run::owner_process::{self, OwnerStatus};
+use delta_run::ownership::Ownership;
 use delta_run::record;
 use delta_run::run::{self, Run, RunNotice, RunObserver};
 use delta_run::run_process;
@@ -394,7 +394,7 @@ impl ClaimedRun {
             let pid = start.process.pid;
             let iteration = run.state().iterations;
             // Scripts may look for the first line.
-            let fate = match ownership::owner_status(&start.process) {
+            let fate = match owner_process::owner_status(&start.process) {
                 OwnerStatus::OnOtherHost if start.lease == Some(LeaseKind::Turns) => {
                     let host = strip_terminal_controls(&start.process.hostname);
                     format!("on host '{host}' was dead or silent")

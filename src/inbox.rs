@@ -24,7 +24,7 @@ use delta_engine::run_result::{ContinueCommand, call_diff_command};
 use delta_program::stdio;
 use delta_run::event::{ProcessInfo, RunStatus};
 use delta_run::journal;
-use delta_run::ownership::{self, OwnerStatus};
+use delta_run::owner_process::{self, OwnerStatus};
 use delta_run::state::{HumanRequest, RunState};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -203,10 +203,9 @@ impl WaitingRun {
     /// How to answer, line by line.
     fn answer_lines(&self) -> Vec<String> {
         let asking = self.asking.iter().map(|ProcessInfo { pid, hostname, .. }| {
-            let is_here =
-                self.state.start.as_ref().is_some_and(|start| {
-                    ownership::owner_status(&start.process) == OwnerStatus::Alive
-                });
+            let is_here = self.state.start.as_ref().is_some_and(|start| {
+                owner_process::owner_status(&start.process) == OwnerStatus::Alive
+            });
             let host = if is_here {
                 String::new()
             } else {

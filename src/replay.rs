@@ -15,6 +15,7 @@ use delta_program::stdio;
 use delta_report::replay::{self, ReplayDifference, ReplayReport};
 use delta_run::event::{EngineStart, Event};
 use delta_run::journal::{self, JournalError};
+use delta_run::run_files::JOURNAL_FILE;
 use delta_run::state::RunState;
 use serde_json::{Value as Json, json};
 use std::path::{Path, PathBuf};
@@ -207,7 +208,7 @@ fn verify_run(id: RunId, dir: &Path) -> Result<ReplayOutcome, CommandFailure> {
     let ReplayReport { checked, differences, not_checked, .. } =
         replay::verify_run_records(dir, &bytes);
     if checked.lines == 0 && differences.is_empty() {
-        let error = JournalError::NoEvents(dir.join(journal::JOURNAL_FILE));
+        let error = JournalError::NoEvents(dir.join(JOURNAL_FILE));
         return Err(continue_run::unreadable_journal_failure(&id, error));
     }
     let heading = match differences.len() {

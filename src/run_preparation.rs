@@ -21,7 +21,7 @@ use delta_agent::tool::has_staged_tool;
 use delta_agent::trust_store::{OperatorTrust, TRUST_VARIABLE, TRUSTED_HOSTS_VARIABLE};
 use delta_author::lint::find_missing_programs;
 use delta_base::api_key_names::API_KEY_VARIABLES;
-use delta_base::durable::FileError;
+use delta_base::durable::{self, FileError};
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
@@ -41,7 +41,7 @@ use delta_run::bounds::{Nesting, RunBounds};
 use delta_run::event::{AgentCopy, EngineStart, RunStage, RunStatus};
 use delta_run::ledger::{Budget, Ledger};
 use delta_run::limits::Limits;
-use delta_run::ownership;
+use delta_run::owner_process;
 use delta_run::run::{Run, RunNotice};
 use delta_run::state::RunState;
 use delta_run::workspace::{self, Workspace};
@@ -369,8 +369,8 @@ impl PreparedAgent {
             max_iterations: options.max_iterations.unwrap_or(self.agent.max_iterations),
             calls_per_answer: Some(options.limits.bounds().or(self.bounds).max_calls_per_answer()),
             config,
-            process: ownership::current_process(),
-            boot_id: ownership::boot_id(),
+            process: owner_process::current_process(),
+            boot_id: durable::boot_id(),
             lease: Some(run.lease()),
             engine_version: env!("CARGO_PKG_VERSION").to_owned(),
             parent: None,

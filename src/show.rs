@@ -20,7 +20,7 @@ use delta_run::history::{CallHistory, Iteration, RunHistory};
 use delta_run::image_file::ImageFile;
 use delta_run::ledger::Ledger;
 use delta_run::limits::BudgetAccount;
-use delta_run::ownership::{self, OwnerStatus};
+use delta_run::owner_process::{self, OwnerStatus};
 use delta_run::run::RunNotice;
 use delta_run::run_summary;
 use delta_run::run_tree::{self, ChildRunEntry, RunTreeTotal};
@@ -157,7 +157,7 @@ fn follow_run(
 /// Whether the last process of the run has died on this host.
 pub fn process_is_gone(state: &RunState) -> bool {
     let process = state.start.as_ref().map(|start| &start.process);
-    process.is_some_and(|process| ownership::owner_status(process) == OwnerStatus::Dead)
+    process.is_some_and(|process| owner_process::owner_status(process) == OwnerStatus::Dead)
 }
 
 /// The runs that the run in `run_dir` has started, with how they are, and what all of them have used. Of many, only those are
@@ -257,7 +257,7 @@ fn print_summary(
 /// Which process works on the run, or how to continue it.
 fn next_step_lines(state: &RunState, run: &LocatedRun) -> Vec<String> {
     let process = state.start.as_ref().map(|start| &start.process);
-    let owner = process.map_or(OwnerStatus::Dead, ownership::owner_status);
+    let owner = process.map_or(OwnerStatus::Dead, owner_process::owner_status);
     let is_running = state.status == Some(RunStatus::Running);
     if let Some(process) = process.filter(|_| is_running && owner != OwnerStatus::Dead) {
         let ProcessInfo { pid, hostname, .. } = process;

@@ -6,7 +6,7 @@ use super::worker_files::LineWriter;
 use crate::failure::CommandFailure;
 use crate::read_threads::map_on_threads;
 use delta_base::durable;
-use delta_run::run::METADATA_FILE;
+use delta_run::run_files::METADATA_FILE;
 use delta_run::workspace::Workspace;
 use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::PlannedRun;

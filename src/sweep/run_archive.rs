@@ -1,7 +1,7 @@
 //! The workspace of a run as an archive, and back.
 
 use delta_base::durable;
-use delta_run::ownership::OWNER_LOCK_FILE;
+use delta_run::run_files::OWNER_LOCK_FILE;
 use delta_run::workspace::CONTROL_DIR;
 use delta_sweep::tar_archive::{TarEntry, TarKind, append_entry, end_archive, read_tar_entries};
 use std::collections::HashMap;

@@ -18,7 +18,7 @@ use delta_base::time;
 use delta_process::{WorkerErrors, WorkerProcess};
 use delta_program::stdio;
 use delta_run::event::{RunStatus, SHARED_BUDGET_ERROR};
-use delta_run::ownership;
+use delta_run::owner_process;
 use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::plan_file::SweepPlan;
@@ -353,7 +353,7 @@ impl<'a> RunPool<'a> {
         let before =
             known.filter(|known| known.is_of_unbegun_run()).map_or(0, |known| known.attempts);
         let mut line = ResultLine::for_unbegun_run(run, before + deaths, reason);
-        line.host = ownership::current_process().hostname;
+        line.host = owner_process::current_process().hostname;
         line.ended_at = time::current_time().to_string();
         self.record(&line)
     }

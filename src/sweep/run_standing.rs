@@ -7,7 +7,8 @@ use delta_engine::run_result::RunResult;
 use delta_llm::llm::WireForm;
 use delta_run::event::RunStatus;
 use delta_run::journal::{self, JournalError, JournalFold};
-use delta_run::ownership::{self, OwnerStatus, Ownership};
+use delta_run::owner_process::{self, OwnerStatus};
+use delta_run::ownership::Ownership;
 use delta_run::run;
 use delta_run::run_tree::RunTreeTotal;
 use delta_run::state::{HumanRequest, RunState};
@@ -111,7 +112,7 @@ fn look_at_packed_run(dir: &SweepDir, run: &PlannedRun, policy: &RetryPolicy) ->
 
 fn is_dead(id: &RunId, run_dir: &Path, state: &RunState) -> bool {
     let Some(start) = &state.start else { return false };
-    match ownership::owner_status(&start.process) {
+    match owner_process::owner_status(&start.process) {
         OwnerStatus::Dead => true,
         OwnerStatus::Alive => false,
         OwnerStatus::OnOtherHost => Ownership::has_died(id, run_dir, start),

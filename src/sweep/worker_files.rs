@@ -6,7 +6,7 @@ use delta_base::durable::{self, SharedLineFile};
 use delta_base::id::RunId;
 use delta_base::time;
 use delta_run::event::ProcessInfo;
-use delta_run::ownership::{self, OwnerStatus};
+use delta_run::owner_process::{self, OwnerStatus};
 use delta_sweep::layout::SweepDir;
 use delta_sweep::worker_state::{WorkerState, host_file_name};
 use std::io;
@@ -23,8 +23,8 @@ const CHANGE_INTERVAL: Duration = Duration::from_secs(1);
 /// The beginning of the names of files in `dir` for the processes of this kernel and mount.
 pub fn host_file_stem(dir: &Path) -> Result<String, CommandFailure> {
     let device = durable::device_number(dir)?;
-    let process = ownership::current_process();
-    let boot = ownership::boot_id().unwrap_or_default();
+    let process = owner_process::current_process();
+    let boot = durable::boot_id().unwrap_or_default();
     Ok(format!("{}-{device:x}", host_file_name(&process.hostname, &boot)))
 }
 
@@ -58,15 +58,15 @@ impl BeatFile {
     /// Creates the file of this process.
     pub fn create(dir: &SweepDir, jobs: usize) -> Result<Self, CommandFailure> {
         durable::ensure_shared_dir(&dir.workers())?;
-        let process = ownership::current_process();
-        let boot = ownership::boot_id().unwrap_or_default();
+        let process = owner_process::current_process();
+        let boot = durable::boot_id().unwrap_or_default();
         let name = format!("{}-{}", host_file_name(&process.hostname, &boot), process.pid);
         let state = WorkerState {
             host: process.hostname,
             boot,
             pid: process.pid,
             started_ms: process.start_time_unix,
-            pid_namespace: ownership::pid_namespace(),
+            pid_namespace: owner_process::pid_namespace(),
             jobs,
             ..WorkerState::default()
         };
@@ -162,13 +162,13 @@ pub fn read_workers(dir: &SweepDir) -> Result<Vec<WorkerState>, CommandFailure> 
 
 /// Whether this host can see that the process has ended.
 pub fn has_worker_ended(worker: &WorkerState) -> bool {
-    let is_visible = ownership::boot_id().is_some_and(|boot| boot == worker.boot)
-        && worker.pid_namespace == ownership::pid_namespace();
+    let is_visible = durable::boot_id().is_some_and(|boot| boot == worker.boot)
+        && worker.pid_namespace == owner_process::pid_namespace();
     let process = ProcessInfo {
         pid: worker.pid,
         hostname: worker.host.clone(),
         start_time_unix: worker.started_ms,
         process_name: String::new(),
     };
-    is_visible && ownership::owner_status(&process) == OwnerStatus::Dead
+    is_visible && owner_process::owner_status(&process) == OwnerStatus::Dead
 }

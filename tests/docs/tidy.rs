@@ -98,7 +98,7 @@ const WORK_IN_RUN_DIRECTORIES: [&str; 5] = [
 /// Their files that also open what is not in a run directory, and what that is.
 const OPEN_OTHER_FILES: [(&str, &str); 13] = [
     ("crates/delta-run/src/fork/workspace_copy.rs", "the files of a workspace"),
-    ("crates/delta-run/src/ownership.rs", "/proc"),
+    ("crates/delta-run/src/owner_process.rs", "/proc"),
     ("crates/delta-run/src/run_process.rs", "/proc"),
     ("crates/delta-run/src/seal.rs", "the operator's key"),
     ("crates/delta-run/src/workspace.rs", "directories that may be workspaces"),

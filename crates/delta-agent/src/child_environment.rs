@@ -95,7 +95,7 @@ impl ChildEnvironment {
         if let Some(budget) = budget {
             set(ledger::BUDGET_VARIABLE, budget.as_os_str());
         }
-        set("JOURNAL_PATH", vars.run_dir.join(delta_run::journal::JOURNAL_FILE).as_os_str());
+        set("JOURNAL_PATH", vars.run_dir.join(delta_run::run_files::JOURNAL_FILE).as_os_str());
         let mut default_env = remove_keys(&inherited, &key_names, &[]);
         default_env.extend(run_vars.clone());
         let processes = RunProcesses::new(run_id, &vars.run_dir);

@@ -6,7 +6,7 @@ use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_base::time::Timestamp;
 use delta_llm::llm::ModelChoice;
 use delta_run::event::{EngineStart, RunStatus, SHARED_BUDGET_ERROR, round_usd};
-use delta_run::run::RunMetadata;
+use delta_run::run_metadata::RunMetadata;
 use delta_run::run_tree::RunTreeTotal;
 use delta_run::state::{HumanRequest, RunState};
 use delta_run::workspace;

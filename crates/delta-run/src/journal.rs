@@ -8,9 +8,11 @@
 
 use crate::chain::{ChainCheck, ChainValue, JournalEdit, split_line};
 use crate::event::{Event, JournalHead, Payload, parse_envelope};
-use crate::lease_files::{self, LEASE_DIR};
-use crate::limits::{self, BudgetAmount};
+use crate::lease_files;
+use crate::limits::BudgetAmount;
+use crate::run_files::LEASE_DIR;
 use crate::seal::{SealStatus, Sealer};
+use crate::spending;
 use crate::state::RunState;
 use delta_base::durable::{self, AppendFile, FileError};
 use delta_base::error_text;
@@ -24,9 +26,6 @@ mod lost_events;
 mod shortened_line;
 
 use line_reader::{JournalScan, LineLength};
-
-/// The name of the journal in a run directory.
-pub const JOURNAL_FILE: &str = "journal.jsonl";
 
 /// The largest journal that is read into memory as a whole: 4 GiB. Reading it event by event has no limit.
 const MAX_JOURNAL_BYTES: u64 = 4 << 30;
@@ -169,7 +168,7 @@ pub fn fold_sealed_journal(
         if let Some(sealer) = &mut sealer {
             sealer.check_line(line, &event, &link);
         }
-        spent = limits::add_spending(spent, &event.payload);
+        spent = spending::add_spending(spent, &event.payload);
         state.apply(&event);
     })?;
     let mut seals = sealer.as_ref().map(Sealer::status).unwrap_or_default();

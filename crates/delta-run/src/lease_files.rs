@@ -12,6 +12,7 @@
 //! So nothing here asks whether a name exists: the directory is listed.
 
 use crate::event::{self, Payload};
+use crate::run_files::{JOURNAL_FILE, LEASE_DIR};
 use crate::turns::{EventMark, JournalView, TokenClaim};
 use delta_base::durable;
 use delta_base::hex;
@@ -20,9 +21,6 @@ use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// The directory in a run directory.
-pub(crate) const LEASE_DIR: &str = "lease";
 
 /// The beginning of the names of ledgers in it.
 pub(crate) const LEDGER_KIND: &str = "budget";
@@ -219,7 +217,7 @@ impl LeaseFiles {
     fn counted_journal(&self, run_dir: &Path) -> io::Result<(PathBuf, Option<u64>)> {
         let newest = self.newest_turn()?.unwrap_or(0);
         if newest == 0 {
-            return Ok((run_dir.join(crate::journal::JOURNAL_FILE), None));
+            return Ok((run_dir.join(JOURNAL_FILE), None));
         }
         let journal = self.read_journal(&self.read_token(newest)?, newest)?;
         Ok((journal.path, journal.has_uncounted.then_some(journal.length)))
@@ -346,6 +344,6 @@ pub(crate) fn counted_journal_path(run_dir: &Path) -> PathBuf {
     let newest = files.newest_turn().ok().flatten().unwrap_or(0);
     match files.read_token(newest) {
         Ok(token) if newest > 0 => files.path(&token.journal),
-        _ => run_dir.join(crate::journal::JOURNAL_FILE),
+        _ => run_dir.join(JOURNAL_FILE),
     }
 }

@@ -16,7 +16,9 @@ use crate::limits::{
     Admission, BudgetAccount, BudgetAmount, CallUpperBound, LedgerEntry, LedgerHead, LimitRefusal,
     Limits,
 };
-use crate::ownership::{self, OwnerStatus, Ownership};
+use crate::owner_process::{self, OwnerStatus};
+use crate::ownership::Ownership;
+use crate::run_files::LEDGER_FILE;
 use delta_base::durable::{self, AppendFile, FileError, FileLock};
 use delta_base::error_text;
 use delta_base::signal::CancelToken;
@@ -29,8 +31,6 @@ use std::time::Duration;
 pub const BUDGET_VARIABLE: &str = "DELTA_BUDGET";
 /// The option that raises the time limit.
 pub const MAX_DURATION_OPTION: &str = "--max-duration";
-/// The name of the ledger in a run directory; of a run that is owned by turns, each owner has one of its own in `lease/`.
-pub(crate) const LEDGER_FILE: &str = "budget.jsonl";
 /// Named instead of a run: what calls may have used whose process was replaced before it recorded that.
 const UNSETTLED: &str = "unsettled";
 /// The time between two attempts to lock a ledger.
@@ -210,7 +210,7 @@ impl LockedLedger {
         let calls: Vec<u64> = self.account.open_calls.keys().copied().collect();
         for call in calls {
             let reservation = &self.account.open_calls[&call];
-            if ownership::owner_status(&reservation.process) != OwnerStatus::Dead {
+            if owner_process::owner_status(&reservation.process) != OwnerStatus::Dead {
                 continue;
             }
             // A budget that hosts share is not exceeded even by what such a call has cost.
@@ -550,7 +550,7 @@ impl Budget {
             let entry = LedgerEntry::Reserve {
                 run_id: self.run_id.clone(),
                 amount: bound.amount(),
-                process: ownership::current_process(),
+                process: owner_process::current_process(),
             };
             let calls = locked_ledgers.iter_mut().map(|locked| locked.append_entry(entry.clone()));
             self.reserved_calls = calls.collect::<LedgerResult<_>>()?;

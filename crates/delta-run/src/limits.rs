@@ -10,7 +10,6 @@ pub use budget_account::{
 };
 
 use crate::bounds::{self, RunBounds};
-use crate::event::{Payload, Thought};
 use crate::token_estimate;
 use delta_llm::llm::PRICING_HELP;
 use delta_llm::llm::{LlmConfig, ToolCall};
@@ -226,30 +225,6 @@ impl Limits {
                 Some(format!("{} of the limit of {limit} tokens{budget} are used", used.tokens))
             }
             _ => None,
-        }
-    }
-}
-
-/// What the answers of a run used after one more event: as the endpoint reported it, or else estimated. Answers that a
-/// fork copied do not count. `before` is the amount before the event.
-pub fn add_spending(before: BudgetAmount, payload: &Payload) -> BudgetAmount {
-    match payload {
-        Payload::Fork(_) => BudgetAmount::default(),
-        Payload::Thought(thought) => before.saturating_add(thought_amount(thought)),
-        _ => before,
-    }
-}
-
-fn thought_amount(thought: &Thought) -> BudgetAmount {
-    match &thought.usage {
-        Some(usage) => BudgetAmount {
-            tokens: usage.input_tokens.saturating_add(usage.output_tokens),
-            cost_usd: Usd::new(usage.cost_usd.unwrap_or_default()),
-        },
-        None => {
-            let tokens = thought.estimated_tokens.unwrap_or_default();
-            let answer = estimate_answer_tokens(&thought.content, None, &thought.tool_calls);
-            BudgetAmount { tokens: tokens.saturating_add(answer), cost_usd: Usd::default() }
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The process that works on a run, held by a descriptor: a signal never reaches another process that got its id.
 
 use crate::event::ProcessInfo;
-use crate::ownership::{self, OwnerStatus};
+use crate::owner_process::{self, OwnerStatus};
+use crate::run_files::OWNER_LOCK_FILE;
 use delta_base::durable;
 use delta_base::signal::{CancelToken, to_timespec};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -42,8 +43,8 @@ impl RunProcess {
         let pid = process.pid;
         let Some(pidfd) = open_pidfd(pid)? else { return Ok(None) };
         // Checked after the descriptor was opened: if the id belongs to another process now, the descriptor does, too.
-        let is_recorded = ownership::owner_status(process) == OwnerStatus::Alive;
-        let holder = durable::read_lock_holder(&run_dir.join(ownership::OWNER_LOCK_FILE));
+        let is_recorded = owner_process::owner_status(process) == OwnerStatus::Alive;
+        let holder = durable::read_lock_holder(&run_dir.join(OWNER_LOCK_FILE));
         let has_lock = holder.is_none_or(|holder| holder == pid);
         let stop_request_file = stop_request_file(process, run_dir);
         Ok((is_recorded && has_lock).then_some(Self { pid, pidfd, stop_request_file }))

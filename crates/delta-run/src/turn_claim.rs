@@ -1,13 +1,13 @@
 //! Claims a run by turns: looks at `lease/` until the run is free, its owner is dead or silent, or its owner shows that it
 //! is alive.
 
+use crate::claim::{ClaimPatience, OwnershipError, WatchedOwner, judge_last_owner};
 use crate::event::{EngineStart, RunStatus};
 use crate::journal::{self, JournalError};
 use crate::lease_files::{Beat, CountedJournal, LeaseFiles, LeaseToken};
-use crate::ownership::{
-    self, ClaimPatience, OWNER_LOCK_FILE, OwnershipError, WatchedOwner, judge_last_owner,
-    process_start_ticks,
-};
+use crate::lease_policy::lease_ttl;
+use crate::owner_process::{pid_namespace, process_start_ticks};
+use crate::run_files::{JOURNAL_FILE, OWNER_LOCK_FILE};
 use crate::turn_lease::{ClaimBase, TurnLease};
 use crate::turns::{ClaimStep, Claiming, OwnerSign, PauseReason, SILENT_LOOKS};
 use delta_base::durable::{self, FileError, FileLock};
@@ -195,7 +195,7 @@ impl<'a> TurnClaim<'a> {
             epoch: token.epoch + 1,
             journal: Some((&journal.path, journal.view.event_count, journal.length)),
         };
-        let entered = TurnLease::enter(self.run, &self.files, &base, ownership::lease_ttl())?;
+        let entered = TurnLease::enter(self.run, &self.files, &base, lease_ttl())?;
         let Some(mut lease) = entered else { return Ok(None) };
         // What is not visible now is lost, as if the owner had died before it.
         if let Ok(late) = self.files.read_journal(token, turn - 1) {
@@ -220,7 +220,7 @@ impl<'a> TurnClaim<'a> {
         if self.newest_turn()? > 0 {
             return Ok(None);
         }
-        let journal_path = self.run_dir.join(journal::JOURNAL_FILE);
+        let journal_path = self.run_dir.join(JOURNAL_FILE);
         let summary = match journal::summarize_first_journal(&journal_path) {
             Err(JournalError::NoEvents(_)) => None,
             Err(JournalError::File(error)) => return Err(error.into()),
@@ -244,7 +244,7 @@ impl<'a> TurnClaim<'a> {
                 .as_ref()
                 .map(|summary| (&*journal_path, summary.event_count, summary.byte_length)),
         };
-        match TurnLease::enter(self.run, &self.files, &base, ownership::lease_ttl()) {
+        match TurnLease::enter(self.run, &self.files, &base, lease_ttl()) {
             Ok(Some(lease)) => {
                 let _ = durable::remove_file_unsynced(&lock_path);
                 Ok(Some(ClaimEnd::Owned(Box::new(lease))))
@@ -272,11 +272,11 @@ impl<'a> TurnClaim<'a> {
 
 /// Whether the process of a token can be seen from here.
 fn is_visible_owner(token: &LeaseToken) -> bool {
-    let boot = ownership::boot_id();
+    let boot = durable::boot_id();
     !token.boot_id.is_empty()
         && boot.as_deref() == Some(&*token.boot_id)
         && !token.pid_ns.is_empty()
-        && token.pid_ns == ownership::pid_namespace()
+        && token.pid_ns == pid_namespace()
 }
 
 /// Waits, and returns whether the wait was cancelled.

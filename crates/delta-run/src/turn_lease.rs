@@ -1,7 +1,8 @@
 //! A run that this process owns by turns: it takes them, shows that it is alive, and gives the run up.
 
 use crate::lease_files::{Beat, CountedJournal, LEDGER_KIND, LeaseFiles, LeaseToken, nonce_text};
-use crate::ownership::{self, process_clock};
+use crate::owner_process::{self, process_clock};
+use crate::run_files::JOURNAL_FILE;
 use crate::turns::{TakingTurn, TurnOutcome, TurnStep};
 use delta_base::durable::{self, FileError};
 use delta_base::id::RunId;
@@ -120,9 +121,9 @@ impl TurnLease {
             nonce: nonce_text(nonce),
             first_turn: base.turn,
             event_count: base.journal.map_or(0, |(_, events, _)| events),
-            host: ownership::hostname(),
-            boot_id: ownership::boot_id().unwrap_or_default(),
-            pid_ns: ownership::pid_namespace(),
+            host: owner_process::hostname(),
+            boot_id: durable::boot_id().unwrap_or_default(),
+            pid_ns: owner_process::pid_namespace(),
             pid,
             start_ticks,
             journal: String::new(),
@@ -282,7 +283,7 @@ impl TurnLease {
     /// name, so an error changes nothing.
     pub(crate) fn publish_journal(&self) {
         let Some(run_dir) = self.files.dir().parent() else { return };
-        let path = run_dir.join(crate::journal::JOURNAL_FILE);
+        let path = run_dir.join(JOURNAL_FILE);
         let identity = |path: &Path| {
             use std::os::unix::fs::MetadataExt;
             durable::metadata_no_follow(path).ok().map(|file| (file.dev(), file.ino()))

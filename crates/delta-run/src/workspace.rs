@@ -1,7 +1,8 @@
 //! Workspaces, which are the numbered ones of an agent (`W001`) or any directory, and the run directories in them.
 
+use crate::claim::OwnershipError;
 use crate::journal::{self, JournalError};
-use crate::ownership::{Ownership, OwnershipError};
+use crate::ownership::Ownership;
 use delta_base::durable::{self, FileError};
 use delta_base::hex;
 use delta_base::id::RunId;

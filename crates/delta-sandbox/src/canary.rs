@@ -3,8 +3,9 @@
 
 use crate::landlock;
 use crate::mount_tree::open_place;
-use crate::plan::{HelperReply, HelperResult, NamespacePlan, plain_error};
+use crate::plan::{HelperReply, HelperResult, NamespacePlan};
 use crate::profile::{HomeAccess, NetAccess};
+use crate::sandbox_error::plain_error;
 use rustix::fs::fstat;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, test_kill_process};
@@ -181,8 +182,9 @@ fn give_up_rights(plan: &NamespacePlan) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::env_filter::EnvAccess;
     use crate::network::ProxySettings;
-    use crate::profile::{EnvAccess, ReadAccess, SandboxLimits, SandboxProfile};
+    use crate::profile::{ReadAccess, SandboxLimits, SandboxProfile};
 
     /// A machine on which every step succeeds and nothing is enforced.
     #[test]

@@ -1,7 +1,35 @@
 //! `env:` of a sandbox: which variables of the operator a tool inherits.
 
-use crate::profile::EnvAccess;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+
+/// Which environment variables a tool gets, besides the ones that the agent sets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EnvAccess {
+    /// All except names that look like secrets, clouds, or addresses of agents and buses.
+    Safe,
+    /// All of them.
+    All,
+    /// These names.
+    Only(Vec<String>),
+}
+
+impl EnvAccess {
+    /// What both allow.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::All, access) | (access, Self::All) => access.clone(),
+            (Self::Safe, Self::Safe) => Self::Safe,
+            (Self::Safe, Self::Only(names)) | (Self::Only(names), Self::Safe) => {
+                Self::Only(names.iter().filter(|name| !is_sensitive_name(name)).cloned().collect())
+            }
+            (Self::Only(one), Self::Only(other)) => {
+                Self::Only(one.iter().filter(|name| other.contains(name)).cloned().collect())
+            }
+        }
+    }
+}
 
 /// Words in the name of a variable that holds a secret.
 const SECRET_WORDS: [&str; 20] = [

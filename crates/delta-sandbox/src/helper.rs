@@ -24,9 +24,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The name of the hidden command, its only argument.
-pub const HELPER_COMMAND: &str = "__sandbox";
-
 /// Runs the helper; stdin is its socket to the engine.
 pub fn run_helper() -> ExitCode {
     let result = receive_plan(stdin()).and_then(|plan| match plan {

@@ -3,7 +3,8 @@
 
 use crate::mount_table::MountTable;
 use crate::mount_tree::{MountTree, open_place};
-use crate::plan::{HelperReply, HelperResult, plain_error};
+use crate::plan::{HelperReply, HelperResult};
+use crate::sandbox_error::plain_error;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

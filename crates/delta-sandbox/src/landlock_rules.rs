@@ -4,8 +4,9 @@ use crate::devices::{COMMON_DEVICES, DEVICE_DIRECTORY, reachable_disks};
 use crate::landlock::{SCOPE_VERSION, TRUNCATE_VERSION, access, allow_beneath, create_ruleset};
 use crate::mount_tree::open_place;
 use crate::plan::NamespacePlan;
-use crate::prepared::{MissingGuarantee, SandboxError};
 use crate::profile::{Guarantee, HomeAccess, NetAccess, ReadAccess, SandboxProfile};
+use crate::refusal::NamespaceRefusal;
+use crate::sandbox_error::{MissingGuarantee, SandboxError};
 use crate::seccomp::{outside_filter, unix_sockets_only, without_keyrings};
 use crate::unix_sockets::{bound_sockets, lookup_sockets};
 use delta_process::FilterInstruction;
@@ -39,7 +40,7 @@ pub(crate) struct LandlockSandbox {
 /// Makes the rules for a profile. `refusal` says why there are no namespaces, and what to do about it.
 pub(crate) fn prepare_landlock(
     plan: &NamespacePlan,
-    refusal: &crate::machine::NamespaceRefusal,
+    refusal: &NamespaceRefusal,
 ) -> Result<LandlockSandbox, SandboxError> {
     let version = plan.landlock;
     let profile = &plan.profile;

@@ -10,6 +10,8 @@ mod devices;
 mod env_filter;
 mod git_directory;
 mod helper;
+mod helper_client;
+mod hidden_entry;
 mod home_copy;
 mod host_text;
 mod intersection;
@@ -26,14 +28,17 @@ mod other_system;
 mod plan;
 mod prepared;
 mod profile;
-mod hidden_entry;
+mod refusal;
 mod resolution;
+mod sandbox_error;
 mod sandbox_text;
 mod scratch;
 mod seccomp;
 mod stage;
+mod stage_layers;
 mod stage_mounts;
 mod unix_sockets;
+mod user_namespace;
 
 #[cfg(not(target_os = "linux"))]
 use other_system::{helper, landlock, mount_tree, seccomp, stage_mounts};
@@ -43,12 +48,12 @@ pub use declaration::{
     ProfileKeys, READER_PROFILE, ReadKey, SANDBOX_SHAPE, SandboxSetting, WORKSPACE_PROFILE,
     is_profile_name,
 };
-pub use env_filter::{EnvFilter, is_sensitive_name};
+pub use env_filter::{EnvAccess, EnvFilter, is_sensitive_name};
 pub use git_directory::{GitDirectory, find_git_directory};
-pub use helper::{HELPER_COMMAND, run_helper};
+pub use helper::run_helper;
 pub use hidden_entry::MissingHidden;
 pub use host_text::{DEFAULT_PORT, parse_host_rule};
-pub use machine::{NamespaceRefusal, SandboxMachine, probe};
+pub use machine::{SandboxMachine, probe};
 pub use mount_table::file_system_type;
 pub use network::{
     ConnectFailure, HostPolicy, HostServiceControl, HostTraffic, MachineNames, NetworkReport,
@@ -56,14 +61,15 @@ pub use network::{
 };
 #[cfg(target_os = "linux")]
 pub use network::{HostService, HostSockets, bring_up_loopback};
-pub use prepared::{
-    MissingGuarantee, PrepareContext, PreparedSandbox, SandboxError, SandboxGrade, prepare,
-};
+pub use plan::HELPER_COMMAND;
+pub use prepared::{PrepareContext, PreparedSandbox, SandboxGrade, prepare};
 pub use profile::{
-    EnvAccess, Guarantee, HomeAccess, HostRule, NetAccess, ReadAccess, SandboxLimits,
-    SandboxProfile,
+    Guarantee, HomeAccess, HostRule, NetAccess, ReadAccess, SandboxLimits, SandboxProfile,
 };
+pub use refusal::NamespaceRefusal;
 pub use resolution::{ResolutionProblem, ResolvedSandbox, SandboxPlaces, resolve_profile};
+pub use sandbox_error::{MissingGuarantee, SandboxError};
 pub use sandbox_text::{CallFacts, describe_profile, is_in_own_tmp, sandbox_hint};
 pub use scratch::{SandboxScratch, ScratchError};
-pub use stage::{StageError, StageLayers, check_stage, enter_stage, prepare_call_stage};
+pub use stage::{check_stage, enter_stage, prepare_call_stage};
+pub use stage_layers::{StageError, StageLayers};

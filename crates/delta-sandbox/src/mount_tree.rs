@@ -34,6 +34,12 @@ pub(crate) fn open_place(path: &Path) -> io::Result<OwnedFd> {
     })
 }
 
+/// A copy of the mount of the directory `path`, without what is mounted in it.
+pub(crate) fn copy_one_mount(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    Ok(open_tree(CWD, path, flags)?)
+}
+
 impl MountTree {
     /// A copy of what is at `target`, with all mounts below it.
     pub(crate) fn copy(target: BorrowedFd<'_>) -> io::Result<Self> {

@@ -6,15 +6,14 @@ use crate::machine::kernel_release;
 use crate::mount_tree::MountTree;
 use crate::mounts::build_mounts;
 use crate::network::{HostPolicy, HostSockets, bring_up_loopback};
-use crate::plan::{HelperReply, HelperResult, NamespacePlan, plain_error};
+use crate::plan::{HelperReply, HelperResult, NamespacePlan};
 use crate::profile::NetAccess;
 use crate::unix_sockets::bound_sockets;
+use crate::user_namespace::{
+    enter_user_namespace, open_file, open_namespace, refused, separate_mounts,
+};
 use rustix::fs::{Mode, OFlags, open};
-use rustix::mount::{MountPropagationFlags, mount_change};
-use rustix::process::{getegid, geteuid};
-use rustix::thread::{UnshareFlags, move_into_link_name_space, unshare_unsafe};
-use std::fs;
-use std::io;
+use rustix::thread::{UnshareFlags, move_into_link_name_space};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
@@ -60,28 +59,11 @@ pub(crate) fn build_namespaces(
     Ok(files)
 }
 
-/// Opens a namespace of this process by its name in /proc/self/ns.
-pub(crate) fn open_namespace(name: &str) -> HelperResult<OwnedFd> {
-    open_file(Path::new("/proc/self/ns").join(name))
-}
-
-fn open_file(path: impl AsRef<Path>) -> HelperResult<OwnedFd> {
-    let path = path.as_ref();
-    open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|errno| HelperReply::failed(&path.display().to_string(), &errno.into()))
-}
-
 /// Finds out whether this process can make namespaces and mounts in them.
 pub(crate) fn probe_namespaces() -> HelperResult<()> {
     check_kernel()?;
     enter_user_namespace(UnshareFlags::NEWNS | UnshareFlags::NEWIPC | UnshareFlags::NEWNET)?;
     prepare_mounts()
-}
-
-/// Lets no mount of this process leave its namespace.
-pub(crate) fn separate_mounts() -> HelperResult<()> {
-    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
-        .map_err(|errno| refused("mount", &errno.into()))
 }
 
 /// Separates the mounts, and tries the system calls that follow: the filter of a container may allow namespaces and not
@@ -94,10 +76,6 @@ fn prepare_mounts() -> HelperResult<()> {
     open("/proc/self/ns/ipc", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
         .and_then(|namespace| move_into_link_name_space(namespace.as_fd(), None))
         .map_err(|errno| refused("setns", &errno.into()))
-}
-
-pub(crate) fn refused(step: &str, error: &io::Error) -> HelperReply {
-    HelperReply::Refused { step: step.to_owned(), error: plain_error(error) }
 }
 
 /// The first kernel in which mounts can be made read-only together with those below them.
@@ -114,23 +92,4 @@ fn check_kernel() -> HelperResult<()> {
         }
         _ => Ok(()),
     }
-}
-
-/// Enters a new user namespace in which this user is itself, and then other new namespaces.
-pub(crate) fn enter_user_namespace(others: UnshareFlags) -> HelperResult<()> {
-    let user = geteuid().as_raw();
-    let group = getegid().as_raw();
-    // SAFETY: the helper has one thread, so no other uses its table of descriptors.
-    unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }
-        .map_err(|errno| refused("unshare", &errno.into()))?;
-    let files = [
-        ("setgroups", "deny".to_owned()),
-        ("uid_map", format!("{user} {user} 1")),
-        ("gid_map", format!("{group} {group} 1")),
-    ];
-    for (name, text) in files {
-        fs::write(format!("/proc/self/{name}"), text).map_err(|error| refused(name, &error))?;
-    }
-    // SAFETY: as above.
-    unsafe { unshare_unsafe(others) }.map_err(|errno| refused("unshare", &errno.into()))
 }

@@ -16,9 +16,6 @@ fn unsupported() -> io::Error {
 pub(crate) mod helper {
     use std::process::ExitCode;
 
-    /// The name of the hidden command.
-    pub const HELPER_COMMAND: &str = "__sandbox";
-
     /// Always fails.
     pub fn run_helper() -> ExitCode {
         ExitCode::FAILURE
@@ -66,6 +63,10 @@ pub(crate) mod mount_tree {
     pub(crate) fn open_place(_: &Path) -> io::Result<OwnedFd> {
         Err(unsupported())
     }
+
+    pub(crate) fn copy_one_mount(_: &Path) -> io::Result<OwnedFd> {
+        Err(unsupported())
+    }
 }
 
 pub(crate) mod seccomp {
@@ -86,14 +87,8 @@ pub(crate) mod seccomp {
 
 pub(crate) mod stage_mounts {
     use super::unsupported;
-    use crate::stage::StageError;
-    use std::io;
+    use crate::stage_layers::StageError;
     use std::os::fd::OwnedFd;
-    use std::path::Path;
-
-    pub(crate) fn copy_one_mount(_: &Path) -> io::Result<OwnedFd> {
-        Err(unsupported())
-    }
 
     pub(crate) fn join_stage(_: &[OwnedFd]) -> Result<(), StageError> {
         Err(StageError::new(unsupported().to_string()))

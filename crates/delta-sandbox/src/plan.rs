@@ -2,7 +2,9 @@
 
 use crate::network::ProxySettings;
 use crate::profile::SandboxProfile;
-use crate::stage::{StageError, StagedWorkspace};
+use crate::refusal::explain_refusal;
+use crate::sandbox_error::plain_error;
+use crate::stage_layers::{StageError, StagedWorkspace};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -13,6 +15,9 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+
+/// The name of the hidden command, its only argument.
+pub const HELPER_COMMAND: &str = "__sandbox";
 
 /// The most descriptors in an answer.
 const MAX_DESCRIPTORS: usize = 16;
@@ -125,12 +130,19 @@ impl HelperReply {
     pub(crate) fn path(path: &Path, error: &io::Error) -> Self {
         Self::Path { path: path.to_owned(), reason: plain_error(error) }
     }
-}
 
-/// The text of a system error, without its number.
-pub(crate) fn plain_error(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
+    /// Why a workspace cannot be staged, of an answer that refuses it.
+    pub(crate) fn into_stage_error(self) -> StageError {
+        match self {
+            Self::Stage(error) => error,
+            Self::Refused { step, error } => {
+                let refusal = explain_refusal(&step, &error);
+                StageError::with_remedy(refusal.reason, refusal.remedy)
+            }
+            Self::Failed { reason } => StageError::new(reason),
+            reply => StageError::new(format!("{reply:?}")),
+        }
+    }
 }
 
 /// Sends a plan and its text, with the length before it, because the socket is used further.

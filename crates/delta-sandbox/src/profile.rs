@@ -1,7 +1,7 @@
 //! What a sandbox allows, as it is enforced: every path is absolute and resolved, every name of a profile is replaced by
 //! what it means.
 
-use crate::env_filter::is_sensitive_name;
+use crate::env_filter::EnvAccess;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -89,34 +89,6 @@ pub struct HostRule {
     pub host: String,
     /// The port of the host.
     pub port: u16,
-}
-
-/// Which environment variables a tool gets, besides the ones that the agent sets.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum EnvAccess {
-    /// All except names that look like secrets, clouds, or addresses of agents and buses.
-    Safe,
-    /// All of them.
-    All,
-    /// These names.
-    Only(Vec<String>),
-}
-
-impl EnvAccess {
-    /// What both allow.
-    #[must_use]
-    pub fn intersection(&self, other: &Self) -> Self {
-        match (self, other) {
-            (Self::All, access) | (access, Self::All) => access.clone(),
-            (Self::Safe, Self::Safe) => Self::Safe,
-            (Self::Safe, Self::Only(names)) | (Self::Only(names), Self::Safe) => {
-                Self::Only(names.iter().filter(|name| !is_sensitive_name(name)).cloned().collect())
-            }
-            (Self::Only(one), Self::Only(other)) => {
-                Self::Only(one.iter().filter(|name| other.contains(name)).cloned().collect())
-            }
-        }
-    }
 }
 
 /// Resource limits; `None` for unlimited.

@@ -221,8 +221,9 @@ fn has_any(output: &str, phrases: &[&str]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::env_filter::EnvAccess;
     use crate::host_text::parse_host_rule;
-    use crate::profile::{EnvAccess, SandboxLimits};
+    use crate::profile::SandboxLimits;
 
     fn profile() -> SandboxProfile {
         SandboxProfile {

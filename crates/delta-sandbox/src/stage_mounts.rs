@@ -1,19 +1,18 @@
 //! What the kernel does for a stage: the mounts that the helper makes, and how a process joins their namespaces.
 #![cfg(target_os = "linux")]
 
-use crate::namespaces::{enter_user_namespace, open_namespace, refused, separate_mounts};
 use crate::plan::{HelperReply, HelperResult};
-use crate::stage::{StageError, StageLayers, StagedWorkspace, check_mounts};
-use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags};
+use crate::stage_layers::{StageError, StageLayers, StagedWorkspace, check_mounts};
+use crate::user_namespace::{enter_user_namespace, open_namespace, refused, separate_mounts};
+use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+use rustix::mount::{MountFlags, MoveMountFlags, move_mount};
 use rustix::process::{
     DumpableBehavior, parent_process_death_signal, set_dumpable_behavior,
     set_parent_process_death_signal,
 };
 use rustix::thread::{CapabilitySet, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use std::ffi::CString;
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
@@ -22,12 +21,6 @@ const DIRECTORY_FLAGS: OFlags =
 
 /// Where the helper mounts something to try it; any existing directory does.
 const TRIAL_DIRECTORIES: [&str; 2] = ["/tmp", "/var/tmp"];
-
-/// A copy of the mount of the directory `path`, without what is mounted in it.
-pub(crate) fn copy_one_mount(path: &Path) -> io::Result<OwnedFd> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    Ok(open_tree(CWD, path, flags)?)
-}
 
 /// Moves this process into the namespaces of a stage.
 pub(crate) fn join_stage(namespaces: &[OwnedFd]) -> Result<(), StageError> {

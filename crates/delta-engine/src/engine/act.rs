@@ -1,7 +1,9 @@
 //! Acting: the next call of an answer, from its arguments to what it leads to.
 
 use super::call_plan::{CallPlan, ENDED_BY_HOOK, plan_call, plan_companions};
-use super::call_results::{CallOutcome, record_observation, record_refusal};
+use super::call_results::{
+    CallOutcome, LostCallChanges, UnknownOutcome, record_observation, record_refusal,
+};
 use super::execute::{DecidedCall, record_unstarted_request};
 use super::{Engine, EngineError};
 use delta_agent::ask_human;
@@ -29,32 +31,6 @@ const DEAD_CALL_TAIL_BYTES: u64 = 4096;
 pub const FINISHED_OBSERVATION: &str = "[the run is finished]";
 /// The start of the observation of a call whose engine died.
 pub const INTERRUPTED_CALL_PREFIX: &str = "[the engine stopped during this call";
-/// The start of the observation of a call whose holder died while the engine waited for it.
-pub(super) const LOST_HOLDER_PREFIX: &str =
-    "[the process that held this call ended without its result";
-
-/// What became of the changes that a call with an unknown outcome made in the workspace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LostCallChanges {
-    /// They are in the workspace, if there are any.
-    InWorkspace,
-    /// They were in the layers of a call with `stage: ask`, and are discarded. `.delta` is not staged.
-    Discarded,
-}
-
-/// What is known of a call whose outcome is unknown.
-pub(super) struct UnknownOutcome<'a> {
-    /// The tool, unless the agent has it no more.
-    pub(super) tool: Option<&'a Tool>,
-    /// The record of the call.
-    pub(super) execution: Option<&'a str>,
-    /// The call, if its command could outlive the engine.
-    pub(super) surviving: Option<SurvivingCall>,
-    /// Why the outcome is unknown: the start of the observation.
-    pub(super) reason: &'static str,
-    /// What became of its changes.
-    pub(super) changes: LostCallChanges,
-}
 
 impl<'a> Engine<'a> {
     pub(super) fn act(&mut self, run: &mut Run, call: &PendingCall) -> Result<(), EngineError> {

@@ -12,7 +12,7 @@ use delta_engine::run_result::RunResult;
 use delta_run::event::{Event, ParentRun, Payload, RunStatus};
 use delta_run::history::RunHistory;
 use delta_run::journal;
-use delta_run::ownership::{self, OwnerStatus};
+use delta_run::owner_process::{self, OwnerStatus};
 use delta_run::run_tree::ChildRunEntry;
 use delta_run::state::RunState;
 use delta_run::token_estimate::TokenRatio;
@@ -140,7 +140,7 @@ impl PageRun {
             return status;
         }
         let process = state.start.as_ref().map(|start| &start.process);
-        match process.map_or(OwnerStatus::Dead, ownership::owner_status) {
+        match process.map_or(OwnerStatus::Dead, owner_process::owner_status) {
             OwnerStatus::Alive => status,
             OwnerStatus::OnOtherHost => {
                 let host = process.map_or("", |process| process.hostname.as_str());

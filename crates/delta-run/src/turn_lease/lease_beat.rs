@@ -4,7 +4,7 @@
 //! the run, looks at a clock: when others may take this process for dead, it ends what the calls have started.
 
 use crate::lease_files::Beat;
-use crate::ownership::uptime_ms;
+use crate::owner_process::uptime_ms;
 use delta_base::durable;
 use delta_base::signal::CancelToken;
 use std::io;

@@ -1,6 +1,7 @@
 use crate::declaration::{DeclaredProfile, ProfileKeys, ReadKey};
+use crate::env_filter::EnvAccess;
 use crate::host_text::parse_host_rule;
-use crate::profile::{EnvAccess, HomeAccess, NetAccess, ReadAccess, SandboxLimits, SandboxProfile};
+use crate::profile::{HomeAccess, NetAccess, ReadAccess, SandboxLimits, SandboxProfile};
 use delta_yaml::yaml::YamlDocument;
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
