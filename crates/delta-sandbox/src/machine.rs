@@ -1,9 +1,9 @@
 //! What the kernel of this machine can enforce.
 
-use crate::helper_client::ask_helper;
-use crate::landlock::landlock_version;
+use crate::kernel::landlock::landlock_version;
+use crate::plan::helper_client::ask_helper;
+use crate::plan::refusal::{NamespaceRefusal, explain_refusal};
 use crate::plan::{HelperPlan, HelperReply};
-use crate::refusal::{NamespaceRefusal, explain_refusal};
 use std::path::Path;
 
 /// What this machine can enforce, for `delta sandbox check`.

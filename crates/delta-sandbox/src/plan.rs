@@ -1,10 +1,10 @@
 //! What the engine and the helper say to each other: a line of JSON each way, the answer with descriptors.
 
 use crate::network::ProxySettings;
+use crate::plan::refusal::explain_refusal;
+use crate::plan::stage_layers::{StageError, StagedWorkspace};
 use crate::profile::SandboxProfile;
-use crate::refusal::explain_refusal;
 use crate::sandbox_error::plain_error;
-use crate::stage_layers::{StageError, StagedWorkspace};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -15,6 +15,10 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+
+pub(crate) mod helper_client;
+pub(crate) mod refusal;
+pub(crate) mod stage_layers;
 
 /// The name of the hidden command, its only argument.
 pub const HELPER_COMMAND: &str = "__sandbox";
@@ -29,7 +33,9 @@ const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL;
 #[cfg(target_os = "linux")]
 const RECEIVE_FLAGS: RecvFlags = RecvFlags::CMSG_CLOEXEC;
 #[cfg(not(target_os = "linux"))]
-use crate::other_system::{RECEIVE_FLAGS, SEND_FLAGS};
+const SEND_FLAGS: SendFlags = SendFlags::empty();
+#[cfg(not(target_os = "linux"))]
+const RECEIVE_FLAGS: RecvFlags = RecvFlags::empty();
 
 /// What the helper does.
 #[derive(Debug, Serialize, Deserialize)]

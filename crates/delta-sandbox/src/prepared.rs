@@ -1,17 +1,17 @@
 //! A sandbox that processes can enter.
 
-use crate::helper_client::{HelperAnswer, ask_helper};
-use crate::landlock::{self, create_ruleset, landlock_version};
+use crate::kernel::landlock::{self, create_ruleset, landlock_version};
+use crate::kernel::seccomp::outside_filter;
 use crate::landlock_rules::prepare_landlock;
+use crate::network::network_counters::NetworkCounters;
 use crate::network::{HostServiceControl, NetworkReport, ProxySettings};
-use crate::network_counters::NetworkCounters;
+use crate::plan::helper_client::{HelperAnswer, ask_helper};
+use crate::plan::refusal::explain_refusal;
+use crate::plan::stage_layers::{StageLayers, StagedWorkspace};
 use crate::plan::{HelperPlan, HelperReply, NamespacePlan};
 use crate::profile::{Guarantee, HomeAccess, NetAccess, SandboxLimits, SandboxProfile};
-use crate::refusal::explain_refusal;
 use crate::sandbox_error::{MissingGuarantee, SandboxError};
 use crate::scratch::SandboxScratch;
-use crate::seccomp::outside_filter;
-use crate::stage_layers::{StageLayers, StagedWorkspace};
 use delta_process::{EntrySteps, HelperProcess, SandboxEntry};
 use std::fs;
 use std::fs::FileType;

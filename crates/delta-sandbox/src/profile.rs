@@ -1,9 +1,17 @@
 //! What a sandbox allows, as it is enforced: every path is absolute and resolved, every name of a profile is replaced by
 //! what it means.
 
-use crate::env_filter::EnvAccess;
+use crate::profile::env_filter::EnvAccess;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+
+pub(crate) mod declaration;
+pub(crate) mod env_filter;
+pub(crate) mod git_directory;
+pub(crate) mod hidden_entry;
+pub(crate) mod host_text;
+pub(crate) mod intersection;
+pub(crate) mod resolution;
 
 /// What the processes of a tool may do. Everything that is not allowed is refused by the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,11 +1,11 @@
 //! The namespaces of a staged run or call: in them the workspace is an overlay whose upper layer is in the run directory,
 //! and `.delta` is the real one. The helper makes them; the engine, or the process of a call, joins them.
 
-use crate::helper_client::{HelperAnswer, ask_helper};
+use crate::helper::stage_mounts::join_stage;
+use crate::plan::helper_client::{HelperAnswer, ask_helper};
+use crate::plan::stage_layers::{StageError, StageLayers, StagedWorkspace, check_mounts};
 use crate::plan::{HelperPlan, HelperReply};
 use crate::sandbox_error::plain_error;
-use crate::stage_layers::{StageError, StageLayers, StagedWorkspace, check_mounts};
-use crate::stage_mounts::join_stage;
 use delta_process::{EntrySteps, SandboxEntry};
 use std::os::fd::OwnedFd;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Tries in a sandbox what must fail in it. The answers of the system about itself are not believed.
 #![cfg(target_os = "linux")]
 
-use crate::landlock;
-use crate::mount_tree::open_place;
+use crate::kernel::landlock;
+use crate::kernel::mount_tree::open_place;
 use crate::plan::{HelperReply, HelperResult, NamespacePlan};
 use crate::profile::{HomeAccess, NetAccess};
 use crate::sandbox_error::plain_error;
@@ -182,8 +182,8 @@ fn give_up_rights(plan: &NamespacePlan) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::env_filter::EnvAccess;
     use crate::network::ProxySettings;
+    use crate::profile::env_filter::EnvAccess;
     use crate::profile::{ReadAccess, SandboxLimits, SandboxProfile};
 
     /// A machine on which every step succeeds and nothing is enforced.

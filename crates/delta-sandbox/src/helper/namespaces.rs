@@ -1,17 +1,17 @@
 //! The namespaces of a sandbox, made by the helper in itself.
 #![cfg(target_os = "linux")]
 
-use crate::canary::Canary;
+use crate::helper::canary::Canary;
+use crate::helper::mounts::build_mounts;
+use crate::helper::user_namespace::{
+    enter_user_namespace, open_file, open_namespace, refused, separate_mounts,
+};
+use crate::kernel::mount_tree::MountTree;
+use crate::kernel::unix_sockets::bound_sockets;
 use crate::machine::kernel_release;
-use crate::mount_tree::MountTree;
-use crate::mounts::build_mounts;
 use crate::network::{HostPolicy, HostSockets, bring_up_loopback};
 use crate::plan::{HelperReply, HelperResult, NamespacePlan};
 use crate::profile::NetAccess;
-use crate::unix_sockets::bound_sockets;
-use crate::user_namespace::{
-    enter_user_namespace, open_file, open_namespace, refused, separate_mounts,
-};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::thread::{UnshareFlags, move_into_link_name_space};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

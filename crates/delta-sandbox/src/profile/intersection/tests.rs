@@ -1,6 +1,6 @@
-use crate::declaration::{DeclaredProfile, ProfileKeys, ReadKey};
-use crate::env_filter::EnvAccess;
-use crate::host_text::parse_host_rule;
+use crate::profile::declaration::{DeclaredProfile, ProfileKeys, ReadKey};
+use crate::profile::env_filter::EnvAccess;
+use crate::profile::host_text::parse_host_rule;
 use crate::profile::{HomeAccess, NetAccess, ReadAccess, SandboxLimits, SandboxProfile};
 use delta_yaml::yaml::YamlDocument;
 use proptest::prelude::*;

@@ -1,8 +1,8 @@
 //! What an author or the operator writes about a sandbox: names of profiles and maps of keys, read from YAML and written
 //! back. Paths and hosts are checked here as texts; `resolution` looks at the machine.
 
-use crate::env_filter::EnvAccess;
-use crate::host_text::parse_host_rule;
+use crate::profile::env_filter::EnvAccess;
+use crate::profile::host_text::parse_host_rule;
 use crate::profile::{HomeAccess, NetAccess, SandboxLimits};
 use delta_base::quantity::{parse_bytes, parse_time_ms};
 use delta_base::suggest;

@@ -1,9 +1,9 @@
 //! From what is written to what is enforced: paths become absolute and resolved, variables their values. Looks at the
 //! machine and changes nothing.
 
-use crate::declaration::{DeclaredProfile, GIT_ENTRY, ReadKey};
-use crate::env_filter::EnvFilter;
-use crate::git_directory::{GitDirectory, find_git_directory};
+use crate::profile::declaration::{DeclaredProfile, GIT_ENTRY, ReadKey};
+use crate::profile::env_filter::EnvFilter;
+use crate::profile::git_directory::{GitDirectory, find_git_directory};
 use crate::profile::{HomeAccess, ReadAccess, SandboxProfile};
 use delta_shell::{EngineVars, is_identifier};
 use rustix::fs::{Access, access};
@@ -463,7 +463,7 @@ mod tests {
 
     #[test]
     fn c_22_4_what_is_hidden_by_default_is_documented() {
-        let guide = include_str!("../../../docs/guide/sandbox.md");
+        let guide = include_str!("../../../../docs/guide/sandbox.md");
         let list = guide.lines().find(|line| line.starts_with("Hidden by default")).unwrap();
         for path in HIDDEN_IN_HOME {
             assert!(list.contains(&format!("`{path}`")), "{path}");

@@ -1,7 +1,7 @@
 //! Entries of `hide` whose paths do not exist. An agent whose secrets come and go needs them, so each is a warning for the
 //! author, who may have misspelled a name.
 
-use crate::resolution::absolute_profile_path;
+use crate::profile::resolution::absolute_profile_path;
 use delta_base::suggest;
 use delta_shell::EngineVars;
 use std::fs;

@@ -1,9 +1,11 @@
 //! What the kernel does for a stage: the mounts that the helper makes, and how a process joins their namespaces.
 #![cfg(target_os = "linux")]
 
+use crate::helper::user_namespace::{
+    enter_user_namespace, open_namespace, refused, separate_mounts,
+};
+use crate::plan::stage_layers::{StageError, StageLayers, StagedWorkspace, check_mounts};
 use crate::plan::{HelperReply, HelperResult};
-use crate::stage_layers::{StageError, StageLayers, StagedWorkspace, check_mounts};
-use crate::user_namespace::{enter_user_namespace, open_namespace, refused, separate_mounts};
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MoveMountFlags, move_mount};

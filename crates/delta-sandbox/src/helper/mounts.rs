@@ -4,13 +4,13 @@
 //! goes from the outer to the inner, so what is attached at a path hides all below it, up to the next one.
 #![cfg(target_os = "linux")]
 
-use crate::devices::{COMMON_DEVICES, DEVICE_DIRECTORY, reachable_disks};
-use crate::home_copy::copy_home;
-use crate::mount_tree::{MountTree, open_place, set_attributes};
+use crate::helper::home_copy::copy_home;
+use crate::helper::stage_mounts::mount_layers;
+use crate::kernel::devices::{COMMON_DEVICES, DEVICE_DIRECTORY, reachable_disks};
+use crate::kernel::mount_tree::{MountTree, open_place, set_attributes};
+use crate::kernel::unix_sockets::{is_socket, lookup_sockets};
 use crate::plan::{HelperReply, HelperResult, NamespacePlan};
 use crate::profile::{HomeAccess, NetAccess, ReadAccess};
-use crate::stage_mounts::mount_layers;
-use crate::unix_sockets::{is_socket, lookup_sockets};
 use rustix::fs::{FileType, Mode, OFlags, RawMode, fstat, mkdirat, openat};
 use rustix::mount::MountAttrFlags;
 use rustix::process::geteuid;
@@ -457,7 +457,7 @@ fn has_directory_type(file: BorrowedFd<'_>) -> io::Result<bool> {
 
 /// Makes one mount read-only, but not those below it.
 fn set_mount_read_only(mount: BorrowedFd<'_>) -> io::Result<()> {
-    crate::mount_tree::set_attributes_of_one(mount, MountAttrFlags::MOUNT_ATTR_RDONLY)
+    crate::kernel::mount_tree::set_attributes_of_one(mount, MountAttrFlags::MOUNT_ATTR_RDONLY)
 }
 
 /// The directories among `paths` that exist, without symlinks.

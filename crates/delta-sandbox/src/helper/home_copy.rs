@@ -1,8 +1,8 @@
 //! A home directory that can be changed, while the real one stays as it is.
 #![cfg(target_os = "linux")]
 
-use crate::mount_table::MountTable;
-use crate::mount_tree::{MountTree, open_place};
+use crate::kernel::mount_table::MountTable;
+use crate::kernel::mount_tree::{MountTree, open_place};
 use crate::plan::{HelperReply, HelperResult};
 use crate::sandbox_error::plain_error;
 use std::fs;

@@ -3,8 +3,8 @@
 //! `write` and `keep` are one tree: the deepest path that contains a file says whether it can be written, and `keep` wins for
 //! the same path.
 
+use crate::profile::resolution::{ResolvedSandbox, sorted};
 use crate::profile::{HostRule, NetAccess, ReadAccess, SandboxLimits, SandboxProfile};
-use crate::resolution::{ResolvedSandbox, sorted};
 use std::path::{Path, PathBuf};
 
 impl ResolvedSandbox {

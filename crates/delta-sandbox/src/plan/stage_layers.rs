@@ -1,7 +1,7 @@
 //! The layers of a staged workspace, as they are handed to the helper, and why a workspace cannot be staged.
 
-use crate::mount_table::MountTable;
-use crate::mount_tree::copy_one_mount;
+use crate::kernel::mount_table::MountTable;
+use crate::kernel::mount_tree::copy_one_mount;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,25 +1,11 @@
-//! What a system other than Linux has in place of the modules that ask the kernel for a sandbox or a stage: nothing but
-//! the reason.
+//! What a system other than Linux has in place of the modules that ask the kernel for a sandbox: nothing but the reason.
 #![cfg(not(target_os = "linux"))]
 
-use rustix::net::{RecvFlags, SendFlags};
 use std::io;
 
-pub(crate) const SEND_FLAGS: SendFlags = SendFlags::empty();
-pub(crate) const RECEIVE_FLAGS: RecvFlags = RecvFlags::empty();
-
 /// The error of everything here.
-fn unsupported() -> io::Error {
+pub(crate) fn unsupported() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, "sandboxes and staged runs need Linux")
-}
-
-pub(crate) mod helper {
-    use std::process::ExitCode;
-
-    /// Always fails.
-    pub fn run_helper() -> ExitCode {
-        ExitCode::FAILURE
-    }
 }
 
 pub(crate) mod landlock {
@@ -82,15 +68,5 @@ pub(crate) mod seccomp {
 
     pub(crate) fn without_keyrings(filter: Vec<FilterInstruction>) -> Vec<FilterInstruction> {
         filter
-    }
-}
-
-pub(crate) mod stage_mounts {
-    use super::unsupported;
-    use crate::stage_layers::StageError;
-    use std::os::fd::OwnedFd;
-
-    pub(crate) fn join_stage(_: &[OwnedFd]) -> Result<(), StageError> {
-        Err(StageError::new(unsupported().to_string()))
     }
 }
