@@ -24,7 +24,7 @@ use delta_engine::run_result::{ContinueCommand, call_diff_command};
 use delta_program::stdio;
 use delta_run::event::{ProcessInfo, RunStatus};
 use delta_run::journal;
-use delta_run::owner_process::{self, OwnerStatus};
+use delta_run::ownership::owner_process::{self, OwnerStatus};
 use delta_run::state::{HumanRequest, RunState};
 use serde::Serialize;
 use std::path::PathBuf;

@@ -4,7 +4,7 @@ use super::failure::CommandFailure;
 use super::process_environment;
 use clap::{Args, ValueEnum};
 use delta_program::number_argument::parse_time_in;
-use delta_run::lease_policy::{self, LeaseChoice, LeasePolicy};
+use delta_run::lease::lease_policy::{self, LeaseChoice, LeasePolicy};
 use std::sync::OnceLock;
 use std::time::Duration;
 

@@ -17,7 +17,7 @@ use delta_llm::llm::ModelSelection;
 use delta_llm::llm::WireForm;
 use delta_program::stdio;
 use delta_program::user_directory::find_user_directory;
-use delta_run::approval::EVERY_TOOL;
+use delta_run::event::approval::EVERY_TOOL;
 use delta_run::workspace::RUNS_DIR_VARIABLE;
 use delta_yaml::diagnostic::DiagnosticReport;
 use delta_yaml::yaml::mapping_schema::{KeySchema, MappingFields, MappingSchema, ValueShape};

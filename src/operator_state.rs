@@ -8,7 +8,7 @@ use delta_agent::trust_store::TrustStore;
 use delta_base::durable;
 use delta_base::id::RunId;
 use delta_program::user_directory::find_user_directory;
-use delta_run::seal::{SealKey, SealKeyError, Sealer};
+use delta_run::journal::seal::{SealKey, SealKeyError, Sealer};
 use std::path::{Path, PathBuf};
 
 /// The variable with the path of the state directory.

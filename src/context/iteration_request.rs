@@ -4,11 +4,11 @@ use crate::failure::CommandFailure;
 use delta_llm::llm::wire::NeutralBody;
 use delta_llm::llm::{CacheUse, ImageReader, Pricing, Usage};
 use delta_report::request_breakdown::RequestBreakdown;
+use delta_run::event::image_file;
 use delta_run::event::{Event, Payload};
-use delta_run::image_file;
+use delta_run::limits::token_estimate::TokenRatio;
 use delta_run::record::{self, ContextBlock};
 use delta_run::state::RunState;
-use delta_run::token_estimate::TokenRatio;
 use std::path::Path;
 use std::sync::Arc;
 

@@ -24,8 +24,8 @@ use delta_run::event::{EngineStart, LLM_ERROR, RunStatus};
 use delta_run::journal::{JournalError, JournalFold};
 use delta_run::ownership::Ownership;
 use delta_run::run;
-use delta_run::run_metadata;
 use delta_run::state::RunState;
+use delta_run::state::run_metadata;
 use delta_run::workspace::Workspace;
 use std::path::{Path, PathBuf};
 

@@ -10,7 +10,7 @@ use delta_agent::ask_human;
 use delta_base::id::RunId;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_engine::run_result::{ContinueCommand, SHORT_REQUEST_ID};
-use delta_run::approval::{ApprovalRequest, ApprovalSource};
+use delta_run::event::approval::{ApprovalRequest, ApprovalSource};
 use delta_run::event::{HumanQuestion, Payload, RunStatus};
 use delta_run::ownership::Ownership;
 use delta_run::state::{HumanRequest, RunState};

@@ -6,7 +6,7 @@ use super::{DiffArgs, RunDiffFormat};
 use crate::failure::CommandFailure;
 use crate::restore_point;
 use delta_base::id::RunId;
-use delta_run::approval::CallStage;
+use delta_run::event::approval::CallStage;
 use delta_run::state::{HumanRequest, RunState};
 use std::path::Path;
 

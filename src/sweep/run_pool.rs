@@ -18,7 +18,7 @@ use delta_base::time;
 use delta_process::{WorkerErrors, WorkerProcess};
 use delta_program::stdio;
 use delta_run::event::{RunStatus, SHARED_BUDGET_ERROR};
-use delta_run::owner_process;
+use delta_run::ownership::owner_process;
 use delta_sweep::layout::SweepDir;
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::plan_file::SweepPlan;

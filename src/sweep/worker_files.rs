@@ -6,7 +6,7 @@ use delta_base::durable::{self, SharedLineFile};
 use delta_base::id::RunId;
 use delta_base::time;
 use delta_run::event::ProcessInfo;
-use delta_run::owner_process::{self, OwnerStatus};
+use delta_run::ownership::owner_process::{self, OwnerStatus};
 use delta_sweep::layout::SweepDir;
 use delta_sweep::worker_state::{WorkerState, host_file_name};
 use std::io;

@@ -98,11 +98,14 @@ const WORK_IN_RUN_DIRECTORIES: [&str; 5] = [
 /// Their files that also open what is not in a run directory, and what that is.
 const OPEN_OTHER_FILES: [(&str, &str); 13] = [
     ("crates/delta-run/src/fork/workspace_copy.rs", "the files of a workspace"),
-    ("crates/delta-run/src/owner_process.rs", "/proc"),
-    ("crates/delta-run/src/run_process.rs", "/proc"),
-    ("crates/delta-run/src/seal.rs", "the operator's key"),
+    ("crates/delta-run/src/ownership/owner_process.rs", "/proc"),
+    ("crates/delta-run/src/ownership/run_process.rs", "/proc"),
+    ("crates/delta-run/src/journal/seal.rs", "the operator's key"),
     ("crates/delta-run/src/workspace.rs", "directories that may be workspaces"),
-    ("crates/delta-run/src/workspace_search.rs", "directories that may have workspaces below them"),
+    (
+        "crates/delta-run/src/workspace/workspace_search.rs",
+        "directories that may have workspaces below them",
+    ),
     ("crates/delta-sessions/src/exec.rs", "the working directory of a session"),
     ("crates/delta-sessions/src/pty/holder.rs", "names in its own current directory"),
     ("crates/delta-snapshot/src/lib.rs", "the workspace"),

@@ -6,7 +6,7 @@ use delta_base::shell_quote::shell_quote_visibly;
 use delta_base::terminal_text::{
     escape_terminal_controls, format_argument_value, truncate_to_line,
 };
-use delta_run::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
+use delta_run::event::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
 use serde_json::Value as Json;
 
 /// The number of characters of a command line in the short form.

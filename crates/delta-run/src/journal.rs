@@ -7,12 +7,12 @@
 //! needs its events on disk, but they may get there together.
 
 use crate::chain::{ChainCheck, ChainValue, JournalEdit, split_line};
+use crate::event::spending;
 use crate::event::{Event, JournalHead, Payload, parse_envelope};
-use crate::lease_files;
+use crate::journal::seal::{SealStatus, Sealer};
+use crate::lease::lease_files;
 use crate::limits::BudgetAmount;
 use crate::run_files::LEASE_DIR;
-use crate::seal::{SealStatus, Sealer};
-use crate::spending;
 use crate::state::RunState;
 use delta_base::durable::{self, AppendFile, FileError};
 use delta_base::error_text;
@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 
 mod line_reader;
 mod lost_events;
+pub mod seal;
 mod shortened_line;
 
 use line_reader::{JournalScan, LineLength};

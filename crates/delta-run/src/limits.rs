@@ -3,20 +3,16 @@
 //! A call is admitted if what was used, what is reserved and the upper bound of the call together stay within every limit.
 //! The upper bound is not an estimate: a token is at least one byte.
 
-mod budget_account;
-
-pub use budget_account::{
-    Admission, BudgetAccount, LedgerEntry, LedgerHead, LimitRefusal, OpenCall,
-};
-
-use crate::bounds::{self, RunBounds};
-use crate::token_estimate;
+use crate::limits::bounds::RunBounds;
 use delta_llm::llm::PRICING_HELP;
 use delta_llm::llm::{LlmConfig, ToolCall};
 use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
+
+pub mod bounds;
+pub mod token_estimate;
 
 /// The section `limits:` of agent.yaml.
 pub static LIMITS_MAPPING: MappingSchema = MappingSchema {
@@ -55,7 +51,7 @@ pub const DEFAULT_ANSWER_TOKENS: u64 = 4096;
 
 /// An amount in USD, stored in whole trillionths, so that sums are exact.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Usd(u64);
+pub struct Usd(pub(crate) u64);
 
 impl Usd {
     const PARTS_PER_DOLLAR: f64 = 1e12;

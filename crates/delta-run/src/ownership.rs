@@ -1,20 +1,20 @@
 //! Which process owns a run, and how the next process takes it over (the Janitor of the specification).
 //!
 //! An [`Ownership`] is the right to change a run. It lasts until it is dropped or its process ends, in whatever way. Only
-//! this module takes the lock, judges whether another process is alive, and counts epochs.
+//! this module and its parts take the lock, judge whether another process is alive, and count epochs.
 //!
 //! On a file system of one kernel the right is a lock: a free one proves that the last process of another host or container
-//! is dead. On every other file system the right is taken by turns (see [`crate::turns`]), which no lock of one host and no
-//! clock can make ambiguous.
+//! is dead. On every other file system the right is taken by turns (see [`crate::lease::turns`]), which no lock of one host
+//! and no clock can make ambiguous.
 
-use crate::claim::{ClaimPatience, OwnershipError, judge_last_owner, lock_proves_death};
 use crate::event::{EngineStart, LeaseKind};
-use crate::lease_files::{self, LeaseFiles};
-use crate::lease_policy::{LeaseChoice, lease_policy};
-use crate::owner_process::{process_clock, process_start_time};
+use crate::lease::lease_files::{self, LeaseFiles};
+use crate::lease::lease_policy::{LeaseChoice, lease_policy};
+use crate::ownership::claim::{ClaimPatience, OwnershipError, judge_last_owner, lock_proves_death};
+use crate::ownership::owner_process::{process_clock, process_start_time};
+use crate::ownership::turn_claim::{ClaimEnd, TurnClaim};
+use crate::ownership::turn_lease::TurnLease;
 use crate::run_files::{JOURNAL_FILE, LEASE_DIR, LEDGER_FILE, OWNER_LOCK_FILE};
-use crate::turn_claim::{ClaimEnd, TurnClaim};
-use crate::turn_lease::TurnLease;
 use delta_base::durable::{self, FileError, FileLock};
 use delta_base::id::RunId;
 use delta_base::signal::{CancelToken, to_timespec};
@@ -22,7 +22,13 @@ use rustix::event::poll;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-pub use crate::turn_lease::{ActError, Fence, ReplacedError};
+pub mod claim;
+pub mod owner_process;
+pub mod run_process;
+pub(crate) mod turn_claim;
+pub(crate) mod turn_lease;
+
+pub use crate::ownership::turn_lease::{ActError, Fence, ReplacedError};
 
 /// The time between two attempts to claim a run that has an owner.
 const CLAIM_POLL_INTERVAL: Duration = Duration::from_millis(50);

@@ -3,17 +3,17 @@
 //! A run changes only through [`Run::record`]. A recorded event is part of the state at once; [`Run::commit`] makes it
 //! durable and notifies the observer. Every action begins with a commit.
 
-use crate::approval::ApprovalRequest;
+use crate::event::approval::ApprovalRequest;
 use crate::event::{
     Event, HumanQuestion, JournalHead, LeaseKind, Payload, RunStatus, Thought, WorkspaceSnapshot,
 };
+use crate::journal::seal::Sealer;
 use crate::journal::{self, Journal, JournalFold};
-use crate::lease_files;
+use crate::lease::lease_files;
 use crate::ownership::{ActError, Ownership, ReplacedError};
 use crate::record::RecordWriter;
-use crate::run_metadata::{RunMetadata, has_metadata, write_metadata};
-use crate::seal::Sealer;
 use crate::state::RunState;
+use crate::state::run_metadata::{RunMetadata, has_metadata, write_metadata};
 use delta_base::durable::FileError;
 use delta_base::id::{RunId, SnapshotId};
 use delta_base::redact::Secrets;

@@ -3,7 +3,7 @@
 /// The journal.
 pub const JOURNAL_FILE: &str = "journal.jsonl";
 
-/// The [`crate::run_metadata::RunMetadata`].
+/// The [`crate::state::run_metadata::RunMetadata`].
 pub const METADATA_FILE: &str = "metadata.json";
 
 /// The ledger of a run with limits.

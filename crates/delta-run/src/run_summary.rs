@@ -6,9 +6,9 @@
 
 use crate::event::{ForkOrigin, ParentRun, RunStatus, UsageSummary};
 use crate::journal::{self, JournalError};
-use crate::lease_files;
-use crate::owner_process::{self, OwnerStatus};
+use crate::lease::lease_files;
 use crate::ownership::Ownership;
+use crate::ownership::owner_process::{self, OwnerStatus};
 use crate::run_files::JOURNAL_FILE;
 use crate::run_files::METADATA_FILE;
 use crate::run_tree;

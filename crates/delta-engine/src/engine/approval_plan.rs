@@ -6,7 +6,9 @@ use delta_agent::tool::{Tool, invocation::ToolInvocation};
 use delta_base::redact::is_redaction_of;
 use delta_base::time::Timestamp;
 use delta_llm::llm::CallArguments;
-use delta_run::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource, AskedApproval};
+use delta_run::event::approval::{
+    ApprovalDecision, ApprovalRequest, ApprovalSource, AskedApproval,
+};
 use delta_run::state::{PendingCall, RunState};
 use delta_shell::EngineVars;
 use serde_json::Value as Json;

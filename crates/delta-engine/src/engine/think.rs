@@ -14,13 +14,13 @@ use delta_llm::llm::{
     self, Attempt, CallProgress, ImageReader, LlmError, LlmRequest, NativeParts, Pricing, Reply,
     ResponseBody, Usage, WireForm,
 };
+use delta_run::conversation::message_buffer::MessageSlice;
+use delta_run::event::image_file;
 use delta_run::event::{Payload, SandboxRecord, Thought};
-use delta_run::image_file;
-use delta_run::message_buffer::MessageSlice;
+use delta_run::limits::token_estimate;
 use delta_run::record::{self, ContextBlock, LlmCallRecord, RequestBody, WrittenRecord};
 use delta_run::run::{Run, RunNotice};
 use delta_run::state::RunState;
-use delta_run::token_estimate;
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
 use std::borrow::Cow;

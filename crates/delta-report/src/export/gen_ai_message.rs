@@ -1,8 +1,8 @@
 //! Converts messages to the form of OpenTelemetry's semantic conventions: a role and parts.
 
 use delta_llm::llm;
-use delta_run::history::{Iteration, RunHistory, UserTurn};
-use delta_run::image_file;
+use delta_run::conversation::history::{Iteration, RunHistory, UserTurn};
+use delta_run::event::image_file;
 use serde_json::{Value as Json, json};
 
 pub fn user_input_messages(history: &RunHistory<'_>) -> Json {

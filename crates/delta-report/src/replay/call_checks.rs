@@ -9,7 +9,7 @@ use delta_engine::engine::approval_plan::{ApprovalPlan, call_after_gate, plan_ap
 use delta_engine::engine::call_plan::{CallPlan, plan_call};
 use delta_engine::engine::{self, FINISHED_OBSERVATION};
 use delta_llm::llm::CallArguments;
-use delta_run::approval::{ApprovalDecision, ApprovalRequest, CallApproval};
+use delta_run::event::approval::{ApprovalDecision, ApprovalRequest, CallApproval};
 use delta_run::event::{ActionRequest, ActionResult};
 use delta_run::record::ToolExecutionRecord;
 use delta_run::state::{HumanRequest, PendingCall};

@@ -5,8 +5,8 @@ use crate::run_names::RunNames;
 use delta_agent::tool::observation::INTERRUPTED_PREFIX;
 use delta_llm::llm::ToolCall;
 use delta_run::conversation::Conversation;
+use delta_run::event::image_file::text_with_images;
 use delta_run::event::{ActionResult, Event, Payload};
-use delta_run::image_file::text_with_images;
 use serde_json::Value as Json;
 
 /// One answer of the LLM with the outcomes of its calls.

@@ -8,13 +8,13 @@ use super::run_files::{self, PageCapacity, PageText};
 use super::workspace_changes::PageSnapshots;
 use delta_base::time::Timestamp;
 use delta_llm::llm::{Attempt, Usage};
+use delta_run::conversation::history::{CallHistory, EventRef, Iteration};
 use delta_run::event::{CallSandbox, HostTrafficRecord, Payload};
-use delta_run::history::{CallHistory, EventRef, Iteration};
+use delta_run::limits::token_estimate::TokenRatio;
 use delta_run::record::{
     ContextBlock, HashedRequest, HookExecutionRecord, LlmCallRecord, ProcessOutcome, RecordFile,
     RecordedStream, ToolExecutionRecord,
 };
-use delta_run::token_estimate::TokenRatio;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;

@@ -4,7 +4,7 @@ use super::JournalError;
 use super::line_reader::JournalScan;
 use crate::event::RunStatus;
 use crate::run_files::METADATA_FILE;
-use crate::run_metadata::RunMetadata;
+use crate::state::run_metadata::RunMetadata;
 use std::path::Path;
 
 /// Reads a journal with `scan`. If it contains no event although the run began, the error names that.

@@ -12,8 +12,8 @@
 //! So nothing here asks whether a name exists: the directory is listed.
 
 use crate::event::{self, Payload};
+use crate::lease::turns::{EventMark, JournalView, TokenClaim};
 use crate::run_files::{JOURNAL_FILE, LEASE_DIR};
-use crate::turns::{EventMark, JournalView, TokenClaim};
 use delta_base::durable;
 use delta_base::hex;
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,8 @@
 //! The account of a budget: what the entries of a ledger add up to, and whether it admits a call.
 
-use super::{BudgetAmount, CallUpperBound, Limits, Usd};
-use crate::budget_grant::GrantSource;
+use crate::budget::budget_grant::GrantSource;
 use crate::event::ProcessInfo;
+use crate::limits::{BudgetAmount, CallUpperBound, Limits, Usd};
 use delta_base::id::RunId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

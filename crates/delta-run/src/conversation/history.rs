@@ -3,10 +3,10 @@
 //! Pure. The engine decides with [`crate::state`] instead. No event is left out: one that belongs to no call is in
 //! [`Iteration::interleaved_events`] or [`RunHistory::trailing_events`].
 
-use crate::approval::{ApprovalDecision, ApprovalRequest};
 use crate::conversation::Conversation;
+use crate::event::approval::{ApprovalDecision, ApprovalRequest};
+use crate::event::image_file::ImageFile;
 use crate::event::{ActionRequest, ActionResult, Event, HumanQuestion, Payload, Thought};
-use crate::image_file::ImageFile;
 use delta_base::time::Timestamp;
 use delta_llm::llm::ToolCall;
 

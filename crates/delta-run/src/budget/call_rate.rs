@@ -250,7 +250,9 @@ impl CallRate {
 
 /// Milliseconds since the boot of the kernel that all processes of the directory have.
 fn boot_ms() -> u64 {
-    crate::owner_process::uptime_ms().and_then(|time| u64::try_from(time).ok()).unwrap_or(0)
+    crate::ownership::owner_process::uptime_ms()
+        .and_then(|time| u64::try_from(time).ok())
+        .unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 //! One thread changes a file of the run. It may wait for a server for any time, so another one, which touches no file of
 //! the run, looks at a clock: when others may take this process for dead, it ends what the calls have started.
 
-use crate::lease_files::Beat;
-use crate::owner_process::uptime_ms;
+use crate::lease::lease_files::Beat;
+use crate::ownership::owner_process::uptime_ms;
 use delta_base::durable;
 use delta_base::signal::CancelToken;
 use std::io;

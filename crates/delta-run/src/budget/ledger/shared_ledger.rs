@@ -5,8 +5,11 @@
 use super::{
     LedgerContents, LedgerEntry, LedgerError, LedgerResult, LockedLedger, ledger_line, lock_ledger,
 };
-use crate::budget_grant::{BudgetGrant, GrantBook, GrantFiles, GrantSource, limits_of_holder};
-use crate::limits::{BudgetAmount, CallUpperBound, LedgerHead};
+use crate::budget::budget_account::LedgerHead;
+use crate::budget::budget_grant::{
+    BudgetGrant, GrantBook, GrantFiles, GrantSource, limits_of_holder,
+};
+use crate::limits::{BudgetAmount, CallUpperBound};
 use delta_base::durable;
 use delta_base::signal::CancelToken;
 use std::path::Path;

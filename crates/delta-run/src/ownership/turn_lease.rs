@@ -1,9 +1,11 @@
 //! A run that this process owns by turns: it takes them, shows that it is alive, and gives the run up.
 
-use crate::lease_files::{Beat, CountedJournal, LEDGER_KIND, LeaseFiles, LeaseToken, nonce_text};
-use crate::owner_process::{self, process_clock};
+use crate::lease::lease_files::{
+    Beat, CountedJournal, LEDGER_KIND, LeaseFiles, LeaseToken, nonce_text,
+};
+use crate::lease::turns::{TakingTurn, TurnOutcome, TurnStep};
+use crate::ownership::owner_process::{self, process_clock};
 use crate::run_files::JOURNAL_FILE;
-use crate::turns::{TakingTurn, TurnOutcome, TurnStep};
 use delta_base::durable::{self, FileError};
 use delta_base::id::RunId;
 use delta_base::random;
@@ -18,7 +20,7 @@ mod lease_beat;
 
 pub use lease_beat::Fence;
 
-/// How many beats pass in the time after which a silent owner is replaced (see [`crate::turns::SILENT_LOOKS`]).
+/// How many beats pass in the time after which a silent owner is replaced (see [`crate::lease::turns::SILENT_LOOKS`]).
 pub(crate) const BEATS_PER_TTL: u32 = 7;
 
 /// Another process owns the run now. This one has done nothing since, and can do nothing more.

@@ -1,8 +1,8 @@
 //! The id of what a run asks a person: what `--request-id` names, and what an answer is for.
 
-use crate::approval::{ApprovalRequest, RequestNaming};
 use crate::chain::ChainValue;
 use crate::event::Event;
+use crate::event::approval::{ApprovalRequest, RequestNaming};
 use crate::state::HumanRequest;
 use delta_base::id::{RunId, text_uuid};
 use delta_base::time::Timestamp;

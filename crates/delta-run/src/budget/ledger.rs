@@ -10,14 +10,14 @@ mod tests;
 
 pub use shared_ledger::{amount_of_refused_call, open_shared_ledger, return_grants};
 
-use crate::call_rate::CallRate;
-use crate::lease_files::LeaseFiles;
-use crate::limits::{
-    Admission, BudgetAccount, BudgetAmount, CallUpperBound, LedgerEntry, LedgerHead, LimitRefusal,
-    Limits,
+use crate::budget::budget_account::{
+    Admission, BudgetAccount, LedgerEntry, LedgerHead, LimitRefusal,
 };
-use crate::owner_process::{self, OwnerStatus};
+use crate::budget::call_rate::CallRate;
+use crate::lease::lease_files::LeaseFiles;
+use crate::limits::{BudgetAmount, CallUpperBound, Limits};
 use crate::ownership::Ownership;
+use crate::ownership::owner_process::{self, OwnerStatus};
 use crate::run_files::LEDGER_FILE;
 use delta_base::durable::{self, AppendFile, FileError, FileLock};
 use delta_base::error_text;

@@ -1,15 +1,15 @@
 //! Claims a run by turns: looks at `lease/` until the run is free, its owner is dead or silent, or its owner shows that it
 //! is alive.
 
-use crate::claim::{ClaimPatience, OwnershipError, WatchedOwner, judge_last_owner};
 use crate::event::{EngineStart, RunStatus};
 use crate::journal::{self, JournalError};
-use crate::lease_files::{Beat, CountedJournal, LeaseFiles, LeaseToken};
-use crate::lease_policy::lease_ttl;
-use crate::owner_process::{pid_namespace, process_start_ticks};
+use crate::lease::lease_files::{Beat, CountedJournal, LeaseFiles, LeaseToken};
+use crate::lease::lease_policy::lease_ttl;
+use crate::lease::turns::{ClaimStep, Claiming, OwnerSign, PauseReason, SILENT_LOOKS};
+use crate::ownership::claim::{ClaimPatience, OwnershipError, WatchedOwner, judge_last_owner};
+use crate::ownership::owner_process::{pid_namespace, process_start_ticks};
+use crate::ownership::turn_lease::{ClaimBase, TurnLease};
 use crate::run_files::{JOURNAL_FILE, OWNER_LOCK_FILE};
-use crate::turn_lease::{ClaimBase, TurnLease};
-use crate::turns::{ClaimStep, Claiming, OwnerSign, PauseReason, SILENT_LOOKS};
 use delta_base::durable::{self, FileError, FileLock};
 use delta_base::id::RunId;
 use delta_base::signal::{CancelToken, to_timespec};

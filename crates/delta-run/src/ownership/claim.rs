@@ -1,7 +1,7 @@
 //! How long a claim of a run waits, and why it is refused.
 
 use crate::event::{EngineStart, LeaseKind};
-use crate::owner_process::{OwnerStatus, hostname, owner_status};
+use crate::ownership::owner_process::{OwnerStatus, hostname, owner_status};
 use delta_base::durable::FileError;
 use delta_base::id::RunId;
 use delta_base::signal::CancelToken;

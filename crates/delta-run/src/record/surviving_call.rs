@@ -11,9 +11,9 @@
 //! `surviving/CALL/` of the run directory has `call.json`, `lock`, `stdout`, `stderr` and, in the end, `result.json`. The
 //! directory is removed when the result of the call is durable in the journal.
 
-use crate::approval::CallApproval;
+use crate::event::approval::CallApproval;
 use crate::ownership::Ownership;
-use crate::run_process;
+use crate::ownership::run_process;
 use delta_base::checksum::RunningChecksum;
 use delta_base::durable::{self, FileError, FileLock};
 use delta_base::hex::{decode_hex, encode_hex, sha256_hex};

@@ -115,7 +115,7 @@ proptest! {
 
 /// The head of the ledger of a host that shares `total` tokens.
 fn shared_head(dir: &Path, holder: &str, total: u64) -> LedgerHead {
-    let source = crate::budget_grant::GrantSource {
+    let source = crate::budget::budget_grant::GrantSource {
         dir: dir.to_string_lossy().into_owned(),
         holder: holder.to_owned(),
         total: Limits { max_tokens: Some(total), ..Limits::default() },
@@ -148,7 +148,7 @@ fn c_26_8_hosts_with_many_calls_share_a_budget_and_their_ledgers_stay_short() {
         assert!(lines < 300, "{lines}");
     }
     assert_eq!(used, took);
-    let book = crate::budget_grant::GrantFiles::new(dir.path()).read().unwrap();
+    let book = crate::budget::budget_grant::GrantFiles::new(dir.path()).read().unwrap();
     assert_eq!(book.granted().tokens, took, "what was not used is given back");
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Pure. An answer can have thousands of calls with several events each, so no event and no step searches all of them.
 
-use crate::approval::ApprovalRequest;
 use crate::event::HumanQuestion;
+use crate::event::approval::ApprovalRequest;
 use crate::state::{FINISH_TOOL, PendingCall};
 use std::collections::{BTreeSet, HashMap};
 

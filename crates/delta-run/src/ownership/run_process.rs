@@ -1,7 +1,7 @@
 //! The process that works on a run, held by a descriptor: a signal never reaches another process that got its id.
 
 use crate::event::ProcessInfo;
-use crate::owner_process::{self, OwnerStatus};
+use crate::ownership::owner_process::{self, OwnerStatus};
 use crate::run_files::OWNER_LOCK_FILE;
 use delta_base::durable;
 use delta_base::signal::{CancelToken, to_timespec};
