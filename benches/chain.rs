@@ -18,7 +18,7 @@ use delta_base::id::RunId;
 use delta_run::chain::{ChainCheck, ChainValue, split_line};
 use delta_run::event::{Event, Payload};
 use delta_run::journal::parse_journal_line;
-use delta_run::seal::{SealKey, Sealer};
+use delta_run::journal::seal::{SealKey, Sealer};
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::hint::black_box;

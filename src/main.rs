@@ -175,7 +175,7 @@ fn main() -> ExitCode {
     signal::ignore_io_signals();
     config::apply_color();
     let code = run_with_arguments(std::env::args_os());
-    delta_run::packed::remove_extracted_runs();
+    delta_run::sweep::packed::remove_extracted_runs();
     stdio::finish_output(code)
 }
 

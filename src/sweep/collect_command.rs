@@ -10,7 +10,7 @@ use delta_base::durable::DraftFile;
 use delta_base::id::RunId;
 use delta_launch::operator::failure::CommandFailure;
 use delta_program::stdio;
-use delta_run::sweep_dir::SweepDir;
+use delta_run::sweep::sweep_dir::SweepDir;
 use delta_sweep::csv::to_csv;
 use delta_sweep::grade::GradeLine;
 use delta_sweep::plan::PlannedRun;

@@ -8,7 +8,7 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_base::suggest;
 use delta_launch::operator::failure::CommandFailure;
 use delta_program::stdio;
-use delta_run::sweep_dir::SweepDir;
+use delta_run::sweep::sweep_dir::SweepDir;
 use delta_sweep::pair_table::{PairedRow, compare_values};
 use delta_sweep::score_table::{ScoreRow, ScoredRun, has_several_values, score_rows};
 use delta_sweep::score_text::{pairs_text, rows_text};

@@ -7,7 +7,7 @@ use delta_base::durable;
 use delta_launch::operator::failure::CommandFailure;
 use delta_launch::operator::read_threads::map_on_threads;
 use delta_run::run::METADATA_FILE;
-use delta_run::sweep_dir::SweepDir;
+use delta_run::sweep::sweep_dir::SweepDir;
 use delta_run::workspace::Workspace;
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::plan_file::SweepPlan;

@@ -11,7 +11,7 @@ use delta_launch::operator::command_line::pluralize;
 use delta_launch::operator::failure::CommandFailure;
 use delta_program::stdio;
 use delta_run::ownership::Ownership;
-use delta_run::sweep_dir::SweepDir;
+use delta_run::sweep::sweep_dir::SweepDir;
 use delta_run::workspace::Workspace;
 use delta_sweep::grader::PlannedGrader;
 use delta_sweep::plan_file::SweepPlan;

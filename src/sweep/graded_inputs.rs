@@ -2,7 +2,7 @@
 
 use super::input_reader::InputReader;
 use delta_launch::operator::failure::CommandFailure;
-use delta_run::sweep_dir::SweepDir;
+use delta_run::sweep::sweep_dir::SweepDir;
 use delta_sweep::grade::{GradeKey, GradeLine, SweepGrades};
 use delta_sweep::grade_source::{grade_source, is_same_run};
 use delta_sweep::grader::PlannedGrader;

@@ -1,7 +1,7 @@
 //! The programs and argument files of graders: as they are now, and as they were planned.
 
 use super::source_copies::read_with_hash;
-use delta_run::sweep_dir::SweepDir;
+use delta_run::sweep::sweep_dir::SweepDir;
 use delta_sweep::grader::{GraderKind, PlannedGrader};
 use std::path::{Path, PathBuf};
 

@@ -3,7 +3,7 @@
 use super::plan_reader::unreadable_file;
 use delta_base::durable;
 use delta_launch::operator::failure::CommandFailure;
-use delta_run::sweep_dir::SweepDir;
+use delta_run::sweep::sweep_dir::SweepDir;
 use delta_sweep::input::{InputSet, SweepInput};
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::plan_file::SweepPlan;

@@ -2,7 +2,7 @@
 
 use delta_base::durable::{self, SharedLineFile};
 use delta_launch::operator::failure::CommandFailure;
-use delta_run::sweep_worker::host_file_stem;
+use delta_run::sweep::sweep_worker::host_file_stem;
 use std::path::Path;
 
 /// Appends lines to the file of this kernel and mount, in `results/` or `grades/`.

@@ -7,7 +7,7 @@ use clap::Args;
 use delta_launch::operator::failure::CommandFailure;
 use delta_program::stdio;
 use delta_run::event::RunStatus;
-use delta_run::sweep_dir::SweepDir;
+use delta_run::sweep::sweep_dir::SweepDir;
 use delta_sweep::result_line::ResultLine;
 use delta_sweep::selection::RunSelection;
 use std::path::PathBuf;

@@ -8,7 +8,7 @@ use delta_launch::operator::{config, environment, lease_options, models, prices,
 use delta_launch::prepare::budget;
 use delta_llm::llm::endpoint::{EnvOrigin, EnvSetting};
 use delta_llm::llm::{Endpoint, LlmSetting, ModelChoice, ModelSelection};
-use delta_run::sweep_dir::SweepBudget;
+use delta_run::sweep::sweep_dir::SweepBudget;
 use delta_sweep::plan::PlannedModel;
 use delta_sweep::run_settings::RunSettings;
 use delta_sweep::sweep_file::ModelEntry;

@@ -12,7 +12,7 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_launch::operator::command_line::pluralize;
 use delta_launch::operator::failure::CommandFailure;
 use delta_program::stdio;
-use delta_run::sweep_dir::SweepDir;
+use delta_run::sweep::sweep_dir::SweepDir;
 use delta_sweep::plan::{NewRuns, PlanError, PlanHeader};
 use delta_sweep::plan_file::{SweepPlan, header_line, plan_line};
 use std::collections::HashSet;

@@ -3,7 +3,7 @@
 use delta_base::durable::{self, FileError};
 use delta_base::shell_quote::shell_quote_path;
 use delta_launch::operator::failure::CommandFailure;
-use delta_run::sweep_dir::{SweepDir, read_plan_files};
+use delta_run::sweep::sweep_dir::{SweepDir, read_plan_files};
 use delta_sweep::plan_file::SweepPlan;
 use std::io;
 use std::path::{Path, PathBuf};

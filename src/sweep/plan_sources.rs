@@ -12,7 +12,7 @@ use delta_launch::prepare::agent_choice;
 use delta_lint::lint::find_misspelled_llm_keys;
 use delta_llm::llm::ModelChoice;
 use delta_program::stdio;
-use delta_run::sweep_dir::SweepDir;
+use delta_run::sweep::sweep_dir::SweepDir;
 use delta_sweep::canonical_json::content_hash;
 use delta_sweep::grader::{GraderKind, PlannedGrader};
 use delta_sweep::input::{InputSet, SweepInput};

@@ -4,7 +4,7 @@ use super::plan_reader::{read_existing_plans, unreadable_file};
 use delta_base::durable;
 use delta_launch::operator::failure::CommandFailure;
 use delta_run::event::RunStatus;
-use delta_run::sweep_dir::SweepDir;
+use delta_run::sweep::sweep_dir::SweepDir;
 use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::result_line::SweepResults;
 use delta_sweep::retry_policy::Remaining;

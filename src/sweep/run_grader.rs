@@ -9,11 +9,11 @@ use delta_lint::agent_test::expectation::{Expectation, TestOutcome};
 use delta_process::{self as process, LaunchContext, ProcessCommand, ProcessEnd};
 use delta_run::event::RunStatus;
 use delta_run::journal;
-use delta_run::packed::run_archive::is_workspace_removed;
 use delta_run::record::describe_process_end;
 use delta_run::run_result::RunResult;
 use delta_run::state::RunState;
-use delta_run::sweep_dir::SweepDir;
+use delta_run::sweep::packed::run_archive::is_workspace_removed;
+use delta_run::sweep::sweep_dir::SweepDir;
 use delta_run::workspace::Workspace;
 use delta_sweep::canonical_json::content_hash;
 use delta_sweep::grade::{Grade, GradeKey, parse_grade_text};
@@ -125,7 +125,7 @@ impl RunGrader<'_> {
     ) -> Option<Result<Grade, String>> {
         let mut env = environment::variables_without_keys(self.key_names);
         let run_dir = self.run_dir(graded);
-        let journal = run_dir.join(journal::JOURNAL_FILE);
+        let journal = run_dir.join(JOURNAL_FILE);
         let mut set = |name: &str, value: OsString| drop(env.insert(OsString::from(name), value));
         set("RUN_DIR", run_dir.into());
         set("JOURNAL_PATH", journal.into());

@@ -18,9 +18,9 @@ use delta_process::{WorkerErrors, WorkerProcess};
 use delta_program::stdio;
 use delta_run::event::{RunStatus, SHARED_BUDGET_ERROR};
 use delta_run::ownership;
-use delta_run::shared_limits::SharedLimits;
-use delta_run::sweep_dir::SweepDir;
-use delta_run::sweep_worker::{BEAT_INTERVAL, BeatFile};
+use delta_run::sweep::shared_limits::SharedLimits;
+use delta_run::sweep::sweep_dir::SweepDir;
+use delta_run::sweep::sweep_worker::{BEAT_INTERVAL, BeatFile};
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::result_line::ResultLine;
@@ -354,7 +354,7 @@ impl<'a> RunPool<'a> {
         let before =
             known.filter(|known| known.is_of_unbegun_run()).map_or(0, |known| known.attempts);
         let mut line = ResultLine::for_unbegun_run(run, before + deaths, reason);
-        line.host = ownership::current_process().hostname;
+        line.host = owner_process::current_process().hostname;
         line.ended_at = time::current_time().to_string();
         self.record(&line)
     }

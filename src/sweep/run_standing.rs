@@ -6,12 +6,12 @@ use delta_launch::operator::own_run;
 use delta_run::event::RunStatus;
 use delta_run::journal::{self, JournalError, JournalFold};
 use delta_run::ownership::{self, OwnerStatus, Ownership};
-use delta_run::packed::{extract_to_read, remove_extracted_runs};
 use delta_run::run;
 use delta_run::run_result::RunResult;
 use delta_run::run_tree::RunTreeTotal;
 use delta_run::state::{HumanRequest, RunState};
-use delta_run::sweep_dir::SweepDir;
+use delta_run::sweep::packed::{extract_to_read, remove_extracted_runs};
+use delta_run::sweep::sweep_dir::SweepDir;
 use delta_run::workspace::Workspace;
 use delta_sweep::plan::PlannedRun;
 use delta_sweep::result_line::{ResultError, ResultLine, ResultUsage};
@@ -114,7 +114,7 @@ fn look_at_packed_run(dir: &SweepDir, run: &PlannedRun, policy: &RetryPolicy) ->
 
 fn is_dead(id: &RunId, run_dir: &Path, state: &RunState) -> bool {
     let Some(start) = &state.start else { return false };
-    match ownership::owner_status(&start.process) {
+    match owner_process::owner_status(&start.process) {
         OwnerStatus::Dead => true,
         OwnerStatus::Alive => false,
         OwnerStatus::OnOtherHost => Ownership::has_died(id, run_dir, start),

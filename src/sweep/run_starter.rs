@@ -11,7 +11,7 @@ use delta_launch::operator::environment;
 use delta_launch::operator::failure::CommandFailure;
 use delta_process::{WorkerCommand, WorkerErrors, WorkerProcess};
 use delta_run::fork::copy_workspace;
-use delta_run::sweep_dir::{SweepDir, draft_path};
+use delta_run::sweep::sweep_dir::{SweepDir, draft_path};
 use delta_run::workspace;
 use delta_sweep::plan::{PlannedRun, RunChoice, RunDefinition};
 use delta_sweep::plan_file::SweepPlan;

@@ -6,8 +6,8 @@ use delta_base::terminal;
 use delta_base::text_width::display_width;
 use delta_launch::operator::failure::CommandFailure;
 use delta_program::stdio;
-use delta_run::sweep_dir::SweepDir;
-use delta_run::sweep_worker::WorkerState;
+use delta_run::sweep::sweep_dir::SweepDir;
+use delta_run::sweep::sweep_worker::WorkerState;
 use delta_sweep::plan_file::SweepPlan;
 use delta_sweep::result_line::SweepResults;
 

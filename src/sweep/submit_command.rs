@@ -13,7 +13,7 @@ use delta_process::{LaunchContext, ProcessCommand, ProcessEnd, ProcessResult, fi
 use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_run::record::describe_process_end;
-use delta_run::sweep_dir::SweepDir;
+use delta_run::sweep::sweep_dir::SweepDir;
 use delta_sweep::result_line::ResultLine;
 use delta_sweep::slurm_array::{
     SlurmScript, count_tasks, estimate_runs_per_task, parse_max_array_size,

@@ -6,7 +6,7 @@ use delta_launch::operator::environment::key_names_of;
 use delta_launch::operator::failure::CommandFailure;
 use delta_launch::operator::trust::read_import_path;
 use delta_llm::llm::{ModelChoice, ModelSelection};
-use delta_run::sweep_dir::SweepDir;
+use delta_run::sweep::sweep_dir::SweepDir;
 use delta_sweep::grader::GraderKind;
 use delta_sweep::placeholder::{PlaceholderValues, substitute};
 use delta_sweep::plan::{PlannedModel, PlannedRun};

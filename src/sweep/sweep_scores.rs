@@ -9,7 +9,7 @@ use delta_base::shell_quote::shell_quote;
 use delta_base::suggest;
 use delta_launch::operator::failure::CommandFailure;
 use delta_program::stdio;
-use delta_run::sweep_dir::SweepDir;
+use delta_run::sweep::sweep_dir::SweepDir;
 use delta_sweep::canonical_json::content_hash;
 use delta_sweep::grade::{GradeLine, SweepGrades};
 use delta_sweep::grader::PlannedGrader;

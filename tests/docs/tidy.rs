@@ -107,7 +107,10 @@ const OPEN_OTHER_FILES: [(&str, &str); 16] = [
     ("crates/delta-run/src/seal.rs", "the operator's key"),
     ("crates/delta-run/src/sweep_dir.rs", "the plans of a sweep"),
     ("crates/delta-run/src/workspace.rs", "directories that may be workspaces"),
-    ("crates/delta-run/src/workspace_search.rs", "directories that may have workspaces below them"),
+    (
+        "crates/delta-run/src/workspace/workspace_search.rs",
+        "directories that may have workspaces below them",
+    ),
     ("crates/delta-sessions/src/exec.rs", "the working directory of a session"),
     ("crates/delta-sessions/src/pty/holder.rs", "names in its own current directory"),
     ("crates/delta-snapshot/src/lib.rs", "the workspace"),

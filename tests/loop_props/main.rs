@@ -6,7 +6,7 @@ mod gemini;
 
 use delta_base::id::{RunId, SnapshotId};
 use delta_base::time::Timestamp;
-use delta_run::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
+use delta_run::event::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
 use delta_run::event::{
     ActionRequest, ActionResult, EngineStart, ErrorDetails, Event, ForkFiles, ForkOrigin, HookEnd,
     HumanQuestion, InputType, Payload, ProcessInfo, RunConfig, RunFork, RunStatus, StageApply,

@@ -1,7 +1,7 @@
 //! Settled runs in packs: read, continued, and never done again.
 
 use super::{DELTA, acting_sandbox, effects, planned, result_lines, status, sweep, write_sweep};
-use delta_run::packed::zip_archive::{ZipWriter, read_directory};
+use delta_run::sweep::packed::zip_archive::{ZipWriter, read_directory};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;

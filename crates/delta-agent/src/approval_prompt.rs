@@ -5,7 +5,7 @@ use delta_base::redact::redact_answers;
 use delta_base::terminal_text::{
     escape_terminal_controls, format_argument_value, truncate_to_line,
 };
-use delta_run::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
+use delta_run::event::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
 use delta_run::interaction_request::short_command_line;
 use serde_json::Value as Json;
 

@@ -7,7 +7,7 @@ use crate::approval_prompt::{ApprovalAnswer, ApprovalPrompt};
 use crate::tool;
 use delta_base::durable::{self, FileError};
 use delta_base::time::Timestamp;
-use delta_run::approval::RequestNaming;
+use delta_run::event::approval::RequestNaming;
 use delta_run::event::{HumanQuestion, InputType};
 use delta_run::interaction_request::InteractionRequest;
 use delta_run::state::{ASK_HUMAN_TOOL, PendingCall, RunState};

@@ -8,9 +8,9 @@ use delta_base::api_key_names::{API_KEY_VARIABLES, KEY_NAMES_VARIABLE, KEY_SOURC
 use delta_base::engine_variables::{EngineVariable, EngineVars};
 use delta_base::redact::Secrets;
 use delta_process::{Background, CallLimits, Containment, EnvVars, LaunchContext, RunProcesses};
-use delta_run::bounds::{DEPTH_VARIABLE, MAX_DEPTH_VARIABLE, Nesting};
-use delta_run::call_rate::RATE_VARIABLE;
-use delta_run::ledger;
+use delta_run::budget::call_rate::RATE_VARIABLE;
+use delta_run::budget::ledger;
+use delta_run::limits::bounds::{DEPTH_VARIABLE, MAX_DEPTH_VARIABLE, Nesting};
 use delta_run::workspace::{self, RUNS_DIR_VARIABLE};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -95,7 +95,7 @@ impl ChildEnvironment {
         if let Some(budget) = budget {
             set(ledger::BUDGET_VARIABLE, budget.as_os_str());
         }
-        set("JOURNAL_PATH", vars.run_dir.join(delta_run::journal::JOURNAL_FILE).as_os_str());
+        set("JOURNAL_PATH", vars.run_dir.join(delta_run::run_files::JOURNAL_FILE).as_os_str());
         let mut default_env = remove_keys(&inherited, &key_names, &[]);
         default_env.extend(run_vars.clone());
         let processes = RunProcesses::new(run_id, &vars.run_dir);

@@ -5,8 +5,8 @@ use crate::child_environment::EnvMap;
 use delta_base::engine_variables::EngineVars;
 use delta_llm::llm::ProviderKind;
 use delta_process::SandboxEntry;
+use delta_run::budget::ledger::ledger_files;
 use delta_run::event::{PolicySource, ProfileRecord, SandboxRecord};
-use delta_run::ledger::ledger_files;
 use delta_run::run_tree;
 use delta_sandbox::{
     DeclaredProfile, EnvAccess, EnvFilter, Guarantee, MissingGuarantee, NetAccess, NetworkReport,

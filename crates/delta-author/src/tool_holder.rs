@@ -12,7 +12,7 @@ use delta_process::{
     RunProcesses, adopt_orphans, prepare_process, run_together,
 };
 use delta_program::stdio;
-use delta_run::surviving_call::{
+use delta_run::record::surviving_call::{
     HOLDER_READY, HolderOrder, StreamFile, StreamFiles, SurvivingCall, SurvivingEnd,
     leaves_commands,
 };

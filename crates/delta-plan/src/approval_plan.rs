@@ -6,7 +6,9 @@ use delta_agent::tool::approval::{ApprovalAction, ApprovalPolicy};
 use delta_base::engine_variables::EngineVars;
 use delta_base::redact::is_redaction_of;
 use delta_base::time::Timestamp;
-use delta_run::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource, AskedApproval};
+use delta_run::event::approval::{
+    ApprovalDecision, ApprovalRequest, ApprovalSource, AskedApproval,
+};
 use delta_run::state::{PendingCall, RunState};
 use delta_words::CallArguments;
 use serde_json::Value as Json;

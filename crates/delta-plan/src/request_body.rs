@@ -3,8 +3,8 @@
 use delta_agent::agent::Agent;
 use delta_agent::hook::answer::RequestReplacement;
 use delta_base::redact::Secrets;
+use delta_run::conversation::message_buffer::MessageSlice;
 use delta_run::event::SandboxRecord;
-use delta_run::message_buffer::MessageSlice;
 use delta_run::record::RequestBody;
 use delta_run::state::RunState;
 use serde::Serialize;

@@ -203,10 +203,9 @@ impl WaitingRun {
     /// How to answer, line by line.
     fn answer_lines(&self) -> Vec<String> {
         let asking = self.asking.iter().map(|ProcessInfo { pid, hostname, .. }| {
-            let is_here =
-                self.state.start.as_ref().is_some_and(|start| {
-                    ownership::owner_status(&start.process) == OwnerStatus::Alive
-                });
+            let is_here = self.state.start.as_ref().is_some_and(|start| {
+                owner_process::owner_status(&start.process) == OwnerStatus::Alive
+            });
             let host = if is_here {
                 String::new()
             } else {

@@ -18,6 +18,7 @@ use delta_program::stdio;
 use delta_report::replay::{self, ReplayDifference, ReplayReport};
 use delta_run::event::{EngineStart, Event};
 use delta_run::journal::{self, JournalError};
+use delta_run::run_files::JOURNAL_FILE;
 use delta_run::state::RunState;
 use serde_json::{Value as Json, json};
 use std::path::{Path, PathBuf};

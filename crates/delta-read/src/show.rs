@@ -17,19 +17,19 @@ use delta_launch::operator::own_run::{self, process_is_gone};
 use delta_launch::prepare::{completion_candidates, observer};
 use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
+use delta_run::budget::budget_account::BudgetAccount;
+use delta_run::budget::ledger::Ledger;
+use delta_run::conversation::history::{CallHistory, Iteration, RunHistory};
+use delta_run::event::image_file::ImageFile;
 use delta_run::event::{Event, ProcessInfo, RunStatus};
-use delta_run::history::{CallHistory, Iteration, RunHistory};
-use delta_run::image_file::ImageFile;
-use delta_run::ledger::Ledger;
-use delta_run::limits::BudgetAccount;
-use delta_run::ownership::{self, OwnerStatus};
+use delta_run::ownership::owner_process::{self, OwnerStatus};
+use delta_run::record::surviving_call::SurvivingCall;
 use delta_run::run::RunNotice;
 use delta_run::run_result::{ContinueCommand, RunResult, UsageTotal, describe_tree};
 use delta_run::run_summary;
 use delta_run::run_tree::{self, ChildRunEntry, RunTreeTotal};
-use delta_run::stage::StageDir;
+use delta_run::state::stage::StageDir;
 use delta_run::state::{HumanRequest, RunState};
-use delta_run::surviving_call::SurvivingCall;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -254,7 +254,7 @@ fn print_summary(
 /// Which process works on the run, or how to continue it.
 fn next_step_lines(state: &RunState, run: &LocatedRun) -> Vec<String> {
     let process = state.start.as_ref().map(|start| &start.process);
-    let owner = process.map_or(OwnerStatus::Dead, ownership::owner_status);
+    let owner = process.map_or(OwnerStatus::Dead, owner_process::owner_status);
     let is_running = state.status == Some(RunStatus::Running);
     if let Some(process) = process.filter(|_| is_running && owner != OwnerStatus::Dead) {
         let ProcessInfo { pid, hostname, .. } = process;

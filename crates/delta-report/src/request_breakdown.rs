@@ -2,9 +2,9 @@
 //!
 //! Pure functions of the request text and the recorded blocks.
 
-use delta_run::image_file::image_tokens;
+use delta_run::event::image_file::image_tokens;
+use delta_run::limits::token_estimate::TokenRatio;
 use delta_run::record::{ContextBlock, sha256_hex};
-use delta_run::token_estimate::TokenRatio;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;

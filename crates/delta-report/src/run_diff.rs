@@ -4,11 +4,11 @@
 //! processes and the paths of runs and workspaces are not.
 
 use crate::run_names::RunNames;
-use delta_run::active_time::ActiveTime;
+use delta_run::conversation::history::{EventRef, Iteration, RunHistory};
+use delta_run::event::image_file::text_with_images;
 use delta_run::event::{Event, Payload, RunStatus};
-use delta_run::history::{EventRef, Iteration, RunHistory};
-use delta_run::image_file::text_with_images;
 use delta_run::state::RunState;
+use delta_run::state::active_time::ActiveTime;
 use serde::Serialize;
 use serde_json::Value as Json;
 

@@ -8,11 +8,12 @@ use delta_base::durable;
 use delta_base::id::RunId;
 use delta_run::chain::{ChainCheck, ChainValue};
 use delta_run::event::{Event, JournalHead, Payload, RunStatus};
+use delta_run::journal::seal::{SealCheck, SealKey, Sealer};
 use delta_run::journal::{self, JournalError};
-use delta_run::run::{METADATA_FILE, RunMetadata};
+use delta_run::run_files::{JOURNAL_FILE, METADATA_FILE};
 use delta_run::run_tree::{self, ChildRunEntry};
-use delta_run::seal::{SealCheck, SealKey, Sealer};
 use delta_run::state::RunState;
+use delta_run::state::run_metadata::RunMetadata;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
@@ -289,18 +290,17 @@ impl VerifiedJournal<'_> {
         if self.state.status == Some(RunStatus::Running) {
             return None;
         }
-        let path = self.run_dir.join(journal::JOURNAL_FILE);
+        let path = self.run_dir.join(JOURNAL_FILE);
         let copy = match durable::read_no_follow(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => {
-                return Some(format!("{} cannot be read: {error}", journal::JOURNAL_FILE));
+                return Some(format!("{} cannot be read: {error}", JOURNAL_FILE));
             }
             Ok(copy) => copy,
         };
         let complete = copy.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let is_start = self.bytes.starts_with(&copy[..complete]);
-        (!is_start)
-            .then(|| format!("{} is not the journal of the last turn", journal::JOURNAL_FILE))
+        (!is_start).then(|| format!("{} is not the journal of the last turn", JOURNAL_FILE))
     }
 
     /// Checks the seals. A run that another one vouches for needs none.

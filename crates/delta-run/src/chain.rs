@@ -1,8 +1,8 @@
 //! The chain of a journal: every line has a hash over its bytes and the hash of the line before it, so no line can be
 //! changed, removed, inserted or moved without a change of every value after it.
 //!
-//! The chain proves nothing about a journal of which every line was replaced: for that there are seals ([`crate::seal`]),
-//! the results of calls, which name the heads of the runs that the calls started, and heads that are kept elsewhere.
+//! The chain proves nothing about a journal of which every line was replaced: for that there are seals
+//! ([`crate::journal::seal`]), the results of calls, which name the heads of the runs that the calls started, and heads that are kept elsewhere.
 
 use delta_base::hex::encode_hex;
 use serde::de::Error;

@@ -4,15 +4,18 @@
 //! and exactly one result follows for every call. Messages are stored as they are sent, so that a request costs what is
 //! new in it and a comparison of the rest.
 
+use crate::conversation::message_buffer::{MessageBuffer, MessageSlice};
+use crate::event::image_file::{self, ImageFile};
 use crate::event::{ActionResult, Thought};
-use crate::image_file::{self, ImageFile};
-use crate::message_buffer::{MessageBuffer, MessageSlice};
 use delta_words::{Message, ToolCall};
 use serde_json::json;
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+
+pub mod history;
+pub mod message_buffer;
 
 /// Longer ids are replaced, because every later request repeats them.
 const MAX_CALL_ID_BYTES: usize = 128;

@@ -3,9 +3,9 @@
 //! Reading ignores unknown fields, so that an older delta reads a newer journal as far as it knows the events. Writing is
 //! exact.
 
-use crate::approval::{ApprovalDecision, ApprovalRequest, CallApproval, RequestNaming};
 use crate::chain::{ChainValue, JournalEdit};
-use crate::image_file::ImageFile;
+use crate::event::approval::{ApprovalDecision, ApprovalRequest, CallApproval, RequestNaming};
+use crate::event::image_file::ImageFile;
 use delta_base::id::{RunId, SnapshotId};
 use delta_base::time::Timestamp;
 use delta_words::{NativeParts, ToolCall, Usage};
@@ -13,10 +13,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::fmt;
 
+pub mod approval;
 mod config;
+pub mod image_file;
 mod journal_line;
 mod process_info;
 mod sandbox_record;
+pub(crate) mod spending;
 mod usage_summary;
 
 pub use config::{AgentCopy, LlmSummary, ReplayOf, RunConfig, RunStage};
@@ -197,11 +200,11 @@ pub enum Payload {
         /// The tokens and the cost of the run so far; absent in runs of earlier versions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         usage: Option<UsageSummary>,
-        /// The seal of the journal up to here: see [`crate::seal`].
+        /// The seal of the journal up to here: see [`crate::journal::seal`].
         #[serde(default, skip_serializing_if = "Option::is_none")]
         seal: Option<String>,
     },
-    /// The process is about to take a turn, for the events before this one that have none yet: see [`crate::turns`].
+    /// The process is about to take a turn, for the events before this one that have none yet: see [`crate::lease::turns`].
     Turn {
         /// The number of the turn.
         turn: u64,
@@ -259,7 +262,7 @@ pub struct EngineStart {
     /// The run whose tool or hook started this one; only in the first ENGINE_START of a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<ParentRun>,
-    /// The seal of the run id and the agent directory: see [`crate::seal`].
+    /// The seal of the run id and the agent directory: see [`crate::journal::seal`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<String>,
 }

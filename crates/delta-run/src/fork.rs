@@ -3,13 +3,13 @@
 //! The other run is only read, even while another process works on it. The journal of the fork is written last and at
 //! once, so that a crash before that leaves a run that never began.
 
+use crate::conversation::history::{Iteration, RunHistory};
+use crate::event::image_file;
 use crate::event::{Event, Payload, RunFork};
-use crate::history::{Iteration, RunHistory};
-use crate::image_file;
+use crate::journal::seal::Sealer;
 use crate::journal::{self, JournalError};
 use crate::ownership::Ownership;
 use crate::record::{self, RecordFile};
-use crate::seal::Sealer;
 use crate::state::ON_ITERATION_END;
 use delta_base::durable::{self, FileError};
 use delta_base::time::Clock;

@@ -1,7 +1,7 @@
 //! What a run waits for, in the words that request.json, results and questions have in common.
 
-use crate::approval::ApprovalRequest;
 use crate::event::InputType;
+use crate::event::approval::ApprovalRequest;
 use crate::state::{HumanRequest, RunState};
 use delta_base::shell_quote::shell_quote_visibly;
 use serde::Serialize;

@@ -7,10 +7,12 @@
 //! needs its events on disk, but they may get there together.
 
 use crate::chain::{ChainCheck, ChainValue, JournalEdit, split_line};
+use crate::event::spending;
 use crate::event::{Event, JournalHead, Payload, parse_envelope};
-use crate::lease_files::{self, LEASE_DIR};
-use crate::limits::{self, BudgetAmount};
-use crate::seal::{SealStatus, Sealer};
+use crate::journal::seal::{SealStatus, Sealer};
+use crate::lease::lease_files;
+use crate::limits::BudgetAmount;
+use crate::run_files::LEASE_DIR;
 use crate::state::RunState;
 use delta_base::durable::{self, AppendFile, FileError};
 use delta_base::error_text;
@@ -21,12 +23,10 @@ use std::path::{Path, PathBuf};
 
 mod line_reader;
 mod lost_events;
+pub mod seal;
 mod shortened_line;
 
 use line_reader::{JournalScan, LineLength};
-
-/// The name of the journal in a run directory.
-pub const JOURNAL_FILE: &str = "journal.jsonl";
 
 /// The largest journal that is read into memory as a whole: 4 GiB. Reading it event by event has no limit.
 const MAX_JOURNAL_BYTES: u64 = 4 << 30;
@@ -169,7 +169,7 @@ pub fn fold_sealed_journal(
         if let Some(sealer) = &mut sealer {
             sealer.check_line(line, &event, &link);
         }
-        spent = limits::add_spending(spent, &event.payload);
+        spent = spending::add_spending(spent, &event.payload);
         state.apply(&event);
     })?;
     let mut seals = sealer.as_ref().map(Sealer::status).unwrap_or_default();

@@ -3,20 +3,15 @@
 //! A call is admitted if what was used, what is reserved and the upper bound of the call together stay within every limit.
 //! The upper bound is not an estimate: a token is at least one byte.
 
-mod budget_account;
-
-pub use budget_account::{
-    Admission, BudgetAccount, LedgerEntry, LedgerHead, LimitRefusal, OpenCall,
-};
-
-use crate::bounds::{self, RunBounds};
-use crate::event::{Payload, Thought};
-use crate::token_estimate;
+use crate::limits::bounds::RunBounds;
 use delta_words::{PRICING_HELP, ToolCall};
 use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
+
+pub mod bounds;
+pub mod token_estimate;
 
 /// The section `limits:` of agent.yaml.
 pub static LIMITS_MAPPING: MappingSchema = MappingSchema {
@@ -55,7 +50,7 @@ pub const DEFAULT_ANSWER_TOKENS: u64 = 4096;
 
 /// An amount in USD, stored in whole trillionths, so that sums are exact.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Usd(u64);
+pub struct Usd(pub(crate) u64);
 
 impl Usd {
     const PARTS_PER_DOLLAR: f64 = 1e12;
@@ -225,30 +220,6 @@ impl Limits {
                 Some(format!("{} of the limit of {limit} tokens{budget} are used", used.tokens))
             }
             _ => None,
-        }
-    }
-}
-
-/// What the answers of a run used after one more event: as the endpoint reported it, or else estimated. Answers that a
-/// fork copied do not count. `before` is the amount before the event.
-pub fn add_spending(before: BudgetAmount, payload: &Payload) -> BudgetAmount {
-    match payload {
-        Payload::Fork(_) => BudgetAmount::default(),
-        Payload::Thought(thought) => before.saturating_add(thought_amount(thought)),
-        _ => before,
-    }
-}
-
-fn thought_amount(thought: &Thought) -> BudgetAmount {
-    match &thought.usage {
-        Some(usage) => BudgetAmount {
-            tokens: usage.input_tokens.saturating_add(usage.output_tokens),
-            cost_usd: Usd::new(usage.cost_usd.unwrap_or_default()),
-        },
-        None => {
-            let tokens = thought.estimated_tokens.unwrap_or_default();
-            let answer = estimate_answer_tokens(&thought.content, None, &thought.tool_calls);
-            BudgetAmount { tokens: tokens.saturating_add(answer), cost_usd: Usd::default() }
         }
     }
 }

@@ -1,35 +1,34 @@
 //! Which process owns a run, and how the next process takes it over (the Janitor of the specification).
 //!
 //! An [`Ownership`] is the right to change a run. It lasts until it is dropped or its process ends, in whatever way. Only
-//! this module takes the lock, judges whether another process is alive, and counts epochs.
+//! this module and its parts take the lock, judge whether another process is alive, and count epochs.
 //!
 //! On a file system of one kernel the right is a lock: a free one proves that the last process of another host or container
-//! is dead. On every other file system the right is taken by turns (see [`crate::turns`]), which no lock of one host and no
-//! clock can make ambiguous.
+//! is dead. On every other file system the right is taken by turns (see [`crate::lease::turns`]), which no lock of one host
+//! and no clock can make ambiguous.
 
-use crate::event::{EngineStart, LeaseKind, ProcessInfo};
-use crate::lease_files::{self, LEASE_DIR, LeaseFiles};
-use crate::ledger::LEDGER_FILE;
-use crate::turn_claim::{ClaimEnd, TurnClaim};
-use crate::turn_lease::TurnLease;
+use crate::event::{EngineStart, LeaseKind};
+use crate::lease::lease_files::{self, LeaseFiles};
+use crate::lease::lease_policy::{LeaseChoice, lease_policy};
+use crate::ownership::claim::{ClaimPatience, OwnershipError, judge_last_owner, lock_proves_death};
+use crate::ownership::owner_process::{process_clock, process_start_time};
+use crate::ownership::turn_claim::{ClaimEnd, TurnClaim};
+use crate::ownership::turn_lease::TurnLease;
+use crate::run_files::{JOURNAL_FILE, LEASE_DIR, LEDGER_FILE, OWNER_LOCK_FILE};
 use delta_base::durable::{self, FileError, FileLock};
 use delta_base::id::RunId;
 use delta_base::signal::{CancelToken, to_timespec};
-use delta_base::time;
 use rustix::event::poll;
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-pub use crate::turn_lease::{ActError, Fence, ReplacedError};
-pub use delta_base::durable::boot_id;
+pub mod claim;
+pub mod owner_process;
+pub mod run_process;
+pub(crate) mod turn_claim;
+pub(crate) mod turn_lease;
 
-/// The file in a run directory that its owner keeps locked.
-pub const OWNER_LOCK_FILE: &str = "lock";
-
-/// The flag of an exiting process (include/linux/sched.h).
-const PF_EXITING: u64 = 0x4;
+pub use crate::ownership::turn_lease::{ActError, Fence, ReplacedError};
 
 /// The time between two attempts to claim a run that has an owner.
 const CLAIM_POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -39,77 +38,6 @@ const ELSEWHERE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long to wait for a dead owner's lock to be released.
 const DYING_OWNER_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// How runs are owned from now on, if nothing else decides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum LeaseChoice {
-    /// With the lock on a file system of one kernel, by turns on every other.
-    #[default]
-    Auto,
-    /// With the lock.
-    Flock,
-    /// By turns.
-    Turns,
-}
-
-/// What the operator says about ownership.
-#[derive(Debug, Clone, Copy)]
-pub struct LeasePolicy {
-    /// How runs are owned that are not owned by turns already.
-    pub choice: LeaseChoice,
-    /// After how long a process of another host that shows no sign of life is replaced.
-    pub ttl: Duration,
-}
-
-impl LeasePolicy {
-    /// The time after which a silent process is replaced.
-    pub const DEFAULT_TTL: Duration = Duration::from_secs(70);
-}
-
-impl Default for LeasePolicy {
-    fn default() -> Self {
-        Self { choice: LeaseChoice::Auto, ttl: Self::DEFAULT_TTL }
-    }
-}
-
-static LEASE_POLICY: RwLock<Option<LeasePolicy>> = RwLock::new(None);
-
-/// Sets the policy of this process. Call this before a run is claimed.
-pub fn set_lease_policy(policy: LeasePolicy) {
-    *LEASE_POLICY.write().unwrap_or_else(PoisonError::into_inner) = Some(policy);
-}
-
-fn lease_policy() -> LeasePolicy {
-    LEASE_POLICY.read().unwrap_or_else(PoisonError::into_inner).unwrap_or_default()
-}
-
-pub(crate) fn lease_ttl() -> Duration {
-    lease_policy().ttl
-}
-
-/// How long a claim waits for a process that may be alive. By default not at all.
-#[derive(Default)]
-pub struct ClaimPatience<'a> {
-    /// Whether no owner by turns counts as alive. It cannot do any harm: the owner's next turn is refused.
-    pub is_forced: bool,
-    /// Whether the claim waits until an owner on another host has been silent for long enough.
-    pub waits: bool,
-    /// Ends the wait.
-    pub cancel: Option<&'a CancelToken>,
-    /// Gets the owner before each wait.
-    pub notify: Option<&'a dyn Fn(&WatchedOwner)>,
-}
-
-/// An owner on another host that shows no sign of life.
-#[derive(Debug)]
-pub struct WatchedOwner {
-    /// The name of its host.
-    pub host: String,
-    /// The id of the process.
-    pub pid: u32,
-    /// After how long it counts as dead.
-    pub limit: Duration,
-}
 
 /// The right to change a run.
 #[derive(Debug)]
@@ -127,66 +55,6 @@ enum OwnershipRight {
         _lock: FileLock,
     },
     Turns(Box<TurnLease>),
-}
-
-/// Why a run cannot be claimed. Nothing was changed.
-#[derive(Debug, thiserror::Error)]
-pub enum OwnershipError {
-    /// Another process works on the run.
-    #[error(
-        "Run {run} is still active (PID {}).\nCannot continue while original process is running.",
-        pid.map_or_else(|| "unknown".to_owned(), |pid| pid.to_string())
-    )]
-    Active {
-        /// The id of the run.
-        run: RunId,
-        /// The id of the process, if it is known.
-        pid: Option<u32>,
-    },
-    /// The last process was on another host, and whether it is alive cannot be seen from here.
-    #[error(
-        "Run {run} was started on host '{there}'.\nCannot verify process status from host '{here}'."
-    )]
-    OtherHost {
-        /// The id of the run.
-        run: RunId,
-        /// The name of the process's host.
-        there: String,
-        /// This host.
-        here: String,
-    },
-    /// The owner by turns is on another host, where it may be alive.
-    #[error(
-        "Run {run} is still active on host '{host}' (PID {pid}).\nCannot continue while original process is running."
-    )]
-    Elsewhere {
-        /// The id of the run.
-        run: RunId,
-        /// The name of the process's host.
-        host: String,
-        /// The id of the process.
-        pid: u32,
-    },
-    /// This host sees an older state of the run than its turns prove.
-    #[error(
-        "the journal of run {run} is older here than its turns; is the file system mounted with a long cache?"
-    )]
-    OldView {
-        /// The id of the run.
-        run: RunId,
-        /// The journal, or the directory of the turns.
-        path: PathBuf,
-    },
-    /// A file operation failed.
-    #[error(transparent)]
-    File(#[from] FileError),
-}
-
-impl OwnershipError {
-    /// Whether a process owns the run that is alive, or may be.
-    pub fn is_owned(&self) -> bool {
-        matches!(self, Self::Active { .. } | Self::Elsewhere { .. })
-    }
 }
 
 impl Ownership {
@@ -340,7 +208,7 @@ impl Ownership {
     /// The journal to which this process appends.
     pub fn journal_path(&self, run_dir: &Path) -> PathBuf {
         match &self.right {
-            OwnershipRight::Lock { .. } => run_dir.join(crate::journal::JOURNAL_FILE),
+            OwnershipRight::Lock { .. } => run_dir.join(JOURNAL_FILE),
             OwnershipRight::Turns(lease) => lease.journal_path(),
         }
     }
@@ -472,36 +340,6 @@ fn has_lease_dir(run_dir: &Path) -> bool {
     entries.iter().any(|entry| entry.name == LEASE_DIR)
 }
 
-/// Refuses the run of `last`, which owned it with a lock that this process has now. Unless `has_left`, the process must be
-/// dead. `force` assumes this of a process on another host.
-pub(crate) fn judge_last_owner(
-    run: &RunId,
-    last: &EngineStart,
-    has_left: bool,
-    force: bool,
-    is_local: bool,
-) -> Result<(), OwnershipError> {
-    if has_left {
-        return Ok(());
-    }
-    let run = run.clone();
-    match owner_status(&last.process) {
-        OwnerStatus::Dead => Ok(()),
-        OwnerStatus::OnOtherHost if force || lock_proves_death(last, is_local) => Ok(()),
-        OwnerStatus::Alive => Err(OwnershipError::Active { run, pid: Some(last.process.pid) }),
-        OwnerStatus::OnOtherHost => {
-            let there = last.process.hostname.clone();
-            Err(OwnershipError::OtherHost { run, there, here: hostname() })
-        }
-    }
-}
-
-/// Whether `last` must be dead because its lock is free. A process that was recorded with a shared mount had no lock of
-/// this kernel.
-fn lock_proves_death(last: &EngineStart, is_local: bool) -> bool {
-    is_local && last.lease != Some(LeaseKind::SharedFlock)
-}
-
 /// Tries again as long as the process that has the run is dead: a child that it prepared holds its lock a moment longer.
 fn wait_for_dying_owner<T>(
     claim: impl Fn() -> Result<T, OwnershipError>,
@@ -520,121 +358,9 @@ fn wait_for_dying_owner<T>(
     }
 }
 
-/// This process and its start in ticks since the boot, for a token.
-pub(crate) fn process_clock() -> (u32, u64) {
-    let pid = std::process::id();
-    (pid, process_start_ticks(pid).unwrap_or(0))
-}
-
-/// This process, as ENGINE_START and ledgers record it.
-pub fn current_process() -> ProcessInfo {
-    let pid = std::process::id();
-    ProcessInfo {
-        pid,
-        hostname: hostname(),
-        start_time_unix: process_start_time(pid)
-            .unwrap_or_else(|| time::current_time().as_millis()),
-        process_name: process_name(pid).unwrap_or_else(|| "delta".to_owned()),
-    }
-}
-
-/// Whether a recorded process is alive, as far as this host can see.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum OwnerStatus {
-    /// The process has ended.
-    Dead,
-    /// The process is alive on this host.
-    Alive,
-    /// The process was on another host.
-    OnOtherHost,
-}
-
-/// Checks whether a recorded process is alive, without the lock: for commands that only show a run, and for file systems
-/// whose locks do not work across hosts.
-pub fn owner_status(process: &ProcessInfo) -> OwnerStatus {
-    if process.hostname != hostname() {
-        return OwnerStatus::OnOtherHost;
-    }
-    let is_delta = process_name(process.pid)
-        .is_some_and(|name| name.contains("delta") || name == process.process_name);
-    match process_start_time(process.pid) {
-        // The boot time is adjusted with the clock, by a second or so.
-        Some(start_time) if is_delta && (start_time - process.start_time_unix).abs() <= 2_000 => {
-            OwnerStatus::Alive
-        }
-        _ => OwnerStatus::Dead,
-    }
-}
-
-pub(crate) fn hostname() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-/// The PID namespace of this process: within it and a boot, a process id means one process at a time.
-pub fn pid_namespace() -> String {
-    let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-    link.to_string_lossy().into_owned()
-}
-
-fn process_name(pid: u32) -> Option<String> {
-    fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim_end().to_owned())
-}
-
-/// The start time of a process that is alive, in milliseconds since the Unix epoch. It distinguishes processes with the
-/// same id. Computed from the time of boot and field 22 of `/proc/PID/stat`, ticks since boot (proc(5)). A zombie is dead,
-/// and so is an exiting process (`PF_EXITING` in field 9): the kernel has released its lock but not yet its id.
-fn process_start_time(pid: u32) -> Option<i64> {
-    let ticks = i64::try_from(process_start_ticks(pid)?).ok()?;
-    let per_second =
-        i64::try_from(rustix::param::clock_ticks_per_second()).ok().filter(|ticks| *ticks > 0)?;
-    Some(time::current_time().as_millis() - uptime_ms()? + ticks * 1000 / per_second)
-}
-
-/// When a process that is alive started, in ticks since the boot.
-pub(crate) fn process_start_ticks(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may contain spaces, so fields are counted after it.
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let flags: u64 = fields.get(6)?.parse().ok()?;
-    if matches!(fields.first(), Some(&"Z" | &"X")) || flags & PF_EXITING != 0 {
-        return None;
-    }
-    fields.get(19)?.parse().ok()
-}
-
-/// Milliseconds since boot. `/proc/stat` has the time of boot too, but the kernel takes longer to print it than everything
-/// else that is read here.
-pub(crate) fn uptime_ms() -> Option<i64> {
-    let uptime = fs::read_to_string("/proc/uptime").ok()?;
-    let (seconds, hundredths) = uptime.split_whitespace().next()?.split_once('.')?;
-    Some(seconds.parse::<i64>().ok()? * 1000 + hundredths.parse::<i64>().ok()? * 10)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn c_13_2_a_process_is_alive_with_its_start_time_and_name_only() {
-        let me = current_process();
-        assert_eq!(
-            owner_status(&me),
-            OwnerStatus::Alive,
-            "the test binary is named after the crate"
-        );
-        assert_eq!(
-            owner_status(&ProcessInfo {
-                start_time_unix: me.start_time_unix - 60_000,
-                ..me.clone()
-            }),
-            OwnerStatus::Dead
-        );
-        assert_eq!(
-            owner_status(&ProcessInfo { hostname: "elsewhere.invalid".to_owned(), ..me.clone() }),
-            OwnerStatus::OnOtherHost
-        );
-        assert_eq!(owner_status(&ProcessInfo { pid: 0x7fff_fff0, ..me }), OwnerStatus::Dead);
-    }
 
     #[test]
     fn c_13_2_the_lock_of_a_dead_owner_is_waited_for_and_that_of_a_living_one_is_not() {
@@ -644,7 +370,7 @@ mod tests {
         let refused = Ownership::claim_from_dying_owner(&run, dir.path(), &patience);
         assert!(matches!(refused, Err(OwnershipError::Active { pid: Some(_), .. })), "{refused:?}");
         // As if the process that took it were dead, and another one still had its descriptor.
-        fs::write(dir.path().join(OWNER_LOCK_FILE), format!("{}\n", 0x7fff_fff0)).unwrap();
+        std::fs::write(dir.path().join(OWNER_LOCK_FILE), format!("{}\n", 0x7fff_fff0)).unwrap();
         assert!(Ownership::claim(&run, dir.path()).is_err());
         let child = std::thread::spawn(move || {
             CancelToken::manual().unwrap().wait(CLAIM_POLL_INTERVAL);

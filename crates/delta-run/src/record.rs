@@ -17,12 +17,15 @@ use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
+pub mod agent_copy;
+pub mod call_files;
 mod formats;
 mod pack;
 mod record_files;
 mod recorded_answers;
 mod recorded_request;
 mod request_body;
+pub mod surviving_call;
 
 pub use delta_base::hex::sha256_hex;
 pub use formats::{

@@ -2,8 +2,8 @@
 
 use crate::event::{EngineStart, RunStatus, SHARED_BUDGET_ERROR, round_usd};
 use crate::interaction_request::InteractionRequest;
-use crate::run::RunMetadata;
 use crate::run_tree::RunTreeTotal;
+use crate::state::run_metadata::RunMetadata;
 use crate::state::{HumanRequest, RunState};
 use crate::workspace;
 use delta_base::quantity::format_count;

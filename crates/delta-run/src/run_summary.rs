@@ -5,10 +5,12 @@
 //! journal that is older than it ends with the event that the engine wrote last, and is not read for damage in its middle.
 
 use crate::event::{ForkOrigin, ParentRun, RunStatus, UsageSummary};
-use crate::journal::{self, JOURNAL_FILE, JournalError};
-use crate::lease_files;
-use crate::ownership::{self, OwnerStatus, Ownership};
-use crate::run::METADATA_FILE;
+use crate::journal::{self, JournalError};
+use crate::lease::lease_files;
+use crate::ownership::Ownership;
+use crate::ownership::owner_process::{self, OwnerStatus};
+use crate::run_files::JOURNAL_FILE;
+use crate::run_files::METADATA_FILE;
 use crate::run_tree;
 use crate::state::RunState;
 use delta_base::durable;
@@ -78,7 +80,7 @@ impl RunSummary {
         Some(Self {
             status,
             is_active: status == RunStatus::Running
-                && ownership::owner_status(&start.process) != OwnerStatus::Dead,
+                && owner_process::owner_status(&start.process) != OwnerStatus::Dead,
             task: state.conversation.task().to_owned(),
             agent_name: start.agent_name.clone(),
             agent_home: start.agent_home.clone(),

@@ -250,6 +250,7 @@ pub(crate) fn read_first_start(run_dir: &Path) -> Option<Box<EngineStart>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run_files::JOURNAL_FILE;
 
     #[test]
     fn c_18_5_only_a_run_directory_is_a_parent() {
@@ -257,7 +258,7 @@ mod tests {
         let run = dir.path().join(".delta/r");
         std::fs::create_dir_all(&run).unwrap();
         assert_eq!(verify_parent_run("r", &run, None), None, "it has no journal");
-        std::fs::write(run.join(journal::JOURNAL_FILE), "").unwrap();
+        std::fs::write(run.join(JOURNAL_FILE), "").unwrap();
         let found = verify_parent_run("r", &run, Some("c".to_owned())).unwrap();
         assert_eq!(verify_parent_run("other", &run, None), None);
         assert_eq!(verify_parent_run("r", &dir.path().join("r"), None), None);

@@ -3,25 +3,32 @@
 //! Pure: no files, no clock, no processes. The loop asks [`RunState::next_step`], executes that step, records the result
 //! and asks again. A new run, a continued one and one whose engine was killed differ only in the length of the journal.
 
-use crate::active_time::ActiveTime;
-use crate::answer_calls::{AnswerCalls, CallPhase};
-use crate::approval::{
+use crate::conversation::Conversation;
+use crate::event::approval::{
     ApprovalDecision, ApprovalLog, ApprovalRequest, AskedApproval, CallStage, OperatorApproval,
 };
-use crate::conversation::Conversation;
 use crate::event::{
     ActionResult, EngineStart, ErrorDetails, Event, ForkOrigin, HookEnd, HumanQuestion, LLM_ERROR,
     Payload, RunFork, RunStatus, SandboxRecord, Thought, UsageSummary,
 };
-use crate::request_event::RequestEvent;
-use crate::snapshot_timeline::SnapshotTimeline;
-use crate::stage::StageState;
-use crate::token_estimate::TokenRatio;
+use crate::limits::token_estimate::TokenRatio;
+use crate::state::active_time::ActiveTime;
+use crate::state::answer_calls::{AnswerCalls, CallPhase};
+use crate::state::request_event::RequestEvent;
+use crate::state::snapshot_timeline::SnapshotTimeline;
+use crate::state::stage::StageState;
 use delta_base::id::RunId;
 use delta_base::time::Timestamp;
 use delta_words::{CallArguments, Usage};
 use serde_json::Value as Json;
 use std::collections::HashSet;
+
+pub mod active_time;
+pub(crate) mod answer_calls;
+pub(crate) mod request_event;
+pub mod run_metadata;
+pub mod snapshot_timeline;
+pub mod stage;
 
 /// The built-in tool that ends a run.
 pub const FINISH_TOOL: &str = "finish";

@@ -1,7 +1,8 @@
 //! Workspaces, which are the numbered ones of an agent (`W001`) or any directory, and the run directories in them.
 
 use crate::journal::{self, JournalError};
-use crate::ownership::{Ownership, OwnershipError};
+use crate::ownership::Ownership;
+use crate::ownership::claim::OwnershipError;
 use delta_base::durable::{self, FileError};
 use delta_base::hex;
 use delta_base::id::RunId;
@@ -12,6 +13,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
+
+pub mod run_removal;
+pub mod workspace_search;
 
 /// The version of the layout of `.delta/`, as in its VERSION file.
 const LAYOUT_VERSION: &str = "1\n";

@@ -5,13 +5,15 @@
 //! a network.
 #![cfg(target_os = "linux")]
 
-use crate::landlock::{access, allow_beneath, create_ruleset, landlock_version, restrict_self};
-use crate::mount_tree::open_place;
-use crate::namespaces::{build_namespaces, probe_namespaces};
+use crate::helper::namespaces::{build_namespaces, probe_namespaces};
+use crate::helper::stage_mounts::{build_stage, probe_stage};
+use crate::kernel::landlock::{
+    access, allow_beneath, create_ruleset, landlock_version, restrict_self,
+};
+use crate::kernel::mount_tree::open_place;
 use crate::network::{HostPolicy, HostService, HostSockets, MachineNames};
 use crate::plan::{HelperPlan, HelperReply, NamespacePlan, receive_plan, send_reply};
 use crate::profile::{HostRule, NetAccess};
-use crate::stage_mounts::{build_stage, probe_stage};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{
     DumpableBehavior, Pid, Signal, WaitOptions, getpid, getppid, set_dumpable_behavior,
@@ -24,8 +26,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The name of the hidden command, its only argument.
-pub const HELPER_COMMAND: &str = "__sandbox";
+pub(crate) mod canary;
+pub(crate) mod home_copy;
+pub(crate) mod mounts;
+pub(crate) mod namespaces;
+pub(crate) mod stage_mounts;
+pub(crate) mod user_namespace;
 
 /// Runs the helper; stdin is its socket to the engine.
 pub fn run_helper() -> ExitCode {

@@ -1,13 +1,16 @@
 //! The sandbox of a profile where namespaces cannot be made: Landlock for files, seccomp for the network.
 
-use crate::devices::{COMMON_DEVICES, DEVICE_DIRECTORY, reachable_disks};
-use crate::landlock::{SCOPE_VERSION, TRUNCATE_VERSION, access, allow_beneath, create_ruleset};
-use crate::mount_tree::open_place;
+use crate::kernel::devices::{COMMON_DEVICES, DEVICE_DIRECTORY, reachable_disks};
+use crate::kernel::landlock::{
+    SCOPE_VERSION, TRUNCATE_VERSION, access, allow_beneath, create_ruleset,
+};
+use crate::kernel::mount_tree::open_place;
+use crate::kernel::seccomp::{outside_filter, unix_sockets_only, without_keyrings};
+use crate::kernel::unix_sockets::{bound_sockets, lookup_sockets};
 use crate::plan::NamespacePlan;
-use crate::prepared::{MissingGuarantee, SandboxError};
+use crate::plan::refusal::NamespaceRefusal;
 use crate::profile::{Guarantee, HomeAccess, NetAccess, ReadAccess, SandboxProfile};
-use crate::seccomp::{outside_filter, unix_sockets_only, without_keyrings};
-use crate::unix_sockets::{bound_sockets, lookup_sockets};
+use crate::sandbox_error::{MissingGuarantee, SandboxError};
 use delta_process::FilterInstruction;
 use rustix::fs::Access;
 use rustix::process::geteuid;
@@ -39,7 +42,7 @@ pub(crate) struct LandlockSandbox {
 /// Makes the rules for a profile. `refusal` says why there are no namespaces, and what to do about it.
 pub(crate) fn prepare_landlock(
     plan: &NamespacePlan,
-    refusal: &crate::machine::NamespaceRefusal,
+    refusal: &NamespaceRefusal,
 ) -> Result<LandlockSandbox, SandboxError> {
     let version = plan.landlock;
     let profile = &plan.profile;

@@ -4,66 +4,50 @@
     reason = "the system calls of namespaces, Landlock and mounts have no safe interface"
 )]
 
-mod canary;
-mod declaration;
-mod devices;
-mod env_filter;
-mod git_directory;
 mod helper;
-mod home_copy;
-mod host_text;
-mod intersection;
-mod landlock;
+mod kernel;
 mod landlock_rules;
 mod machine;
-mod mount_table;
-mod mount_tree;
-mod mounts;
-mod namespaces;
 mod network;
-mod network_counters;
-mod other_system;
+mod other_helper;
 mod plan;
 mod prepared;
 mod profile;
-mod hidden_entry;
-mod resolution;
+mod sandbox_error;
 mod sandbox_text;
 mod scratch;
-mod seccomp;
 mod stage;
-mod stage_mounts;
-mod unix_sockets;
 
 #[cfg(not(target_os = "linux"))]
-use other_system::{helper, landlock, mount_tree, seccomp, stage_mounts};
+use other_helper as helper;
 
-pub use declaration::{
-    DeclaredProfile, GIT_ENTRY, NamedProfiles, OFF_PROFILE, POLICY_MAPPING, PROFILE_MAPPING,
-    ProfileKeys, READER_PROFILE, ReadKey, SANDBOX_SHAPE, SandboxSetting, WORKSPACE_PROFILE,
-    is_profile_name,
-};
-pub use env_filter::{EnvFilter, is_sensitive_name};
-pub use git_directory::{GitDirectory, find_git_directory};
-pub use helper::{HELPER_COMMAND, run_helper};
-pub use hidden_entry::MissingHidden;
-pub use host_text::{DEFAULT_PORT, parse_host_rule};
-pub use machine::{NamespaceRefusal, SandboxMachine, probe};
-pub use mount_table::file_system_type;
+pub use helper::run_helper;
+pub use kernel::mount_table::file_system_type;
+pub use machine::{SandboxMachine, probe};
 pub use network::{
     ConnectFailure, HostPolicy, HostServiceControl, HostTraffic, MachineNames, NetworkReport,
     ProxySettings,
 };
 #[cfg(target_os = "linux")]
 pub use network::{HostService, HostSockets, bring_up_loopback};
-pub use prepared::{
-    MissingGuarantee, PrepareContext, PreparedSandbox, SandboxError, SandboxGrade, prepare,
+pub use plan::HELPER_COMMAND;
+pub use plan::refusal::NamespaceRefusal;
+pub use plan::stage_layers::{StageError, StageLayers};
+pub use prepared::{PrepareContext, PreparedSandbox, SandboxGrade, prepare};
+pub use profile::declaration::{
+    DeclaredProfile, GIT_ENTRY, NamedProfiles, OFF_PROFILE, POLICY_MAPPING, PROFILE_MAPPING,
+    ProfileKeys, READER_PROFILE, ReadKey, SANDBOX_SHAPE, SandboxSetting, WORKSPACE_PROFILE,
+    is_profile_name,
 };
+pub use profile::env_filter::{EnvAccess, EnvFilter, is_sensitive_name};
+pub use profile::git_directory::{GitDirectory, find_git_directory};
+pub use profile::hidden_entry::MissingHidden;
+pub use profile::host_text::{DEFAULT_PORT, parse_host_rule};
+pub use profile::resolution::{ResolutionProblem, ResolvedSandbox, SandboxPlaces, resolve_profile};
 pub use profile::{
-    EnvAccess, Guarantee, HomeAccess, HostRule, NetAccess, ReadAccess, SandboxLimits,
-    SandboxProfile,
+    Guarantee, HomeAccess, HostRule, NetAccess, ReadAccess, SandboxLimits, SandboxProfile,
 };
-pub use resolution::{ResolutionProblem, ResolvedSandbox, SandboxPlaces, resolve_profile};
+pub use sandbox_error::{MissingGuarantee, SandboxError};
 pub use sandbox_text::{CallFacts, describe_profile, is_in_own_tmp, sandbox_hint};
 pub use scratch::{SandboxScratch, ScratchError};
-pub use stage::{StageError, StageLayers, check_stage, enter_stage, prepare_call_stage};
+pub use stage::{check_stage, enter_stage, prepare_call_stage};

@@ -14,6 +14,7 @@ mod host_service_control;
 mod host_sockets;
 mod loopback_routes;
 mod machine_names;
+pub(crate) mod network_counters;
 mod network_report;
 mod outside_connection;
 mod proxy_settings;

@@ -1,8 +1,10 @@
 //! What the engine and the helper say to each other: a line of JSON each way, the answer with descriptors.
 
 use crate::network::ProxySettings;
+use crate::plan::refusal::explain_refusal;
+use crate::plan::stage_layers::{StageError, StagedWorkspace};
 use crate::profile::SandboxProfile;
-use crate::stage::{StageError, StagedWorkspace};
+use crate::sandbox_error::plain_error;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -14,6 +16,13 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+pub(crate) mod helper_client;
+pub(crate) mod refusal;
+pub(crate) mod stage_layers;
+
+/// The name of the hidden command, its only argument.
+pub const HELPER_COMMAND: &str = "__sandbox";
+
 /// The most descriptors in an answer.
 const MAX_DESCRIPTORS: usize = 16;
 /// The size of an answer; it holds at most one path and one reason.
@@ -24,7 +33,9 @@ const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL;
 #[cfg(target_os = "linux")]
 const RECEIVE_FLAGS: RecvFlags = RecvFlags::CMSG_CLOEXEC;
 #[cfg(not(target_os = "linux"))]
-use crate::other_system::{RECEIVE_FLAGS, SEND_FLAGS};
+const SEND_FLAGS: SendFlags = SendFlags::empty();
+#[cfg(not(target_os = "linux"))]
+const RECEIVE_FLAGS: RecvFlags = RecvFlags::empty();
 
 /// What the helper does.
 #[derive(Debug, Serialize, Deserialize)]
@@ -125,12 +136,19 @@ impl HelperReply {
     pub(crate) fn path(path: &Path, error: &io::Error) -> Self {
         Self::Path { path: path.to_owned(), reason: plain_error(error) }
     }
-}
 
-/// The text of a system error, without its number.
-pub(crate) fn plain_error(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
+    /// Why a workspace cannot be staged, of an answer that refuses it.
+    pub(crate) fn into_stage_error(self) -> StageError {
+        match self {
+            Self::Stage(error) => error,
+            Self::Refused { step, error } => {
+                let refusal = explain_refusal(&step, &error);
+                StageError::with_remedy(refusal.reason, refusal.remedy)
+            }
+            Self::Failed { reason } => StageError::new(reason),
+            reply => StageError::new(format!("{reply:?}")),
+        }
+    }
 }
 
 /// Sends a plan and its text, with the length before it, because the socket is used further.

@@ -1,30 +1,24 @@
 //! A sandbox that processes can enter.
 
-use crate::landlock::{self, create_ruleset, landlock_version};
+use crate::kernel::landlock::{self, create_ruleset, landlock_version};
+use crate::kernel::seccomp::outside_filter;
 use crate::landlock_rules::prepare_landlock;
-use crate::machine::explain_refusal;
+use crate::network::network_counters::NetworkCounters;
 use crate::network::{HostServiceControl, NetworkReport, ProxySettings};
-use crate::network_counters::NetworkCounters;
-use crate::plan::{HelperPlan, HelperReply, NamespacePlan, receive_reply, send_plan};
+use crate::plan::helper_client::{HelperAnswer, ask_helper};
+use crate::plan::refusal::explain_refusal;
+use crate::plan::stage_layers::{StageLayers, StagedWorkspace};
+use crate::plan::{HelperPlan, HelperReply, NamespacePlan};
 use crate::profile::{Guarantee, HomeAccess, NetAccess, SandboxLimits, SandboxProfile};
+use crate::sandbox_error::{MissingGuarantee, SandboxError};
 use crate::scratch::SandboxScratch;
-use crate::seccomp::outside_filter;
-use crate::stage::{StageError, StageLayers, StagedWorkspace};
 use delta_process::{EntrySteps, HelperProcess, SandboxEntry};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::retry_on_intr;
-use std::fmt;
 use std::fs;
-use std::fs::{File, FileType};
+use std::fs::FileType;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-
-/// How long the helper may take, in seconds; a directory on a dead server would block it for ever.
-const HELPER_TIMEOUT: i64 = 30;
 
 /// Where and for whom a sandbox is prepared.
 #[derive(Debug, Clone, Copy)]
@@ -76,53 +70,6 @@ impl SandboxGrade {
     }
 }
 
-/// A guarantee that cannot be given here.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MissingGuarantee {
-    /// The guarantee.
-    pub guarantee: Guarantee,
-    /// Why, as a fragment.
-    pub reason: String,
-    /// What to change, as a sentence without a full stop; `None` if nothing helps.
-    pub remedy: Option<String>,
-}
-
-/// A sandbox cannot be prepared.
-#[derive(Debug)]
-pub enum SandboxError {
-    /// Guarantees of the profile do not hold here, and were not waived.
-    Missing(Vec<MissingGuarantee>),
-    /// A path of the profile cannot be used.
-    Path {
-        /// The path.
-        path: PathBuf,
-        /// Why, as a fragment.
-        reason: String,
-    },
-    /// What must not be possible in the sandbox is possible.
-    Canary(String),
-    /// Anything else.
-    Failed(String),
-}
-
-impl fmt::Display for SandboxError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing(missing) => {
-                let names: Vec<&str> = missing.iter().map(|one| one.guarantee.name()).collect();
-                write!(f, "the sandbox cannot be enforced here: {}", names.join(", "))
-            }
-            Self::Path { path, reason } => {
-                write!(f, "the sandbox cannot use `{}`: {reason}", path.display())
-            }
-            Self::Canary(reason) => write!(f, "the sandbox does not hold: {reason}"),
-            Self::Failed(reason) => write!(f, "the sandbox could not be prepared: {reason}"),
-        }
-    }
-}
-
-impl std::error::Error for SandboxError {}
-
 /// A sandbox that processes can enter. It ends when it is dropped; processes in it keep it alive.
 #[derive(Debug)]
 pub struct PreparedSandbox {
@@ -169,7 +116,7 @@ pub fn prepare(
         reply @ (HelperReply::Stage(_) | HelperReply::Refused { .. })
             if context.stage.is_some() =>
         {
-            let error = StageError::from_reply(reply);
+            let error = reply.into_stage_error();
             return Err(SandboxError::Failed(format!("the workspace cannot be staged: {error}")));
         }
         HelperReply::Refused { step, error } => {
@@ -340,33 +287,6 @@ fn needed_guarantees(profile: &SandboxProfile) -> Vec<Guarantee> {
         Guarantee::Net => profile.net != NetAccess::All,
     });
     needed.collect()
-}
-
-/// What the helper has answered.
-pub(crate) struct HelperAnswer {
-    pub(crate) reply: HelperReply,
-    pub(crate) descriptors: Vec<OwnedFd>,
-    socket: File,
-    pub(crate) helper: HelperProcess,
-}
-
-/// Starts the helper, and waits for its answer.
-pub(crate) fn ask_helper(program: &Path, plan: &HelperPlan) -> io::Result<HelperAnswer> {
-    // Before there is a helper that waits for it.
-    let text = serde_json::to_vec(plan)?;
-    let (socket, other) = UnixStream::pair()?;
-    let helper = HelperProcess::start(program, crate::helper::HELPER_COMMAND, other.into())?;
-    let socket = File::from(OwnedFd::from(socket));
-    let sent = send_plan(&socket, plan, &text);
-    let limit = rustix::event::Timespec { tv_sec: HELPER_TIMEOUT, tv_nsec: 0 };
-    let mut descriptors = [PollFd::new(&socket, PollFlags::IN)];
-    if retry_on_intr(|| poll(&mut descriptors, Some(&limit)))? == 0 {
-        return Err(io::Error::other(format!("no answer in {HELPER_TIMEOUT} seconds")));
-    }
-    let answer = receive_reply(socket.as_fd())?;
-    sent?;
-    let (reply, descriptors) = answer.ok_or_else(|| io::Error::other("the helper has died"))?;
-    Ok(HelperAnswer { reply, descriptors, socket, helper })
 }
 
 impl PreparedSandbox {

@@ -1,9 +1,17 @@
 //! What a sandbox allows, as it is enforced: every path is absolute and resolved, every name of a profile is replaced by
 //! what it means.
 
-use crate::env_filter::is_sensitive_name;
+use crate::profile::env_filter::EnvAccess;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+
+pub(crate) mod declaration;
+pub(crate) mod env_filter;
+pub(crate) mod git_directory;
+pub(crate) mod hidden_entry;
+pub(crate) mod host_text;
+pub(crate) mod intersection;
+pub(crate) mod resolution;
 
 /// What the processes of a tool may do. Everything that is not allowed is refused by the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,34 +97,6 @@ pub struct HostRule {
     pub host: String,
     /// The port of the host.
     pub port: u16,
-}
-
-/// Which environment variables a tool gets, besides the ones that the agent sets.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum EnvAccess {
-    /// All except names that look like secrets, clouds, or addresses of agents and buses.
-    Safe,
-    /// All of them.
-    All,
-    /// These names.
-    Only(Vec<String>),
-}
-
-impl EnvAccess {
-    /// What both allow.
-    #[must_use]
-    pub fn intersection(&self, other: &Self) -> Self {
-        match (self, other) {
-            (Self::All, access) | (access, Self::All) => access.clone(),
-            (Self::Safe, Self::Safe) => Self::Safe,
-            (Self::Safe, Self::Only(names)) | (Self::Only(names), Self::Safe) => {
-                Self::Only(names.iter().filter(|name| !is_sensitive_name(name)).cloned().collect())
-            }
-            (Self::Only(one), Self::Only(other)) => {
-                Self::Only(one.iter().filter(|name| other.contains(name)).cloned().collect())
-            }
-        }
-    }
 }
 
 /// Resource limits; `None` for unlimited.

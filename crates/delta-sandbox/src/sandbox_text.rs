@@ -221,8 +221,9 @@ fn has_any(output: &str, phrases: &[&str]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host_text::parse_host_rule;
-    use crate::profile::{EnvAccess, SandboxLimits};
+    use crate::profile::SandboxLimits;
+    use crate::profile::env_filter::EnvAccess;
+    use crate::profile::host_text::parse_host_rule;
 
     fn profile() -> SandboxProfile {
         SandboxProfile {

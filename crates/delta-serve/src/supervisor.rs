@@ -17,7 +17,7 @@ use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_run::interaction_request::InteractionRequest;
 use delta_run::journal::{JournalError, JournalFold};
-use delta_run::run_process::RunProcess;
+use delta_run::ownership::run_process::RunProcess;
 use delta_run::run_result::ContinueCommand;
 use delta_run::state::{HumanRequest, RunState};
 use delta_run::workspace::{self, Workspace};

@@ -5,7 +5,7 @@ use crate::grader::GraderKind;
 use crate::input::SweepInput;
 use crate::placeholder::{PlaceholderValues, substitute, substitute_json};
 use crate::plan::{PlanHeader, PlannedRun, RunChoice};
-use delta_run::sweep_dir::HASH_DIGITS;
+use delta_run::sweep::sweep_dir::HASH_DIGITS;
 use serde_json::{Value as Json, json};
 
 /// The hash of what a grader gets of the run's input: the expectation with its values, or the arguments and the members that

@@ -100,7 +100,7 @@ impl PlannedGrader {
     pub fn hash(&self) -> String {
         let kind = serde_json::to_value(&self.kind).unwrap_or_default();
         let mut hash = content_hash(to_canonical_json(&kind).as_bytes());
-        hash.truncate(delta_run::sweep_dir::HASH_DIGITS);
+        hash.truncate(delta_run::sweep::sweep_dir::HASH_DIGITS);
         hash
     }
 

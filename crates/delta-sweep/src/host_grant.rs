@@ -1,7 +1,7 @@
 //! What the hosts of a sweep have of its budget.
 
 use delta_run::event::round_usd;
-use delta_run::sweep_dir::SweepBudget;
+use delta_run::sweep::sweep_dir::SweepBudget;
 use serde::Serialize;
 
 /// What a host has of the budget.

@@ -10,7 +10,7 @@ use crate::retry_policy::RetryPolicy;
 use crate::run_settings::DistinctSettings;
 use crate::sweep_file::{RunLimits, SweepFile};
 use delta_base::id::RunId;
-use delta_run::sweep_dir::{HASH_DIGITS, PLAN_VERSION, SweepBudget, SweepRate};
+use delta_run::sweep::sweep_dir::{HASH_DIGITS, PLAN_VERSION, SweepBudget, SweepRate};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 use std::collections::hash_map::{DefaultHasher, Entry};

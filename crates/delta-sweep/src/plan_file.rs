@@ -3,7 +3,7 @@
 use crate::plan::{PlanHeader, PlannedRun};
 use crate::sweep_file::RunLimits;
 use delta_base::id::RunId;
-use delta_run::sweep_dir::{check_plan_version, lines_with_id};
+use delta_run::sweep::sweep_dir::{check_plan_version, lines_with_id};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json};

@@ -9,7 +9,7 @@ use crate::retry_policy::is_infrastructure_error;
 use delta_base::checksum::{LineChecksum, append_checksum, check_line_checksum};
 use delta_base::id::RunId;
 use delta_run::event::RunStatus;
-use delta_run::sweep_dir::lines_with_id;
+use delta_run::sweep::sweep_dir::lines_with_id;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json};

@@ -8,8 +8,8 @@ use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::text_width::{clip_to_width, display_width};
 use delta_base::time::{Timestamp, format_duration};
 use delta_run::event::{RunStatus, round_usd};
-use delta_run::sweep_dir::{SweepBudget, SweepDir};
-use delta_run::sweep_worker::WorkerState;
+use delta_run::sweep::sweep_dir::{SweepBudget, SweepDir};
+use delta_run::sweep::sweep_worker::WorkerState;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 

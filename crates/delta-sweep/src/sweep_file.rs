@@ -9,10 +9,10 @@ use crate::sweep_schema::{
     RETRY_MAPPING, RUN_MAPPING, SWEEP_MAPPING,
 };
 use delta_base::api_key_names::is_key_name;
-use delta_run::bounds::{DEPTH_VARIABLE, MAX_DEPTH_VARIABLE};
-use delta_run::call_rate::RATE_VARIABLE;
-use delta_run::ledger::BUDGET_VARIABLE;
-use delta_run::sweep_dir::{SweepBudget, SweepRate};
+use delta_run::budget::call_rate::RATE_VARIABLE;
+use delta_run::budget::ledger::BUDGET_VARIABLE;
+use delta_run::limits::bounds::{DEPTH_VARIABLE, MAX_DEPTH_VARIABLE};
+use delta_run::sweep::sweep_dir::{SweepBudget, SweepRate};
 use delta_run::workspace::RUNS_DIR_VARIABLE;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::{MappingFields, YamlDocument, YamlNode, YamlValue};

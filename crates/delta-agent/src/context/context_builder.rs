@@ -13,10 +13,10 @@ use delta_base::engine_variables::EngineVars;
 use delta_base::signal::CancelToken;
 use delta_base::time::Clock;
 use delta_process::LaunchContext;
-use delta_run::message_buffer::MessageSlice;
+use delta_run::conversation::message_buffer::MessageSlice;
+use delta_run::limits::token_estimate::TokenRatio;
 use delta_run::record::ContextBlock;
 use delta_run::state::RunState;
-use delta_run::token_estimate::TokenRatio;
 use std::io;
 use std::path::Path;
 

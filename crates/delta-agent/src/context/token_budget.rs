@@ -8,7 +8,7 @@
 use super::context_program::count_tokens;
 use super::{ContextError, ContextInputs, ContextProgram};
 use delta_run::conversation::{Conversation, ConversationPart};
-use delta_run::token_estimate;
+use delta_run::limits::token_estimate;
 use delta_words::Message;
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};

@@ -9,7 +9,7 @@ use delta_process::truncated_output::{
 use delta_process::{
     LeftProcesses, MAX_LISTED_PROCESSES, OutputCapture, ProcessEnd, ProcessResult, signal_name,
 };
-use delta_run::image_file::{ImageFile, NewImage, text_with_images, too_large_reason};
+use delta_run::event::image_file::{ImageFile, NewImage, text_with_images, too_large_reason};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::slice;

@@ -1,6 +1,7 @@
 //! Acting: the next call of an answer, from its arguments to what it leads to.
 
 use super::call_results::{CallOutcome, record_observation, record_refusal};
+use super::call_results::{LostCallChanges, UnknownOutcome};
 use super::execute::{DecidedCall, record_unstarted_request};
 use super::hooks::GateOutcome;
 use super::{Engine, EngineError};
@@ -15,13 +16,13 @@ use delta_plan::approval_plan::call_after_gate;
 use delta_plan::call_plan::{CallPlan, FINISHED_OBSERVATION, plan_call, plan_companions};
 use delta_plan::checked_call::CheckedCall;
 use delta_plan::hook_observation::ENDED_BY_HOOK_OBSERVATION;
-use delta_run::approval::ApprovalRequest;
+use delta_run::event::approval::ApprovalRequest;
 use delta_run::event::{ActionResult, HumanQuestion, Payload};
 use delta_run::record;
+use delta_run::record::surviving_call::SurvivingCall;
 use delta_run::run::{Run, RunNotice};
-use delta_run::stage::StageDir;
 use delta_run::state::PendingCall;
-use delta_run::surviving_call::SurvivingCall;
+use delta_run::state::stage::StageDir;
 use serde_json::Value as Json;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
@@ -34,31 +35,6 @@ const INTERRUPTED_CALL_PREFIX: &str = "[the engine stopped during this call";
 /// The start of the observation of a call whose holder died while the engine waited for it.
 pub(super) const LOST_HOLDER_PREFIX: &str =
     "[the process that held this call ended without its result";
-
-/// What became of the changes that a call with an unknown outcome made in the workspace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LostCallChanges {
-    /// They are in the workspace, if there are any.
-    InWorkspace,
-    /// They were in the layers of a call with `stage: ask`, and are discarded. `.delta` is not staged.
-    Discarded,
-}
-
-/// What is known of a call whose outcome is unknown.
-pub(super) struct UnknownOutcome<'a> {
-    /// The tool, unless the agent has it no more.
-    pub(super) tool: Option<&'a Tool>,
-    /// Its arguments, if this process has checked them.
-    pub(super) arguments: Option<&'a CheckedArguments>,
-    /// The record of the call.
-    pub(super) execution: Option<&'a str>,
-    /// The call, if its command could outlive the engine.
-    pub(super) surviving: Option<SurvivingCall>,
-    /// Why the outcome is unknown: the start of the observation.
-    pub(super) reason: &'static str,
-    /// What became of its changes.
-    pub(super) changes: LostCallChanges,
-}
 
 impl<'a> Engine<'a> {
     pub(super) fn act(&mut self, run: &mut Run, call: &PendingCall) -> Result<(), EngineError> {

@@ -5,7 +5,7 @@ use super::think::{LlmExchange, PreparedRequest};
 use super::{Engine, EngineError};
 use delta_base::durable::FileError;
 use delta_llm::llm::LlmError;
-use delta_run::ledger::{LedgerError, MAX_DURATION_OPTION};
+use delta_run::budget::ledger::{LedgerError, MAX_DURATION_OPTION};
 use delta_run::limits::{
     self, BudgetAmount, CallUpperBound, DEFAULT_ANSWER_TOKENS, Usd, estimate_answer_tokens,
 };

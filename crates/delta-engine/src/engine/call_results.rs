@@ -1,23 +1,53 @@
 //! The results of calls that run at the same time: recorded in call order, each as soon as all before it are.
 
-use super::act::{LOST_HOLDER_PREFIX, LostCallChanges, UnknownOutcome};
 use super::call_sandbox::SandboxOutcome;
 use super::execute::{ApprovedCall, StartingCall, record_unstarted_request, unstarted_request};
 use super::hooks::HookInput;
 use super::surviving::HeldOutcome;
 use super::{Engine, EngineError, duration_millis};
 use delta_agent::hook::HookPoint;
+use delta_agent::tool::Tool;
+use delta_agent::tool::invocation::CheckedArguments;
 use delta_agent::tool::observation::{Observation, render_observation};
 use delta_base::durable::NewPrivateFile;
 use delta_base::time::Timestamp;
 use delta_process::{ProcessEnd, ProcessResult};
 use delta_run::event::{ActionRequest, ActionResult, CallSandbox, Payload, StartedRun};
+use delta_run::record::surviving_call::SurvivingCall;
 use delta_run::record::{self, ProcessOutcome, RecordedStream, ToolExecutionRecord};
 use delta_run::run::Run;
 use delta_run::state::PendingCall;
 use delta_run::workspace;
 use serde_json::Value as Json;
 use std::collections::VecDeque;
+
+/// The start of the observation of a call whose holder died while the engine waited for it.
+const LOST_HOLDER_PREFIX: &str = "[the process that held this call ended without its result";
+
+/// What became of the changes that a call with an unknown outcome made in the workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LostCallChanges {
+    /// They are in the workspace, if there are any.
+    InWorkspace,
+    /// They were in the layers of a call with `stage: ask`, and are discarded. `.delta` is not staged.
+    Discarded,
+}
+
+/// What is known of a call whose outcome is unknown.
+pub(super) struct UnknownOutcome<'a> {
+    /// The tool, unless the agent has it no more.
+    pub(super) tool: Option<&'a Tool>,
+    /// Its arguments, if this process has checked them.
+    pub(super) arguments: Option<&'a CheckedArguments>,
+    /// The record of the call.
+    pub(super) execution: Option<&'a str>,
+    /// The call, if its command could outlive the engine.
+    pub(super) surviving: Option<SurvivingCall>,
+    /// Why the outcome is unknown: the start of the observation.
+    pub(super) reason: &'static str,
+    /// What became of its changes.
+    pub(super) changes: LostCallChanges,
+}
 
 /// A call whose result is not recorded yet.
 enum UnrecordedCall {

@@ -2,7 +2,7 @@
 
 use super::{Engine, EngineError};
 use delta_process::MAX_SPOOL_BYTES;
-use delta_run::call_files;
+use delta_run::record::call_files;
 use delta_run::run::Run;
 
 /// The option that sets the limit.

@@ -18,7 +18,7 @@ use delta_plan::checked_call::CheckedCall;
 use delta_process::{
     self as process, INLINE_BYTES, LaunchContext, ProcessCommand, ProcessNotice, SpoolFiles,
 };
-use delta_run::approval::CallApproval;
+use delta_run::event::approval::CallApproval;
 use delta_run::event::{ActionRequest, Payload};
 use delta_run::run::{Run, RunNotice};
 use delta_run::state::PendingCall;

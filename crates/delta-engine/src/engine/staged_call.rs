@@ -14,11 +14,11 @@ use delta_base::id::SnapshotId;
 use delta_base::redact::is_redaction_of;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_process::{self as process, SandboxEntry};
-use delta_run::approval::{ApprovalRequest, CallStage, RequestNaming};
+use delta_run::event::approval::{ApprovalRequest, CallStage, RequestNaming};
 use delta_run::event::{ActionResult, Payload};
 use delta_run::run::Run;
-use delta_run::stage::StageDir;
 use delta_run::state::PendingCall;
+use delta_run::state::stage::StageDir;
 use delta_run::workspace::Workspace;
 use delta_sandbox::{NetworkReport, PreparedSandbox, StageLayers, prepare_call_stage};
 use delta_snapshot::{

@@ -15,12 +15,12 @@ use delta_process::{
     self as process, HeldCallMark, LaunchContext, LeftProcesses, OutputCapture, ProcessEnd,
     ProcessResult, RunMark, ServiceProcess, own_program,
 };
-use delta_run::run::{Run, RunNotice};
-use delta_run::state::PendingCall;
-use delta_run::surviving_call::{
+use delta_run::record::surviving_call::{
     self, HOLDER_READY, HolderOrder, SurvivingCall, SurvivingCommand, SurvivingEnd, SurvivingState,
     UnreachableHolder,
 };
+use delta_run::run::{Run, RunNotice};
+use delta_run::state::PendingCall;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -13,11 +13,11 @@ use delta_llm::llm::{self, CallProgress, ImageReader, LlmError, LlmRequest};
 use delta_plan::request_body::{
     FINISH_REMINDER, needs_reminder, next_request_body, replace_request,
 };
+use delta_run::event::image_file;
 use delta_run::event::{Payload, Thought};
-use delta_run::image_file;
+use delta_run::limits::token_estimate;
 use delta_run::record::{self, ContextBlock, LlmCallRecord, RequestBody, WrittenRecord};
 use delta_run::run::{Run, RunNotice};
-use delta_run::token_estimate;
 use delta_words::{
     Attempt, NativeParts, Pricing, Reply, ResponseBody, Usage, WireForm, parse_reply,
 };

@@ -11,8 +11,8 @@ use delta_base::text_width::{
     clip_to_width, display_width, expand_tabs, last_overwrite, wrap_words,
 };
 use delta_process::truncated_output::is_truncation_note;
+use delta_run::event::image_file::text_with_images;
 use delta_run::event::{ActionRequest, ActionResult};
-use delta_run::image_file::text_with_images;
 use delta_run::state::{ASK_HUMAN_TOOL, FINISH_TOOL, PendingCall, RunState};
 use serde_json::Value as Json;
 use std::borrow::Cow;

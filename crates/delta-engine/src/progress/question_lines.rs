@@ -4,8 +4,8 @@ use super::diff_lines::diff_line_style;
 use super::{BOLD, DIM, ProgressPrinter, Verbosity, WARN};
 use delta_agent::approval_prompt::{ApprovalPrompt, approval_verb};
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
-use delta_run::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
 use delta_run::event::HumanQuestion;
+use delta_run::event::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
 use delta_run::state::RunState;
 
 /// The number of changes of a call that are listed before its diff.

@@ -18,7 +18,7 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_program::stdio;
 use delta_run::event::{Payload, StageApply};
 use delta_run::record;
-use delta_run::stage::StageDir;
+use delta_run::state::stage::StageDir;
 use delta_run::workspace::Workspace;
 use delta_snapshot::{SnapshotDiff, StagedMerge};
 use serde_json::json;

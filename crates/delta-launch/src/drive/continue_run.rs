@@ -28,20 +28,23 @@ use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time::{self, format_duration};
 use delta_process::{HeldCallMark, RunMark, RunProcessFilter};
 use delta_program::stdio;
+use delta_run::event::image_file::NewImage;
 use delta_run::event::{EngineStart, LeaseKind, Payload, RunStatus};
-use delta_run::image_file::NewImage;
 use delta_run::journal::JournalFold;
-use delta_run::ownership::{
-    self, ClaimPatience, OwnerStatus, Ownership, OwnershipError, WatchedOwner,
-};
-use delta_run::packed;
+use delta_run::ownership::claim::ClaimPatience;
+use delta_run::ownership::claim::OwnershipError;
+use delta_run::ownership::claim::WatchedOwner;
+use delta_run::ownership::owner_process;
+use delta_run::ownership::owner_process::OwnerStatus;
+use delta_run::ownership::run_process;
+use delta_run::ownership::{self, Ownership};
 use delta_run::record;
+use delta_run::record::surviving_call::SurvivingCall;
 use delta_run::run::{self, Run, RunNotice, RunObserver};
-use delta_run::run_process;
 use delta_run::run_result::RunResult;
 use delta_run::run_tree;
 use delta_run::state::RunState;
-use delta_run::surviving_call::SurvivingCall;
+use delta_run::sweep::packed;
 use delta_run::workspace::{self, Workspace};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -397,7 +400,7 @@ impl ClaimedRun {
             let pid = start.process.pid;
             let iteration = run.state().iterations;
             // Scripts may look for the first line.
-            let fate = match ownership::owner_status(&start.process) {
+            let fate = match owner_process::owner_status(&start.process) {
                 OwnerStatus::OnOtherHost if start.lease == Some(LeaseKind::Turns) => {
                     let host = strip_terminal_controls(&start.process.hostname);
                     format!("on host '{host}' was dead or silent")

@@ -16,7 +16,7 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_program::stdio;
 use delta_run::event::Payload;
 use delta_run::record;
-use delta_run::stage::StageDir;
+use delta_run::state::stage::StageDir;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

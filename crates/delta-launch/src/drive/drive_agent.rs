@@ -22,9 +22,10 @@ use delta_engine::engine::Engine;
 use delta_lint::lint::find_missing_programs;
 use delta_llm::llm::Provider;
 use delta_process as process;
+use delta_run::budget::ledger::Budget;
 use delta_run::event::{AgentCopy, EngineStart, RunStage};
-use delta_run::ledger::Budget;
 use delta_run::ownership;
+use delta_run::ownership::owner_process::current_process;
 use delta_run::run::{Run, RunNotice};
 use delta_run::run_result::{ContinueCommand, RunResult};
 use delta_run::state::RunState;
@@ -96,7 +97,7 @@ impl PreparedAgent {
             calls_per_answer: Some(options.limits.bounds().or(self.bounds).max_calls_per_answer()),
             config,
             process: ownership::current_process(),
-            boot_id: ownership::boot_id(),
+            boot_id: delta_base::durable::boot_id(),
             lease: Some(run.lease()),
             engine_version: env!("CARGO_PKG_VERSION").to_owned(),
             parent: None,

@@ -9,7 +9,7 @@ use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_run::journal;
 use delta_run::run_result::{ContinueCommand, RunResult, open_request_hint};
-use delta_run::stage::StageDir;
+use delta_run::state::stage::StageDir;
 use delta_run::state::{HumanRequest, RunState};
 use std::path::Path;
 

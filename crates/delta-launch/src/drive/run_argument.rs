@@ -9,9 +9,10 @@ use delta_base::id::RunId;
 use delta_base::shell_quote::shell_quote_path;
 use delta_run::event::Event;
 use delta_run::journal;
-use delta_run::packed;
+use delta_run::run_files::JOURNAL_FILE;
 use delta_run::run_tree;
-use delta_run::sweep_dir::SweepDir;
+use delta_run::sweep::packed;
+use delta_run::sweep::sweep_dir::SweepDir;
 use delta_run::workspace::{self, CONTROL_DIR, Workspace, WorkspaceError};
 use std::path::{Path, PathBuf};
 
@@ -239,7 +240,7 @@ fn control_dir_of(dir: &Path) -> Option<PathBuf> {
 fn locate_copied_run(dir: &Path) -> Result<LocatedRun, CommandFailure> {
     let run_dir = dir.canonicalize().map_err(|_| not_a_run_failure(dir))?;
     durable::add_root(&run_dir);
-    let journal = run_dir.join(journal::JOURNAL_FILE);
+    let journal = run_dir.join(JOURNAL_FILE);
     let parent = run_dir.parent().map(Path::to_owned);
     let id = run_tree::recorded_run_id(&run_dir).or_else(|| run_id_of(&run_dir));
     match (id, parent) {

@@ -4,7 +4,7 @@ use crate::operator::failure::CommandFailure;
 use crate::operator::state::{MissingKey, SEAL_KEY_VARIABLE, STATE_DIR_VARIABLE, seal_key};
 use crate::prepare::options::RunOptions;
 use delta_base::id::RunId;
-use delta_run::seal::Sealer;
+use delta_run::journal::seal::Sealer;
 
 /// What seals the journal of the run `id`; if no key can be kept nothing does, and a note says what that means.
 pub fn new_sealer(id: &RunId, options: &RunOptions) -> Result<Option<Sealer>, CommandFailure> {

@@ -12,9 +12,11 @@ use delta_base::terminal_text::strip_terminal_controls;
 use delta_program::number_argument::parse_time_in;
 use delta_program::stdio;
 use delta_run::event::{EngineStart, RunStatus};
-use delta_run::ownership::{self, OwnerStatus, Ownership, OwnershipError};
-use delta_run::run_process::{self, ProcessWait, RunProcess};
-use delta_run::surviving_call::{self, SurvivingCall, UnreachableHolder};
+use delta_run::ownership::Ownership;
+use delta_run::ownership::claim::OwnershipError;
+use delta_run::ownership::owner_process::{self, OwnerStatus};
+use delta_run::ownership::run_process::{self, ProcessWait, RunProcess};
+use delta_run::record::surviving_call::{self, SurvivingCall, UnreachableHolder};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -188,7 +190,7 @@ impl StoppingRun {
 
     fn open_process(&mut self, start: &EngineStart) -> Result<(), CommandFailure> {
         let LocatedRun { id, dir, .. } = &self.run;
-        if ownership::owner_status(&start.process) == OwnerStatus::OnOtherHost
+        if owner_process::owner_status(&start.process) == OwnerStatus::OnOtherHost
             && !Ownership::has_died(id, dir, start)
         {
             let host = strip_terminal_controls(&start.process.hostname);
@@ -251,7 +253,7 @@ impl StoppingRun {
         }
         // What an engine that is alive has started is not left over, whatever became of its lock file.
         if let Some(start) = &state.start
-            && ownership::owner_status(&start.process) == OwnerStatus::Alive
+            && owner_process::owner_status(&start.process) == OwnerStatus::Alive
         {
             let pid = start.process.pid;
             stdio::print_text(&format!("{id}  {status}\n"));

@@ -16,7 +16,7 @@ use delta_base::redact::Secrets;
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
 use delta_program::stdio;
 use delta_run::event::Payload;
-use delta_run::journal::JOURNAL_FILE;
+use delta_run::run_files::JOURNAL_FILE;
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

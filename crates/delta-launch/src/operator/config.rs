@@ -16,7 +16,7 @@ use delta_llm::llm::ModelChoice;
 use delta_llm::llm::ModelSelection;
 use delta_program::stdio;
 use delta_program::user_directory::find_user_directory;
-use delta_run::approval::EVERY_TOOL;
+use delta_run::event::approval::EVERY_TOOL;
 use delta_run::workspace::RUNS_DIR_VARIABLE;
 use delta_words::WireForm;
 use delta_yaml::diagnostic::DiagnosticReport;

@@ -4,7 +4,7 @@ use crate::operator::environment;
 use crate::operator::failure::CommandFailure;
 use clap::{Args, ValueEnum};
 use delta_program::number_argument::parse_time_in;
-use delta_run::ownership::{self, LeaseChoice, LeasePolicy};
+use delta_run::lease::lease_policy::{self, LeaseChoice, LeasePolicy};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ impl LeaseOptions {
         }
         let _ = FORWARDED.set(arguments);
         if kind.is_some() || ttl.is_some() {
-            ownership::set_lease_policy(LeasePolicy {
+            lease_policy::set_lease_policy(LeasePolicy {
                 choice: kind.map_or(LeaseChoice::Auto, LeaseKindArgument::choice),
                 ttl: ttl.map_or(LeasePolicy::DEFAULT_TTL, Duration::from_millis),
             });

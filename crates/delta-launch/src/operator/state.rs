@@ -5,7 +5,7 @@ use delta_agent::child_environment::INNER_SEAL_VARIABLE;
 use delta_agent::trust_store::TrustStore;
 use delta_base::durable;
 use delta_program::user_directory::find_user_directory;
-use delta_run::seal::{SealKey, SealKeyError};
+use delta_run::journal::seal::{SealKey, SealKeyError};
 use std::path::{Path, PathBuf};
 
 /// The variable with the path of the state directory.

@@ -5,7 +5,7 @@ use clap::Args;
 use delta_agent::agent::Agent;
 use delta_agent::tool::is_tool_name;
 use delta_base::suggest;
-use delta_run::approval::{EVERY_TOOL, OperatorApproval};
+use delta_run::event::approval::{EVERY_TOOL, OperatorApproval};
 
 /// The options for approvals.
 #[derive(Debug, Clone, Default, Args)]

@@ -5,7 +5,7 @@ use crate::prepare::options::RunOptions;
 use clap::Args;
 use delta_base::shell_quote::shell_quote_path;
 use delta_run::event::Payload;
-use delta_run::image_file::{NewImage, USUAL_MAX_IMAGE_BYTES};
+use delta_run::event::image_file::{NewImage, USUAL_MAX_IMAGE_BYTES};
 use std::path::PathBuf;
 
 /// The images of a message.

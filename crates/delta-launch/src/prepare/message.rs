@@ -4,7 +4,7 @@ use crate::operator::failure::CommandFailure;
 use crate::prepare::options::RunOptions;
 use delta_program::stdin_input::{self, MAX_STDIN_BYTES, StdinError, StdinNote};
 use delta_program::stdio;
-use delta_run::image_file::NewImage;
+use delta_run::event::image_file::NewImage;
 
 /// The text of a message option, read from stdin if the option is `-`.
 pub fn read_message(option: &str) -> Result<String, CommandFailure> {

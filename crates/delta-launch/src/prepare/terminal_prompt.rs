@@ -7,7 +7,7 @@ use delta_base::terminal;
 use delta_base::terminal_text::escape_terminal_controls;
 use delta_engine::progress;
 use delta_program::stdio;
-use delta_run::approval::ApprovalSource;
+use delta_run::event::approval::ApprovalSource;
 use delta_run::event::{HumanQuestion, InputType};
 use std::io;
 use std::sync::Arc;

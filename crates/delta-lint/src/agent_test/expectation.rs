@@ -5,9 +5,9 @@ use super::matcher::{FILE_MATCH_SHAPE, MATCH_SHAPE, Matcher, inclusion_differenc
 use super::{TestFailure, read_workspace_path};
 use delta_base::durable::read_regular;
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
+use delta_run::conversation::history::{CallHistory, RunHistory};
+use delta_run::event::image_file::text_with_images;
 use delta_run::event::{Event, Payload};
-use delta_run::history::{CallHistory, RunHistory};
-use delta_run::image_file::text_with_images;
 use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument, YamlNode};
 use serde_json::{Value as Json, json};

@@ -6,7 +6,7 @@ use super::{DiffArgs, RunDiffFormat};
 use delta_base::id::RunId;
 use delta_launch::drive::restore_point;
 use delta_launch::operator::failure::CommandFailure;
-use delta_run::approval::CallStage;
+use delta_run::event::approval::CallStage;
 use delta_run::state::{HumanRequest, RunState};
 use std::path::Path;
 

@@ -2,9 +2,9 @@
 
 use super::exported_run::{ExportedRun, SystemContext};
 use delta_base::time::Timestamp;
+use delta_run::conversation::history::{CallHistory, EventRef, Iteration, RunHistory};
+use delta_run::event::image_file::ImageFile;
 use delta_run::event::{Payload, Thought};
-use delta_run::history::{CallHistory, EventRef, Iteration, RunHistory};
-use delta_run::image_file::ImageFile;
 use delta_run::run_result::RunResult;
 use delta_run::{journal, run_tree};
 use delta_words::{Usage, message_text};

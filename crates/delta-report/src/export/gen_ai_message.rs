@@ -1,7 +1,7 @@
 //! Converts messages to the form of OpenTelemetry's semantic conventions: a role and parts.
 
-use delta_run::history::{Iteration, RunHistory, UserTurn};
-use delta_run::image_file;
+use delta_run::conversation::history::{Iteration, RunHistory, UserTurn};
+use delta_run::event::image_file;
 use delta_words::message_text;
 use serde_json::{Value as Json, json};
 

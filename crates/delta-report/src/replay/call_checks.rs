@@ -9,7 +9,7 @@ use delta_plan::approval_plan::{ApprovalPlan, call_after_gate, plan_approval};
 use delta_plan::call_plan::{CallPlan, FINISHED_OBSERVATION, plan_call};
 use delta_plan::checked_call::CheckedCall;
 use delta_plan::hook_observation::{denied_observation, withheld_observation};
-use delta_run::approval::{ApprovalDecision, ApprovalRequest, CallApproval};
+use delta_run::event::approval::{ApprovalDecision, ApprovalRequest, CallApproval};
 use delta_run::event::{ActionRequest, ActionResult};
 use delta_run::record::ToolExecutionRecord;
 use delta_run::state::{HumanRequest, PendingCall};

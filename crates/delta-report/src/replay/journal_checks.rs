@@ -4,6 +4,7 @@ use super::ReplayReport;
 use crate::journal_chain::{ChainFault, ChainFindings, NOT_AN_EVENT, examine_chain};
 use delta_run::event::Event;
 use delta_run::journal;
+use delta_run::run_files::JOURNAL_FILE;
 
 /// Checks every line; gives the events before the first line that is not an event.
 pub(super) fn check_journal_lines(bytes: &[u8], report: &mut ReplayReport) -> Vec<Event> {
@@ -56,7 +57,7 @@ pub(super) fn check_journal_lines(bytes: &[u8], report: &mut ReplayReport) -> Ve
 }
 
 fn line_subject(number: usize) -> String {
-    format!("{}, line {number}", journal::JOURNAL_FILE)
+    format!("{}, line {number}", JOURNAL_FILE)
 }
 
 fn add_not_checked(findings: &ChainFindings, report: &mut ReplayReport) {

@@ -4,8 +4,8 @@ use super::ReplayDifference;
 use crate::run_names::RunNames;
 use delta_agent::tool::observation::INTERRUPTED_PREFIX;
 use delta_run::conversation::Conversation;
+use delta_run::event::image_file::text_with_images;
 use delta_run::event::{ActionResult, Event, Payload};
-use delta_run::image_file::text_with_images;
 use delta_words::ToolCall;
 use serde_json::Value as Json;
 

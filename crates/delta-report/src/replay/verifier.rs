@@ -13,10 +13,10 @@ use delta_llm::llm::ModelChoice;
 use delta_plan::hook_observation::SHOWN_STDERR_BYTES;
 use delta_process::ProcessResult;
 use delta_run::event::{AgentCopy, EngineStart, Event, Payload, RunStatus, UsageSummary};
-use delta_run::journal;
 use delta_run::record::{HookExecutionRecord, RecordedRequests};
-use delta_run::run::RunMetadata;
+use delta_run::run_files::JOURNAL_FILE;
 use delta_run::state::RunState;
+use delta_run::state::run_metadata::RunMetadata;
 use delta_words::WireForm;
 use serde_json::Value as Json;
 use std::collections::{BTreeSet, HashMap};
@@ -368,7 +368,7 @@ impl RunVerifier<'_> {
             Err(_) if self.io_files.has_records() => "a run, see its records in io/".to_owned(),
             Err(_) => return,
         };
-        self.report.add_mismatch(None, journal::JOURNAL_FILE, "no ENGINE_START", expected);
+        self.report.add_mismatch(None, JOURNAL_FILE, "no ENGINE_START", expected);
     }
 
     /// Checks metadata.json when the journal has no ENGINE_END: a process that was killed leaves it as it was or as

@@ -3,8 +3,8 @@
 use super::{
     MESSAGES_MEMBER, PartSize, RequestBlock, RequestBreakdown, TOOLS_MEMBER, substring_offset,
 };
-use delta_run::image_file::image_tokens;
-use delta_run::token_estimate::TokenRatio;
+use delta_run::event::image_file::image_tokens;
+use delta_run::limits::token_estimate::TokenRatio;
 use delta_words::{CacheUse, Pricing, TokenPrices};
 use serde::Serialize;
 

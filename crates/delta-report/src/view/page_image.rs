@@ -1,7 +1,7 @@
 //! Images on the page: as `data:` addresses, because the page loads nothing.
 
 use super::run_files::PageCapacity;
-use delta_run::image_file::{self, ImageFile};
+use delta_run::event::image_file::{self, ImageFile};
 use serde::Serialize;
 use std::path::Path;
 

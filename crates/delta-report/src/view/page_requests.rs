@@ -4,8 +4,8 @@
 use super::page_redaction::HIDDEN_ANSWER;
 use super::run_files::PageCapacity;
 use crate::request_breakdown::{PartSize, RequestBreakdown};
+use delta_run::limits::token_estimate::TokenRatio;
 use delta_run::record::{self, ContextBlock, MessagesReference, RequestMessages, sha256_hex};
-use delta_run::token_estimate::TokenRatio;
 use serde::Serialize;
 use serde_json::Value as Json;
 use std::borrow::Cow;

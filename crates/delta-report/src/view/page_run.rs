@@ -8,14 +8,16 @@ use super::run_files::{self, PageCapacity, PageText};
 use super::workspace_changes::PageSnapshots;
 use delta_base::durable;
 use delta_base::time::Timestamp;
+use delta_run::conversation::history::RunHistory;
 use delta_run::event::{Event, ParentRun, Payload, RunStatus};
-use delta_run::history::RunHistory;
 use delta_run::journal;
-use delta_run::ownership::{self, OwnerStatus};
+use delta_run::limits::token_estimate::TokenRatio;
+use delta_run::ownership::owner_process;
+use delta_run::ownership::owner_process::OwnerStatus;
+use delta_run::ownership::{self};
 use delta_run::run_result::RunResult;
 use delta_run::run_tree::ChildRunEntry;
 use delta_run::state::RunState;
-use delta_run::token_estimate::TokenRatio;
 use serde::Serialize;
 use serde_json::Value as Json;
 use std::path::Path;
@@ -140,7 +142,7 @@ impl PageRun {
             return status;
         }
         let process = state.start.as_ref().map(|start| &start.process);
-        match process.map_or(OwnerStatus::Dead, ownership::owner_status) {
+        match process.map_or(OwnerStatus::Dead, owner_process::owner_status) {
             OwnerStatus::Alive => status,
             OwnerStatus::OnOtherHost => {
                 let host = process.map_or("", |process| process.hostname.as_str());

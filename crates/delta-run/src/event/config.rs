@@ -4,7 +4,7 @@
 //! read: a key that is absent or has another shape is `None`, and unknown keys are kept.
 
 use super::sandbox_record::SandboxRecord;
-use crate::approval::OperatorApproval;
+use crate::event::approval::OperatorApproval;
 use crate::limits::Limits;
 use delta_base::id::SnapshotId;
 use delta_words::{Pricing, WireForm};

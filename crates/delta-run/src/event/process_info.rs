@@ -44,7 +44,7 @@ pub enum LeaseKind {
     Flock,
     /// With a lock on a file system that other hosts can reach, whose locks prove nothing to them.
     SharedFlock,
-    /// With turns, which are exclusive across hosts: see [`crate::turns`].
+    /// With turns, which are exclusive across hosts: see [`crate::lease::turns`].
     Turns,
 }
 

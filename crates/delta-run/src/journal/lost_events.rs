@@ -3,7 +3,8 @@
 use super::JournalError;
 use super::line_reader::JournalScan;
 use crate::event::RunStatus;
-use crate::run::{METADATA_FILE, RunMetadata};
+use crate::run_files::METADATA_FILE;
+use crate::state::run_metadata::RunMetadata;
 use std::path::Path;
 
 /// Reads a journal with `scan`. If it contains no event although the run began, the error names that.

@@ -1,6 +1,6 @@
 //! The body of a request, built from the body of the request before it.
 
-use crate::message_buffer::MessageSlice;
+use crate::conversation::message_buffer::MessageSlice;
 use delta_base::hex::encode_hex;
 use sha2::{Digest, Sha256};
 use std::ops::Range;
@@ -170,7 +170,7 @@ impl RequestBody {
 mod tests {
     use super::super::sha256_hex;
     use super::*;
-    use crate::message_buffer::MessageBuffer;
+    use crate::conversation::message_buffer::MessageBuffer;
     use proptest::prelude::*;
 
     proptest! {

@@ -11,7 +11,7 @@ use super::host_sockets::HostSockets;
 use super::outside_connection::OutsideConnector;
 use super::proxy_settings::ProxySettings;
 use super::refusal_tap::{NetworkAttempt, TAP_LENGTH};
-use crate::plan::plain_error;
+use crate::sandbox_error::plain_error;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;

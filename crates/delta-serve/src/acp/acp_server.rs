@@ -13,7 +13,7 @@ use delta_mcp::json_rpc::{
     INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError, RpcId, RpcMessage,
 };
 use delta_program::stdio;
-use delta_run::approval::ApprovalSource;
+use delta_run::event::approval::ApprovalSource;
 use delta_run::workspace::Workspace;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! The prompt of an editor: texts, files and images.
 
 use delta_mcp::json_rpc::{INVALID_PARAMS, RpcError};
-use delta_run::image_file::NewImage;
+use delta_run::event::image_file::NewImage;
 use serde_json::Value as Json;
 
 /// A prompt as a run takes it.

@@ -1,8 +1,8 @@
 //! The events of a run as updates of its session.
 
 use delta_base::terminal_text::strip_terminal_controls;
+use delta_run::event::image_file::{self, ImageFile};
 use delta_run::event::{Event, Payload};
-use delta_run::image_file::{self, ImageFile};
 use delta_run::state::{ASK_HUMAN_TOOL, FINISH_TOOL};
 use serde_json::{Value as Json, json};
 use std::path::Path;

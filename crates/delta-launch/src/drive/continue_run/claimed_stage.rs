@@ -10,7 +10,7 @@ use crate::prepare::prepared_agent::PreparedAgent;
 use delta_base::signal::CancelToken;
 use delta_run::event::{Payload, RunStage};
 use delta_run::run::{Run, RunNotice};
-use delta_run::stage::StageDir;
+use delta_run::state::stage::StageDir;
 use delta_run::workspace::Workspace;
 
 /// What this process has done about the stage of a run that it claimed.

@@ -23,6 +23,7 @@ use delta_run::ownership::Ownership;
 use delta_run::run;
 use delta_run::run_result::RunResult;
 use delta_run::state::RunState;
+use delta_run::state::run_metadata;
 use delta_run::workspace::Workspace;
 use std::path::{Path, PathBuf};
 
@@ -153,7 +154,7 @@ fn fold_ended_run(id: &RunId, dir: &Path, retry: &[RetriedError]) -> Option<Jour
     let has_ended = matches!(state.status, Some(RunStatus::Completed | RunStatus::Failed));
     let has_task = !state.conversation.task().is_empty();
     // Of a process whose last write failed, the next claim repairs the metadata.
-    let is_whole = folded.seals.is_own && run::is_metadata_current(dir, state);
+    let is_whole = folded.seals.is_own && run_metadata::is_metadata_current(dir, state);
     (has_ended && has_task && is_whole && !is_retried(state, retry)).then_some(folded)
 }
 

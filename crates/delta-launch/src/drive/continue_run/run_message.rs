@@ -10,7 +10,7 @@ use delta_agent::approval_prompt::ApprovalAnswer;
 use delta_agent::ask_human;
 use delta_base::id::RunId;
 use delta_base::terminal_text::strip_terminal_controls;
-use delta_run::approval::{ApprovalRequest, ApprovalSource};
+use delta_run::event::approval::{ApprovalRequest, ApprovalSource};
 use delta_run::event::{HumanQuestion, Payload, RunStatus};
 use delta_run::interaction_request::approval_question;
 use delta_run::ownership::Ownership;

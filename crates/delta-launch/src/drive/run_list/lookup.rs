@@ -7,8 +7,8 @@ use crate::operator::failure::CommandFailure;
 use delta_base::durable;
 use delta_base::id::RunId;
 use delta_base::shell_quote::shell_quote_path;
-use delta_run::journal;
 use delta_run::ownership::Ownership;
+use delta_run::run_files::JOURNAL_FILE;
 use delta_run::workspace::Workspace;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -62,7 +62,7 @@ pub fn find_last_updated(workspace: &Workspace) -> Result<RunId, CommandFailure>
 
 /// `None` if the run never began, or is a symlink.
 fn journal_modified_at(dir: &Path) -> Option<SystemTime> {
-    let metadata = durable::metadata_no_follow(&dir.join(journal::JOURNAL_FILE)).ok()?;
+    let metadata = durable::metadata_no_follow(&dir.join(JOURNAL_FILE)).ok()?;
     metadata.modified().ok().filter(|_| metadata.is_file() && metadata.len() > 0)
 }
 

@@ -5,8 +5,8 @@ use crate::operator::failure::CommandFailure;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_program::stdio;
+use delta_run::workspace::workspace_search::{self, WorkspaceSearch};
 use delta_run::workspace::{Workspace, WorkspaceError};
-use delta_run::workspace_search::{self, WorkspaceSearch};
 use std::path::{Path, PathBuf};
 
 /// The number of other workspaces that are suggested if a workspace has no runs.

@@ -1,0 +1,28 @@
+//! What the answers of a run used, from its events.
+
+use crate::event::{Payload, Thought};
+use crate::limits::{BudgetAmount, Usd, estimate_answer_tokens};
+
+/// What the answers of a run used after one more event: as the endpoint reported it, or else estimated. Answers that a
+/// fork copied do not count. `before` is the amount before the event.
+pub fn add_spending(before: BudgetAmount, payload: &Payload) -> BudgetAmount {
+    match payload {
+        Payload::Fork(_) => BudgetAmount::default(),
+        Payload::Thought(thought) => before.saturating_add(thought_amount(thought)),
+        _ => before,
+    }
+}
+
+fn thought_amount(thought: &Thought) -> BudgetAmount {
+    match &thought.usage {
+        Some(usage) => BudgetAmount {
+            tokens: usage.input_tokens.saturating_add(usage.output_tokens),
+            cost_usd: Usd::new(usage.cost_usd.unwrap_or_default()),
+        },
+        None => {
+            let tokens = thought.estimated_tokens.unwrap_or_default();
+            let answer = estimate_answer_tokens(&thought.content, None, &thought.tool_calls);
+            BudgetAmount { tokens: tokens.saturating_add(answer), cost_usd: Usd::default() }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! `env:` of a sandbox: which variables of the operator a tool inherits.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// Which environment variables a tool gets, besides the ones that the agent sets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EnvAccess {
+    /// All except names that look like secrets, clouds, or addresses of agents and buses.
+    Safe,
+    /// All of them.
+    All,
+    /// These names.
+    Only(Vec<String>),
+}
+
+impl EnvAccess {
+    /// What both allow.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::All, access) | (access, Self::All) => access.clone(),
+            (Self::Safe, Self::Safe) => Self::Safe,
+            (Self::Safe, Self::Only(names)) | (Self::Only(names), Self::Safe) => {
+                Self::Only(names.iter().filter(|name| !is_sensitive_name(name)).cloned().collect())
+            }
+            (Self::Only(one), Self::Only(other)) => {
+                Self::Only(one.iter().filter(|name| other.contains(name)).cloned().collect())
+            }
+        }
+    }
+}
+
+/// Words in the name of a variable that holds a secret.
+const SECRET_WORDS: [&str; 20] = [
+    "KEY",
+    "KEYS",
+    "APIKEY",
+    "TOKEN",
+    "TOKENS",
+    "SECRET",
+    "SECRETS",
+    "PASSWORD",
+    "PASSWORDS",
+    "PASSWD",
+    "PASS",
+    "PASSPHRASE",
+    "CREDENTIAL",
+    "CREDENTIALS",
+    "AUTH",
+    "AUTHORIZATION",
+    "COOKIE",
+    "COOKIES",
+    "PAT",
+    "DSN",
+];
+/// The beginnings of names of clouds.
+const CLOUD_PREFIXES: [&str; 8] =
+    ["AWS_", "AZURE_", "ARM_", "GOOGLE_", "GCP_", "GCLOUD_", "CLOUDSDK_", "OCI_"];
+/// Addresses of agents and buses.
+const ADDRESS_NAMES: [&str; 14] = [
+    "SSH_AUTH_SOCK",
+    "SSH_AGENT_PID",
+    "GPG_AGENT_INFO",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "DBUS_SYSTEM_BUS_ADDRESS",
+    "DOCKER_HOST",
+    "CONTAINER_HOST",
+    "KUBECONFIG",
+    "TMUX",
+    "STY",
+    "XAUTHORITY",
+    "GNOME_KEYRING_CONTROL",
+    "VSCODE_IPC_HOOK_CLI",
+    "DELTA_SEAL_KEY_FILE",
+];
+
+/// Which variables are inherited. Variables that the agent sets or passes by name are not affected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnvFilter {
+    excludes_secrets: bool,
+    /// `None` for all.
+    names: Option<BTreeSet<String>>,
+    /// The variables of sockets that can be reached.
+    passed: BTreeSet<String>,
+}
+
+impl EnvFilter {
+    /// The filter of a profile; `passed` are the variables of its sockets.
+    pub fn new(access: &EnvAccess, passed: impl IntoIterator<Item = String>) -> Self {
+        let names = match access {
+            EnvAccess::Safe | EnvAccess::All => None,
+            EnvAccess::Only(names) => Some(names.iter().cloned().collect()),
+        };
+        let excludes_secrets = *access == EnvAccess::Safe;
+        Self { excludes_secrets, names, passed: passed.into_iter().collect() }
+    }
+
+    /// Whether a variable is inherited.
+    pub fn allows(&self, name: &str) -> bool {
+        self.passed.contains(name)
+            || (self.names.as_ref().is_none_or(|names| names.contains(name))
+                && !(self.excludes_secrets && is_sensitive_name(name)))
+    }
+
+    /// The filter that allows what both allow.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        let names = match (&self.names, &other.names) {
+            (Some(one), Some(other)) => Some(one & other),
+            (one, other) => one.as_ref().or(other.as_ref()).cloned(),
+        };
+        let passed = &self.passed | &other.passed;
+        Self {
+            excludes_secrets: self.excludes_secrets || other.excludes_secrets,
+            names,
+            passed: passed
+                .into_iter()
+                .filter(|name| self.allows(name) && other.allows(name))
+                .collect(),
+        }
+    }
+}
+
+/// Whether a name looks like the name of a secret, or names what leads out of a sandbox.
+pub fn is_sensitive_name(name: &str) -> bool {
+    let upper = name.to_ascii_uppercase();
+    upper.split('_').any(|word| SECRET_WORDS.contains(&word))
+        || CLOUD_PREFIXES.iter().any(|prefix| upper.starts_with(prefix))
+        || ADDRESS_NAMES.contains(&upper.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn c_22_4_names_of_secrets_are_not_inherited() {
+        let secret =
+            ["GITHUB_TOKEN", "api_key", "AWS_REGION", "SSH_AUTH_SOCK", "MY_PASSWORD", "TMUX"];
+        let plain = ["PATH", "HOME", "LANG", "KEYBOARD", "MONKEY", "AUTHOR", "CARGO_HOME", "TERM"];
+        assert!(secret.iter().all(|name| is_sensitive_name(name)));
+        for name in plain {
+            assert!(!is_sensitive_name(name), "{name}");
+        }
+    }
+
+    fn filters() -> impl Strategy<Value = EnvFilter> {
+        let name = prop::sample::select(vec!["PATH", "A", "A_KEY", "SSH_AUTH_SOCK"]);
+        let names = prop::collection::vec(name.prop_map(str::to_owned), 0..3);
+        let access = prop_oneof![
+            Just(EnvAccess::Safe),
+            Just(EnvAccess::All),
+            names.clone().prop_map(EnvAccess::Only)
+        ];
+        (access, names).prop_map(|(access, passed)| EnvFilter::new(&access, passed))
+    }
+
+    proptest! {
+        #[test]
+        fn c_22_4_two_filters_allow_what_both_allow(one in filters(), other in filters()) {
+            let both = one.intersection(&other);
+            prop_assert_eq!(&both, &other.intersection(&one));
+            for name in ["PATH", "A", "A_KEY", "SSH_AUTH_SOCK", "B"] {
+                prop_assert_eq!(both.allows(name), one.allows(name) && other.allows(name), "{}", name);
+            }
+        }
+    }
+}
