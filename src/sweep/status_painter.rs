@@ -3,7 +3,7 @@
 use super::status_command::summarize;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::terminal;
-use delta_base::text_width::display_width;
+use delta_base::text::text_width::display_width;
 use delta_launch::operator::failure::CommandFailure;
 use delta_program::stdio;
 use delta_run::sweep::sweep_dir::SweepDir;

@@ -2,7 +2,7 @@
 
 use crate::tool::ToolPreview;
 use delta_base::durable;
-use delta_base::text_diff::LineDiff;
+use delta_base::text::text_diff::LineDiff;
 use serde_json::Value as Json;
 use std::io;
 use std::path::Path;

@@ -3,7 +3,7 @@
 use crate::tool::find_agent_dir;
 use clap::Args;
 use delta_base::durable;
-use delta_base::text_diff::LineDiff;
+use delta_base::text::text_diff::LineDiff;
 use delta_launch::operator::failure::CommandFailure;
 use delta_lint::migration::{FileChange, plan_migration};
 use delta_program::stdio;

@@ -2,8 +2,7 @@
 
 pub mod time;
 pub mod terminal_text;
-pub mod text_diff;
-pub mod text_width;
+pub mod text;
 pub mod json_repair;
 pub mod engine_variables;
 pub mod error_text;
@@ -12,7 +11,6 @@ pub mod redact;
 pub mod url_secrets;
 pub mod shell_quote;
 pub mod hex;
-pub mod hidden_text;
 pub mod id;
 pub mod quantity;
 pub mod random;

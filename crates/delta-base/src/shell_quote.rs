@@ -1,6 +1,6 @@
 //! Quotes text for command lines that a user can paste.
 
-use crate::hidden_text::misleads_anywhere;
+use crate::text::hidden_text::misleads_anywhere;
 use std::path::Path;
 
 /// Quotes `text` as one argument of a shell command.

@@ -1,7 +1,7 @@
 //! Makes text safe and short enough for a terminal.
 
-use crate::hidden_text::{misleads_reader, push_json_escape};
 use crate::terminal;
+use crate::text::hidden_text::{misleads_reader, push_json_escape};
 use serde::de::IgnoredAny;
 use std::sync::OnceLock;
 

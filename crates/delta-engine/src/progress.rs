@@ -13,7 +13,7 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
-use delta_base::text_width::{clip_to_width, wrap_words};
+use delta_base::text::text_width::{clip_to_width, wrap_words};
 use delta_base::time::{Clock, format_duration};
 use delta_run::event::image_file;
 use delta_run::event::{

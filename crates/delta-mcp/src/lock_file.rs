@@ -2,7 +2,7 @@
 
 use crate::protocol_era::ProtocolEra;
 use delta_base::hex::sha256_hex;
-use delta_base::hidden_text::escape_hidden_in_json;
+use delta_base::text::hidden_text::escape_hidden_in_json;
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 

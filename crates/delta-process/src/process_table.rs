@@ -2,9 +2,9 @@
 
 use super::POLL_INTERVAL;
 use super::run_mark::{CallMark, HeldCallMark, RunMark};
-use delta_base::hidden_text::is_bidirectional_control;
 use delta_base::redact::Secrets;
 use delta_base::signal::{CancelToken, to_timespec};
+use delta_base::text::hidden_text::is_bidirectional_control;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, Signal};

@@ -2,7 +2,7 @@
 
 use super::tree::{EntryKind, TreeEntry};
 use super::{SnapshotChange, SnapshotError, SnapshotStore};
-use delta_base::text_diff::LineDiff;
+use delta_base::text::text_diff::LineDiff;
 
 /// Larger files are only reported as different.
 const MAX_DIFF_BYTES: u64 = 4 << 20;

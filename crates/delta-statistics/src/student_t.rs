@@ -48,9 +48,9 @@ fn density(value: f64, degrees: f64) -> f64 {
     gamma_ratio(degrees / 2.0) / (std::f64::consts::PI * degrees).sqrt() * power.exp()
 }
 
-/// Γ(a + 1/2)/Γ(a), which is a/(a + 1/2) times that of a + 1.
+/// Γ(a + 1/2)/Γ(a), which is a/(a + 1/2) times the ratio for a + 1.
 ///
-/// The series for large a is that of the NIST Digital Library of Mathematical Functions, 5.11.13; from 200 on, the terms that
+/// The series for large a is from the NIST Digital Library of Mathematical Functions, 5.11.13; from 200 on, the terms that
 /// are left out are below 1e-14.
 fn gamma_ratio(mut a: f64) -> f64 {
     let mut factor = 1.0;

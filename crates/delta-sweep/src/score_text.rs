@@ -3,7 +3,7 @@
 use crate::pair_table::PairedRow;
 use crate::score_table::{NumberWithInterval, ScoreRow};
 use delta_base::terminal_text::strip_terminal_controls;
-use delta_base::text_width::display_width;
+use delta_base::text::text_width::display_width;
 use delta_base::time::format_duration;
 use delta_statistics::comparison::Comparison;
 
@@ -83,7 +83,7 @@ fn duration_text(seconds: f64) -> String {
 
 fn clip(text: &str) -> String {
     let text = strip_terminal_controls(text).replace(['\n', '\t'], " ");
-    delta_base::text_width::clip_to_width(&text, MAX_NAME_WIDTH).to_owned()
+    delta_base::text::text_width::clip_to_width(&text, MAX_NAME_WIDTH).to_owned()
 }
 
 /// `0.62 [0.51, 0.72]`.

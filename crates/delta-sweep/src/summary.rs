@@ -5,7 +5,7 @@ use crate::plan_file::SweepPlan;
 use crate::result_line::{ResultLine, START_ERROR, SweepResults};
 use delta_base::id::RunId;
 use delta_base::terminal_text::strip_terminal_controls;
-use delta_base::text_width::{clip_to_width, display_width};
+use delta_base::text::text_width::{clip_to_width, display_width};
 use delta_base::time::{Timestamp, format_duration};
 use delta_run::event::{RunStatus, round_usd};
 use delta_run::sweep::sweep_dir::{SweepBudget, SweepDir};

@@ -82,7 +82,7 @@ impl TokenPrices {
 }
 
 impl Pricing {
-    /// Prices with those of longer requests: `tiers` are the prices of requests with more than so many tokens.
+    /// Prices of short requests, `base`, and of requests with more than so many tokens, `tiers`.
     pub fn new(
         origin: PriceOrigin,
         base: TokenPrices,
@@ -90,9 +90,9 @@ impl Pricing {
         max_output: Option<u64>,
     ) -> Self {
         tiers.sort_by_key(|(tokens, _)| *tokens);
-        let above =
+        let price_tiers =
             tiers.into_iter().map(|(tokens, prices)| PriceTier { tokens, prices }).collect();
-        Self { origin, base, above, max_output }
+        Self { origin, base, above: price_tiers, max_output }
     }
 
     /// The prices of short requests.

@@ -7,7 +7,7 @@ use delta_base::redact::redact_answers;
 use delta_base::terminal_text::{
     escape_terminal_controls, format_argument_value, strip_terminal_controls, truncate_to_line,
 };
-use delta_base::text_width::{
+use delta_base::text::text_width::{
     clip_to_width, display_width, expand_tabs, last_overwrite, wrap_words,
 };
 use delta_process::truncated_output::is_truncation_note;

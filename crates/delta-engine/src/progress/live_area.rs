@@ -7,7 +7,7 @@ use super::{BOLD, DIM, WARN, has_colours, text_columns};
 use delta_base::redact::answer_redactor;
 use delta_base::signal::CancelToken;
 use delta_base::terminal::{self, StderrSize};
-use delta_base::text_width::clip_to_width;
+use delta_base::text::text_width::clip_to_width;
 use std::io::Write;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -4,7 +4,7 @@ use super::DIM;
 use anstyle::Style;
 use delta_base::redact::{StreamRedactor, answer_redactor};
 use delta_base::terminal_text::strip_terminal_controls;
-use delta_base::text_width::{clip_to_width, expand_tabs, wrap_words};
+use delta_base::text::text_width::{clip_to_width, expand_tabs, wrap_words};
 use std::collections::VecDeque;
 
 /// The most bytes of a line of output that are kept until it ends.

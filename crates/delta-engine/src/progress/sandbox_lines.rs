@@ -3,7 +3,7 @@
 
 use super::{DIM, ProgressPrinter, Verbosity, WARN};
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
-use delta_base::text_width::wrap_words;
+use delta_base::text::text_width::wrap_words;
 use delta_run::event::{
     ActionRequest, ActionResult, EngineStart, NO_SANDBOX, ProfileRecord, SandboxRecord,
 };

@@ -4,7 +4,7 @@
 
 use anstream::adapter::strip_str;
 use delta_base::terminal::StderrSize;
-use delta_base::text_width::wrapped_height;
+use delta_base::text::text_width::wrapped_height;
 
 /// The columns of an echoed `^C`.
 const ECHO_COLUMNS: usize = 2;

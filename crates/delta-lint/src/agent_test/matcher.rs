@@ -3,7 +3,7 @@
 use delta_agent::tool::value_text;
 use delta_base::error_text::describe_regex_error;
 use delta_base::terminal_text::strip_terminal_controls;
-use delta_base::text_diff::LineDiff;
+use delta_base::text::text_diff::LineDiff;
 use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode};
 use regex::Regex;

@@ -5,7 +5,7 @@ use super::{LintLevel, Linter};
 use delta_agent::agent::Agent;
 use delta_agent::mcp_server::{AgentMcpServer, MCP_KEY};
 use delta_agent::tool::Tool;
-use delta_base::hidden_text::has_hidden_text;
+use delta_base::text::hidden_text::has_hidden_text;
 use delta_yaml::diagnostic::Diagnostic;
 use delta_yaml::yaml::YamlDocument;
 use serde_json::Value as Json;

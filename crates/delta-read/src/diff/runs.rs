@@ -8,7 +8,7 @@ use delta_base::terminal;
 use delta_base::terminal_text::{
     escape_terminal_controls, format_argument_value, strip_terminal_controls, truncate_to_line,
 };
-use delta_base::text_diff::LineDiff;
+use delta_base::text::text_diff::LineDiff;
 use delta_base::time::format_duration;
 use delta_launch::drive::run_argument::{LocatedRun, RunArgument};
 use delta_launch::operator::command_line::pluralize;

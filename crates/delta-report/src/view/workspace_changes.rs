@@ -3,7 +3,7 @@
 use super::run_files::PageCapacity;
 use delta_base::durable;
 use delta_base::id::SnapshotId;
-use delta_base::text_diff::LineDiff;
+use delta_base::text::text_diff::LineDiff;
 use delta_snapshot::{EntryKind, ExcludePatterns, SnapshotChange, SnapshotStore, TreeEntry};
 use serde::Serialize;
 use std::path::Path;

@@ -4,7 +4,7 @@ use super::entry::{RunListEntry, RunListStatus};
 use crate::operator::command_line;
 use anstyle::{AnsiColor, Style};
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
-use delta_base::text_width::{clip_start_to_width, clip_to_width, display_width};
+use delta_base::text::text_width::{clip_start_to_width, clip_to_width, display_width};
 use delta_base::time::{self, format_duration};
 use delta_run::event::UsageSummary;
 use std::fmt::Write;

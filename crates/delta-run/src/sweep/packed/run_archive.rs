@@ -151,7 +151,7 @@ fn new_header(kind: EntryType, mode: u32) -> Header {
 /// # Errors
 /// The archive is damaged, or a file cannot be written.
 pub fn extract_archive(archive: &[u8], root: &Path) -> io::Result<()> {
-    // The crate takes any end between two entries for that of the archive.
+    // The crate takes any end between two entries for the end of the archive.
     if !archive.ends_with(&ARCHIVE_END) {
         return Err(tar_error(io::Error::other("it is cut off")));
     }

@@ -4,7 +4,7 @@
 //! `DELTA_DIALOGUE=closures` runs only the dialogues with that in their name.
 
 use super::{PYTHON, Session};
-use delta_base::text_diff::LineDiff;
+use delta_base::text::text_diff::LineDiff;
 use regex::Regex;
 use std::io::Write;
 use std::path::Path;
