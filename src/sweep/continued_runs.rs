@@ -6,7 +6,7 @@ use super::run_standing::{RunWorkState, look_at_run};
 use delta_base::durable;
 use delta_launch::operator::failure::CommandFailure;
 use delta_launch::operator::read_threads::map_on_threads;
-use delta_run::run::METADATA_FILE;
+use delta_run::run_files::METADATA_FILE;
 use delta_run::sweep::sweep_dir::SweepDir;
 use delta_run::workspace::Workspace;
 use delta_sweep::plan::PlannedRun;

@@ -10,6 +10,7 @@ use delta_process::{self as process, LaunchContext, ProcessCommand, ProcessEnd};
 use delta_run::event::RunStatus;
 use delta_run::journal;
 use delta_run::record::describe_process_end;
+use delta_run::run_files::JOURNAL_FILE;
 use delta_run::run_result::RunResult;
 use delta_run::state::RunState;
 use delta_run::sweep::packed::run_archive::is_workspace_removed;

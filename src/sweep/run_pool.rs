@@ -17,7 +17,7 @@ use delta_launch::operator::failure::CommandFailure;
 use delta_process::{WorkerErrors, WorkerProcess};
 use delta_program::stdio;
 use delta_run::event::{RunStatus, SHARED_BUDGET_ERROR};
-use delta_run::ownership;
+use delta_run::ownership::owner_process;
 use delta_run::sweep::shared_limits::SharedLimits;
 use delta_run::sweep::sweep_dir::SweepDir;
 use delta_run::sweep::sweep_worker::{BEAT_INTERVAL, BeatFile};

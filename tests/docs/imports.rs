@@ -16,21 +16,11 @@ const LARGEST_CIRCLE: usize = 5;
 const FULLEST_FOLDER: usize = 20;
 
 /// Folders with a larger circle, and its size.
-const LARGER_CIRCLES: [(&str, usize); 4] = [
-    ("crates/delta-engine/src/engine", 6),
-    ("crates/delta-llm/src/llm", 6),
-    ("crates/delta-run/src", 10),
-    ("crates/delta-sandbox/src", 13),
-];
+const LARGER_CIRCLES: [(&str, usize); 1] = [("crates/delta-llm/src/llm", 6)];
 
 /// Folders with more modules, and their number.
-const FULLER_FOLDERS: [(&str, usize); 5] = [
-    ("crates/delta-lint/src/lint", 22),
-    ("crates/delta-run/src", 44),
-    ("crates/delta-sandbox/src", 30),
-    ("crates/delta-sweep/src", 22),
-    ("src/sweep", 30),
-];
+const FULLER_FOLDERS: [(&str, usize); 3] =
+    [("crates/delta-lint/src/lint", 22), ("crates/delta-sweep/src", 22), ("src/sweep", 30)];
 
 /// The folders of the crate that starts runs, each with those that it imports. Cargo holds the order of the crates.
 const WINGS: [(&str, &[&str]); 3] =

@@ -100,12 +100,12 @@ const WORK_IN_RUN_DIRECTORIES: [&str; 5] = [
 /// Their files that also open what is not in a run directory, and what that is.
 const OPEN_OTHER_FILES: [(&str, &str); 16] = [
     ("crates/delta-run/src/fork/workspace_copy.rs", "the files of a workspace"),
-    ("crates/delta-run/src/ownership.rs", "/proc"),
-    ("crates/delta-run/src/packed.rs", "the packs of a sweep"),
-    ("crates/delta-run/src/packed/run_archive.rs", "the files of a workspace"),
-    ("crates/delta-run/src/run_process.rs", "/proc"),
-    ("crates/delta-run/src/seal.rs", "the operator's key"),
-    ("crates/delta-run/src/sweep_dir.rs", "the plans of a sweep"),
+    ("crates/delta-run/src/ownership/owner_process.rs", "/proc"),
+    ("crates/delta-run/src/sweep/packed.rs", "the packs of a sweep"),
+    ("crates/delta-run/src/sweep/packed/run_archive.rs", "the files of a workspace"),
+    ("crates/delta-run/src/ownership/run_process.rs", "/proc"),
+    ("crates/delta-run/src/journal/seal.rs", "the operator's key"),
+    ("crates/delta-run/src/sweep/sweep_dir.rs", "the plans of a sweep"),
     ("crates/delta-run/src/workspace.rs", "directories that may be workspaces"),
     (
         "crates/delta-run/src/workspace/workspace_search.rs",

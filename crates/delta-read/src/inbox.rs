@@ -23,7 +23,7 @@ use delta_program::stdio;
 use delta_run::event::{ProcessInfo, RunStatus};
 use delta_run::interaction_request::{InteractionRequest, short_command_line};
 use delta_run::journal;
-use delta_run::ownership::{self, OwnerStatus};
+use delta_run::ownership::owner_process::{self, OwnerStatus};
 use delta_run::run_result::{ContinueCommand, call_diff_command};
 use delta_run::state::{HumanRequest, RunState};
 use serde::Serialize;

@@ -211,7 +211,7 @@ fn verify_run(id: RunId, dir: &Path) -> Result<ReplayOutcome, CommandFailure> {
     let ReplayReport { checked, differences, not_checked, .. } =
         replay::verify_run_records(dir, &bytes);
     if checked.lines == 0 && differences.is_empty() {
-        let error = JournalError::NoEvents(dir.join(journal::JOURNAL_FILE));
+        let error = JournalError::NoEvents(dir.join(JOURNAL_FILE));
         return Err(own_run::unreadable_journal_failure(&id, error));
     }
     let heading = match differences.len() {

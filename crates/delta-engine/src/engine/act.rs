@@ -7,7 +7,6 @@ use super::hooks::GateOutcome;
 use super::{Engine, EngineError};
 use delta_agent::ask_human;
 use delta_agent::tool::Tool;
-use delta_agent::tool::invocation::CheckedArguments;
 use delta_agent::tool::observation::Observation;
 use delta_base::durable;
 use delta_mcp::holder::HOLDER_DIR;
@@ -32,9 +31,6 @@ const DEAD_CALL_TAIL_BYTES: u64 = 4096;
 
 /// The start of the observation of a call whose engine died.
 const INTERRUPTED_CALL_PREFIX: &str = "[the engine stopped during this call";
-/// The start of the observation of a call whose holder died while the engine waited for it.
-pub(super) const LOST_HOLDER_PREFIX: &str =
-    "[the process that held this call ended without its result";
 
 impl<'a> Engine<'a> {
     pub(super) fn act(&mut self, run: &mut Run, call: &PendingCall) -> Result<(), EngineError> {

@@ -24,7 +24,6 @@ use delta_llm::llm::Provider;
 use delta_process as process;
 use delta_run::budget::ledger::Budget;
 use delta_run::event::{AgentCopy, EngineStart, RunStage};
-use delta_run::ownership;
 use delta_run::ownership::owner_process::current_process;
 use delta_run::run::{Run, RunNotice};
 use delta_run::run_result::{ContinueCommand, RunResult};
@@ -96,7 +95,7 @@ impl PreparedAgent {
             max_iterations: options.max_iterations.unwrap_or(self.agent.max_iterations),
             calls_per_answer: Some(options.limits.bounds().or(self.bounds).max_calls_per_answer()),
             config,
-            process: ownership::current_process(),
+            process: current_process(),
             boot_id: delta_base::durable::boot_id(),
             lease: Some(run.lease()),
             engine_version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -8,7 +8,6 @@ use delta_base::durable;
 use delta_base::id::RunId;
 use delta_base::shell_quote::shell_quote_path;
 use delta_run::event::Event;
-use delta_run::journal;
 use delta_run::run_files::JOURNAL_FILE;
 use delta_run::run_tree;
 use delta_run::sweep::packed;

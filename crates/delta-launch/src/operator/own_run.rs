@@ -9,9 +9,7 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_run::journal::seal::{SealKey, Sealer};
 use delta_run::journal::{self, JournalContents, JournalError, JournalFold};
-use delta_run::ownership::owner_process::OwnerStatus;
-use delta_run::ownership::owner_process::owner_status;
-use delta_run::ownership::{self};
+use delta_run::ownership::owner_process::{self, OwnerStatus};
 use delta_run::state::RunState;
 use delta_run::workspace::Workspace;
 use std::path::{Path, PathBuf};
@@ -152,5 +150,5 @@ fn damaged_journal_hint(journal: &Path) -> String {
 /// Whether the last process of the run has died on this host.
 pub fn process_is_gone(state: &RunState) -> bool {
     let process = state.start.as_ref().map(|start| &start.process);
-    process.is_some_and(|process| ownership::owner_status(process) == OwnerStatus::Dead)
+    process.is_some_and(|process| owner_process::owner_status(process) == OwnerStatus::Dead)
 }

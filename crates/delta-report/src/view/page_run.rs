@@ -14,7 +14,6 @@ use delta_run::journal;
 use delta_run::limits::token_estimate::TokenRatio;
 use delta_run::ownership::owner_process;
 use delta_run::ownership::owner_process::OwnerStatus;
-use delta_run::ownership::{self};
 use delta_run::run_result::RunResult;
 use delta_run::run_tree::ChildRunEntry;
 use delta_run::state::RunState;
