@@ -53,7 +53,7 @@ fn images_of(sandbox: &Sandbox, kind: &str) -> Vec<Value> {
 
 #[test]
 fn c_18_1_the_page_shows_images_and_loads_nothing() {
-    if !needs::programs(&["chromium"]) {
+    if !needs::browser() {
         return;
     }
     let sandbox = pictured();
@@ -84,7 +84,7 @@ fn c_18_1_the_page_shows_images_and_loads_nothing() {
 
 #[test]
 fn c_18_6_a_missing_or_changed_image_is_named_on_the_page() {
-    if !needs::programs(&["chromium"]) {
+    if !needs::browser() {
         return;
     }
     let sandbox = pictured();

@@ -155,7 +155,7 @@ fn c_22_4_a_run_without_a_sandbox_is_shown_without_a_word_of_it() {
 
 #[test]
 fn c_22_4_the_page_marks_the_calls_that_differ_and_has_the_profiles() {
-    if !needs::programs(&["chromium"]) {
+    if !needs::browser() {
         return;
     }
     let sandbox = mixed_run();

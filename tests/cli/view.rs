@@ -149,7 +149,7 @@ fn c_18_1_outputs_of_any_size_and_kind_are_in_the_page_or_named_there() {
 
 #[test]
 fn c_18_2_every_request_stands_there_byte_for_byte_and_each_message_once() {
-    if !needs::programs(&["chromium"]) {
+    if !needs::browser() {
         return;
     }
     let tools = "  - name: big\n    shell: head -c 60000 /dev/zero | tr '\\0' x; echo ${n}\n    max_output_bytes: 100000\n";
@@ -182,7 +182,7 @@ fn c_18_2_every_request_stands_there_byte_for_byte_and_each_message_once() {
 
 #[test]
 fn c_18_3_no_text_of_a_run_becomes_code_and_no_request_leaves_the_page() {
-    if !needs::programs(&["chromium"]) {
+    if !needs::browser() {
         return;
     }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -272,7 +272,7 @@ fn c_18_4_sensitive_answers_are_hidden_in_all_of_the_page() {
 
 #[test]
 fn c_18_5_a_run_that_a_tool_starts_is_a_child_and_the_page_follows_it() {
-    if !needs::programs(&["chromium"]) {
+    if !needs::browser() {
         return;
     }
     let tools = "  - {name: delegate, shell: \"delta run --agent ../inner -w . --run-id ${id} -q --format raw -m go\"}\n";
@@ -362,7 +362,7 @@ fn c_18_5_a_parent_that_cannot_be_told_fails_no_run() {
 
 #[test]
 fn c_18_6_a_killed_run_and_a_damaged_one_are_shown_as_far_as_they_go() {
-    if !needs::programs(&["chromium", "jq"]) {
+    if !needs::browser() || !needs::programs(&["jq"]) {
         return;
     }
     let tools = "  - name: die\n    shell: echo before; kill -KILL \"$(jq .pid \"$RUN_DIR/metadata.json\")\"; exec sleep 60\n";
@@ -407,7 +407,7 @@ fn c_18_6_a_killed_run_and_a_damaged_one_are_shown_as_far_as_they_go() {
 
 #[test]
 fn c_18_6_a_run_that_goes_on_is_shown_as_it_stands() {
-    if !needs::programs(&["chromium"]) {
+    if !needs::browser() {
         return;
     }
     let tools = "  - name: wait\n    shell: echo half; while ! test -e go; do sleep 0.01; done\n";
@@ -443,7 +443,7 @@ fn c_18_6_a_run_that_goes_on_is_shown_as_it_stands() {
 
 #[test]
 fn c_18_7_links_search_and_keys_lead_to_their_places() {
-    if !needs::programs(&["chromium"]) {
+    if !needs::browser() {
         return;
     }
     let sandbox = Sandbox::new(DELTA);
@@ -516,7 +516,7 @@ fn c_18_8_a_page_takes_the_place_of_pages_only() {
 
 #[test]
 fn c_18_8_open_hands_the_page_to_the_desktop() {
-    if !needs::programs(&["chromium"]) {
+    if !needs::browser() {
         return;
     }
     let sandbox = Sandbox::scripted(DELTA, "", "- say: done\n");

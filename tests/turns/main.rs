@@ -9,6 +9,8 @@
 use serde_json::Value;
 use std::fs;
 use std::process::{Child, Command};
+use test_support::effort;
+use test_support::needs;
 use test_support::running::send_signal;
 use test_support::sandbox::{Delta, Ran, Sandbox};
 use test_support::wait::{until, until_line};
@@ -192,6 +194,9 @@ fn c_26_1_the_run_of_a_dead_process_is_taken_over_at_once() {
 
 #[test]
 fn c_26_1_a_silent_process_of_another_host_is_replaced() {
+    if !effort::is_full() {
+        return needs::skip("waits for two minutes, so only with DELTA_FULL_TESTS");
+    }
     let sandbox = sandbox(HELD);
     let owner = start(&sandbox);
     until_line(&sandbox.path("work/held"));

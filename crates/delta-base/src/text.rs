@@ -1,4 +1,4 @@
-//! What text is made of: characters that nobody sees, widths, differences.
+//! What text is made of: hidden characters, widths, differences.
 
 pub mod hidden_text;
 pub mod text_diff;

@@ -295,7 +295,8 @@ impl Ownership {
 
     /// Whether the run in `run_dir` has files of an owner: without any, it has no owner.
     pub fn has_owner_files(run_dir: &Path) -> bool {
-        run_dir.join(OWNER_LOCK_FILE).exists() || has_lease_dir(run_dir)
+        durable::metadata_no_follow(&run_dir.join(OWNER_LOCK_FILE)).is_ok()
+            || has_lease_dir(run_dir)
     }
 
     /// Removes the lock file of the run in `run_dir` and gives up the run. A process that has opened the file before cannot

@@ -37,6 +37,16 @@ fn report(what: &str, reason: impl Display) {
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
+/// Whether this test run starts browsers and there is one; reports if not. They take seconds each, so only
+/// a run with `DELTA_FULL_TESTS` starts them.
+pub fn browser() -> bool {
+    if !crate::effort::is_full() {
+        skip("starts a browser, so only with DELTA_FULL_TESTS");
+        return false;
+    }
+    programs(&["chromium"])
+}
+
 /// Whether all of these programs are in PATH; reports the missing ones.
 pub fn programs(names: &[&str]) -> bool {
     let missing = missing_programs(names);

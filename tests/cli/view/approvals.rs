@@ -8,7 +8,7 @@ use test_support::needs;
 
 #[test]
 fn c_18_1_a_page_shows_the_changes_that_wait_for_an_approval() {
-    if !needs::programs(&["chromium"]) {
+    if !needs::browser() {
         return;
     }
     let Some(sandbox) = waiting("", "printf '1\\n2\\n' > list") else { return };

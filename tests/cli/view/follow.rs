@@ -60,7 +60,7 @@ fn ask(host: &str, request: &str) -> String {
 
 #[test]
 fn c_18_10_the_page_follows_a_run_and_leaves_what_is_open_as_it_is() {
-    if !needs::programs(&["chromium"]) {
+    if !needs::browser() {
         return;
     }
     let (sandbox, run) = waiting_run();
@@ -196,7 +196,7 @@ fn c_18_10_only_who_knows_the_address_gets_the_page() {
 
 #[test]
 fn c_18_10_run_opens_its_page_and_neither_waits_for_it_nor_fails_with_it() {
-    if !needs::programs(&["chromium"]) {
+    if !needs::browser() {
         return;
     }
     let sandbox = Sandbox::scripted(
@@ -258,7 +258,7 @@ fn c_18_10_run_opens_its_page_and_neither_waits_for_it_nor_fails_with_it() {
 
 #[test]
 fn c_18_10_a_page_whose_server_is_killed_says_so() {
-    if !needs::programs(&["chromium"]) {
+    if !needs::browser() {
         return;
     }
     let (sandbox, run) = waiting_run();

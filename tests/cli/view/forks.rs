@@ -9,7 +9,7 @@ use test_support::sandbox::Sandbox;
 
 #[test]
 fn c_18_1_the_page_of_a_fork_counts_its_own_work_and_its_tables_add_up() {
-    if !needs::programs(&["chromium"]) {
+    if !needs::browser() {
         return;
     }
     let turns = "- call: [{tool: note, args: {text: \"port = 80\"}}]\n- say: \"so:\\n```\\ncode\\n```\\n\"\n- say: more\n";

@@ -29,7 +29,7 @@ fn text_of(browser: &mut Browser, selector: &str) -> Value {
 
 #[test]
 fn c_18_9_messages_are_rendered_and_a_switch_shows_them_as_they_are() {
-    if !needs::programs(&["chromium"]) {
+    if !needs::browser() {
         return;
     }
     let answer = "# Plan\n\n1. *one*\n2. `two`\n\n| a | b |\n|--:|---|\n| 1 | ~~x~~ |\n\n- [x] done\n\n```sh\nls <b>\n```\nA [page](https://example.com/p) **bold** word & entity &lt;.";
@@ -88,7 +88,7 @@ fn c_18_9_messages_are_rendered_and_a_switch_shows_them_as_they_are() {
 
 #[test]
 fn c_18_9_no_markdown_becomes_code_or_a_request() {
-    if !needs::programs(&["chromium"]) {
+    if !needs::browser() {
         return;
     }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -135,7 +135,7 @@ fn c_18_9_no_markdown_becomes_code_or_a_request() {
 
 #[test]
 fn c_18_9_deep_and_large_texts_are_shown_as_they_are() {
-    if !needs::programs(&["chromium"]) {
+    if !needs::browser() {
         return;
     }
     let texts = [
@@ -163,7 +163,7 @@ fn c_18_9_deep_and_large_texts_are_shown_as_they_are() {
 
 #[test]
 fn c_18_4_a_sensitive_answer_is_not_put_together_by_markdown() {
-    if !needs::programs(&["chromium"]) {
+    if !needs::browser() {
         return;
     }
     let turns = "- call: [{tool: ask_human, args: {prompt: \"Token?\", sensitive: true}}]\n- say: \"ä **it** is s3cret-word, or s3&#99;ret-word, or s3**cret**-word\"\n";
@@ -177,7 +177,7 @@ fn c_18_4_a_sensitive_answer_is_not_put_together_by_markdown() {
 
 #[test]
 fn c_18_9_a_diff_is_shown_as_it_is() {
-    if !needs::programs(&["chromium"]) {
+    if !needs::browser() {
         return;
     }
     let diff = "--- a/list.md\n+++ b/list.md\n@@ -1,2 +1,2 @@\n- one\n-   **two**\n+ three\n";

@@ -11,7 +11,7 @@ const TOOLS: &str = "  - {name: look, shell: 'echo ${text}', parallel: true}\n  
 
 #[test]
 fn c_28_9_calls_at_the_same_time_are_a_group_and_their_time_counts_once() {
-    if !needs::programs(&["chromium"]) {
+    if !needs::browser() {
         return;
     }
     let call = |tool: &str, text: u32| format!("{{tool: {tool}, args: {{text: \"{text}\"}}}}");

@@ -13,7 +13,7 @@ const LONG_TOOL: &str =
 
 #[test]
 fn c_18_1_a_phone_shows_status_and_id_and_nothing_overflows() {
-    if !needs::programs(&["chromium"]) {
+    if !needs::browser() {
         return;
     }
     let turns = format!(
@@ -44,7 +44,7 @@ fn c_18_1_a_phone_shows_status_and_id_and_nothing_overflows() {
 
 #[test]
 fn c_18_1_the_tries_of_a_call_are_one_line_that_opens() {
-    if !needs::programs(&["chromium"]) {
+    if !needs::browser() {
         return;
     }
     let mut count = 0;
@@ -76,7 +76,7 @@ fn c_18_1_the_tries_of_a_call_are_one_line_that_opens() {
 
 #[test]
 fn c_18_5_runs_with_ids_of_one_second_are_told_apart_and_an_interruption_is_no_error() {
-    if !needs::programs(&["chromium"]) {
+    if !needs::browser() {
         return;
     }
     let sandbox = Sandbox::new(DELTA);

@@ -83,7 +83,7 @@ fn count(browser: &mut Browser) -> Value {
 
 #[test]
 fn c_18_3_the_page_of_a_sweep_sorts_filters_and_runs_nothing_of_its_runs() {
-    if !needs::programs(&["chromium"]) {
+    if !needs::browser() {
         return;
     }
     let sandbox = hostile_sweep();
@@ -151,7 +151,7 @@ fn c_18_3_the_page_of_a_sweep_sorts_filters_and_runs_nothing_of_its_runs() {
 
 #[test]
 fn the_page_of_a_sweep_fits_into_narrow_windows() {
-    if !needs::programs(&["chromium"]) {
+    if !needs::browser() {
         return;
     }
     let sandbox = hostile_sweep();

@@ -1,4 +1,4 @@
-//! metadata.json: what the journal of a run says, for those that do not read the journal.
+//! metadata.json: a summary of the journal of a run, for programs that do not read the journal.
 
 use crate::event::{ForkOrigin, LeaseKind, ProcessInfo, RunStatus};
 use crate::run_files::METADATA_FILE;
