@@ -6,7 +6,7 @@ use super::{DELTA, run_script};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use test_support::needs;
+use test_support::{effort, needs};
 use test_support::sandbox::Sandbox;
 
 /// The scenarios that run, each at its versions.
@@ -143,8 +143,12 @@ const SCRIPT: &str = r#"turns:
 - {say: '${last}'}
 "#;
 
-/// The suite and its Node.
+/// The suite and its Node. As every client of others it takes long, and is run by `.ci/run full` only.
 fn find_suite() -> Option<(PathBuf, PathBuf)> {
+    if !effort::is_full() {
+        needs::skip("starts a hundred clients, so only with DELTA_FULL_TESTS");
+        return None;
+    }
     let modules = needs::fetched("mcp-suite/node_modules")?;
     let suite = (modules.join(".bin/conformance"), modules.join("node/bin"));
     needs::programs(&["python3"]).then_some(suite)

@@ -208,7 +208,7 @@ fn check_ledger(sandbox: &Sandbox, notes: &[&str]) -> usize {
 }
 
 /// How many numbers of a loop are tried without `DELTA_FULL_TESTS`.
-const POINTS_IN_THE_GATE: usize = 12;
+const POINTS_IN_THE_GATE: usize = 8;
 
 /// Runs `test` for every number on all processors; without `DELTA_FULL_TESTS` for some, the first and others at equal
 /// distances. `DELTA_CRASH_POINTS=N` selects `N` of them.
