@@ -6,8 +6,8 @@ use super::{DELTA, run_script};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use test_support::{effort, needs};
 use test_support::sandbox::Sandbox;
+use test_support::{effort, needs};
 
 /// The scenarios that run, each at its versions.
 const SCENARIOS: &[(&str, &[&str])] = &[
