@@ -15,7 +15,7 @@ use std::fs;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use test_support::effort::cases;
+use test_support::effort::{cases, in_parallel};
 use test_support::sandbox::{Delta, Ran, Sandbox};
 use test_support::server::Gate;
 use test_support::wait::{processes_with, until};
@@ -219,21 +219,11 @@ fn each(mut numbers: Vec<usize>, test: impl Fn(usize) + Sync) {
     };
     let distance = numbers.len().div_ceil(count).max(1);
     numbers = numbers.into_iter().step_by(distance).collect();
-    let next = AtomicUsize::new(0);
-    let failed = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
-            scope.spawn(|| {
-                while let Some(number) = numbers.get(next.fetch_add(1, Ordering::SeqCst)) {
-                    let run = std::panic::AssertUnwindSafe(|| test(*number));
-                    if std::panic::catch_unwind(run).is_err() {
-                        failed.lock().unwrap().push(*number);
-                    }
-                }
-            });
-        }
+    let failed = in_parallel(&numbers, |number| {
+        let run = std::panic::AssertUnwindSafe(|| test(*number));
+        std::panic::catch_unwind(run).err().map(|_| *number)
     });
-    let failed = failed.into_inner().unwrap();
+    let failed: Vec<usize> = failed.into_iter().flatten().collect();
     assert!(failed.is_empty(), "failed at {failed:?}");
 }
 

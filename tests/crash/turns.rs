@@ -64,9 +64,9 @@ fn count_operations() -> u64 {
 #[test]
 fn c_26_1_a_process_that_is_stopped_before_any_operation_does_no_act_twice() {
     let count = count_operations();
-    let mut taken_over = 0;
-    let mut waited = 0;
-    for number in 1..=count {
+    let numbers: Vec<u64> = (1..=count).collect();
+    // Whether the second process took the run over, and whether it waited.
+    let ended = in_parallel(&numbers, |number| {
         let sandbox = Sandbox::scripted(DELTA, TOOLS, ACTS);
         let mut first = ensure(&sandbox).env("DELTA_FAILPOINT", format!("stop:{number}")).spawn();
         let stopped = until("the process stops", || is_stopped(&mut first));
@@ -78,7 +78,6 @@ fn c_26_1_a_process_that_is_stopped_before_any_operation_does_no_act_twice() {
             let is_ended = second.try_wait().unwrap().is_some();
             (is_ended || Instant::now() > deadline).then_some(is_ended)
         });
-        waited += usize::from(!has_ended);
         assert!(send_signal("CONT", first.id()));
         let first = end(first);
         let second = end(second);
@@ -97,8 +96,10 @@ fn c_26_1_a_process_that_is_stopped_before_any_operation_does_no_act_twice() {
             assert!(times <= 1, "{note} was done {times} times, {at}");
         }
         assert_eq!(ledger.lines().count().max(2 - unknown.min(2)), ledger.lines().count(), "{at}");
-        taken_over += usize::from(sandbox.events("ENGINE_START").len() > 1);
-    }
+        (sandbox.events("ENGINE_START").len() > 1, !has_ended)
+    });
+    let taken_over = ended.iter().filter(|(taken_over, _)| *taken_over).count();
+    let waited = ended.iter().filter(|(_, waited)| *waited).count();
     println!("{taken_over} of {count} were taken over, {waited} waited for");
     assert!(taken_over > 10 && waited < 25, "{taken_over} and {waited}");
 }

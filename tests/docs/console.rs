@@ -12,6 +12,7 @@ use regex::Regex;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use test_support::effort::in_parallel;
 use test_support::needs;
 
 /// The directory that the documents show instead of the temporary one.
@@ -22,8 +23,7 @@ fn every_console_block_prints_what_it_shows() {
     let documents: Vec<_> = texts(&[".md"]).into_iter().filter(|(file, _)| is_run(file)).collect();
     let least = if std::env::var_os("DOCS").is_some() { 1 } else { 6 };
     assert!(documents.len() >= least, "where are the documents?");
-    let wrong: Vec<String> =
-        documents.iter().flat_map(|(file, text)| check_document(file, text)).collect();
+    let wrong = in_parallel(&documents, |(file, text)| check_document(file, text)).concat();
     let count = wrong.len();
     assert!(
         wrong.is_empty(),

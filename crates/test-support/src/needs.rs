@@ -103,7 +103,7 @@ pub fn text_of_agent(dir: &Path) -> String {
 pub fn fetched(relative: &str) -> Option<PathBuf> {
     let path = target_dir().join(relative);
     if !path.exists() {
-        skip(format!("needs target/{relative}, which `bash .ci/run` fetches"));
+        skip(format!("needs target/{relative}, which `bash .ci/run full` fetches"));
         return None;
     }
     Some(path)
@@ -114,7 +114,7 @@ pub fn python_env(relative: &str) -> Option<PathBuf> {
     let dir = target_dir().join(relative);
     // An environment that is being made, or could not be, has no such file.
     if !dir.join("complete").exists() {
-        skip(format!("needs target/{relative}, which `bash .ci/run` fetches"));
+        skip(format!("needs target/{relative}, which `bash .ci/run full` fetches"));
         return None;
     }
     Some(dir.join("bin"))
