@@ -4,10 +4,12 @@
 //! other, and a module its parts.
 
 use super::syntax::is_for_tests;
-use super::texts;
+use super::{root, texts};
 use proc_macro2::{TokenStream, TokenTree};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::process::Command;
 use syn::visit::{self, Visit};
 
 /// The most modules that may import each other in a circle.
@@ -25,6 +27,19 @@ const FULLER_FOLDERS: [(&str, usize); 3] =
 /// The folders of the crate that starts runs, each with those that it imports. Cargo holds the order of the crates.
 const WINGS: [(&str, &[&str]); 3] =
     [("operator", &[]), ("prepare", &["operator"]), ("drive", &["operator", "prepare"])];
+
+/// The crates that link TLS: those that open connections, and the commands that may start something that does. Nothing
+/// that reads or decides is among them, so that it is compiled without ring and rustls.
+const TLS_CRATES: [&str; 8] = [
+    "delta-agents",
+    "delta-agents-author",
+    "delta-agents-endpoint",
+    "delta-agents-http-client",
+    "delta-agents-launch",
+    "delta-agents-mcp-client",
+    "delta-agents-read",
+    "delta-agents-serve",
+];
 
 /// The path of a module or an item, from the root of its crate.
 type ItemPath = Vec<String>;
@@ -405,6 +420,43 @@ fn no_wing_imports_one_above_it() {
         .collect();
     let wings: BTreeSet<&str> = WINGS.iter().map(|(wing, _)| *wing).collect();
     assert_eq!(folders, wings, "left: the folders of the crate, right: the table of wings");
+}
+
+/// What each package links, tests and build scripts apart, by the ids of cargo; with the packages of this repository.
+fn linked_packages() -> (BTreeMap<String, BTreeSet<String>>, BTreeSet<String>) {
+    let args = ["metadata", "--format-version=1", "--offline", "--locked"];
+    let output = Command::new(env!("CARGO")).args(args).current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let text = |value: &Value| value.as_str().expect("it is text").to_owned();
+    let list = |value: &Value| value.as_array().expect("it is a list").clone();
+    let mut linked: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for node in list(&metadata["resolve"]["nodes"]) {
+        let normal = list(&node["deps"])
+            .into_iter()
+            .filter(|it| list(&it["dep_kinds"]).iter().any(|kind| kind["kind"].is_null()));
+        linked.insert(text(&node["id"]), normal.map(|it| text(&it["pkg"])).collect());
+    }
+    (linked, list(&metadata["workspace_members"]).iter().map(text).collect())
+}
+
+/// The name of the package with this id of cargo, whose last part is `NAME@VERSION`, or `VERSION` after the name of a
+/// directory.
+fn package_name(id: &str) -> &str {
+    let (path, last) = id.rsplit_once('#').expect("an id has a version");
+    last.split_once('@').map_or(path.rsplit('/').next().unwrap_or_default(), |(name, _)| name)
+}
+
+#[test]
+fn only_what_opens_connections_links_tls() {
+    let (linked, members) = linked_packages();
+    let links_tls = |id: &&String| {
+        let libraries = reachable(&linked, id);
+        libraries.into_iter().any(|library| package_name(library) == "rustls")
+    };
+    let found: Vec<&str> = members.iter().filter(links_tls).map(|id| package_name(id)).collect();
+    let found: BTreeSet<&str> = found.into_iter().collect();
+    assert_eq!(found, BTreeSet::from(TLS_CRATES), "left: what links TLS, right: what may");
 }
 
 fn crate_of(files: &[(&str, &str)]) -> CrateModules {

@@ -1,7 +1,7 @@
 //! The provider of an endpoint in this process, for what needs more exchanges than runs of the program can have.
 
 use delta_base::signal::CancelToken;
-use delta_llm::llm::endpoint_provider::EndpointProvider;
+use delta_endpoint::endpoint_provider::EndpointProvider;
 use delta_llm::llm::wire::CachePolicy;
 use delta_llm::llm::{CallProgress, Endpoint, LlmError, LlmRequest, Provider};
 use delta_words::{Attempt, AuthScheme, Reply, WireForm};

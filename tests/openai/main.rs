@@ -6,7 +6,7 @@ mod connections;
 mod retries;
 
 use delta_base::signal::CancelToken;
-use delta_llm::llm::endpoint_provider::EndpointProvider;
+use delta_endpoint::endpoint_provider::EndpointProvider;
 use delta_llm::llm::wire::CachePolicy;
 use delta_llm::llm::{CallProgress, Endpoint, LlmError, LlmRequest, Provider};
 use delta_words::{Attempt, AuthScheme, Reply, WireForm};

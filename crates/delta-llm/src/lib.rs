@@ -1,3 +1,4 @@
-//! The providers that answer a request: an HTTP endpoint, a script, a command, a recording.
+//! Requests to LLMs and their answers in the forms of the endpoints, without a connection; and the providers that need none:
+//! a script, a command, a recording.
 
 pub mod llm;

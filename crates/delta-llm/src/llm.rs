@@ -9,16 +9,16 @@ use delta_words::{Attempt, Reply, TryNumber};
 use serde_json::Value;
 use std::sync::Arc;
 
-mod exact_arguments;
+mod answer_error;
 mod call_markers;
 pub mod cassette;
 mod command_provider;
 pub mod config;
 pub mod endpoint;
-pub mod endpoint_provider;
+mod exact_arguments;
+mod html_page;
 mod llm_setting;
 mod model_choice;
-pub mod model_list;
 pub mod price_file;
 mod pricing;
 pub mod recorded_provider;
@@ -26,13 +26,15 @@ mod reply_assembler;
 pub mod script;
 pub mod wire;
 
+pub use answer_error::{AnswerError, CONTEXT_LENGTH_HINT, UnusableAnswer, body_excerpt};
 pub use call_markers::find_call_marker;
 pub use config::{LlmConfig, ProviderKind};
 pub use endpoint::{Endpoint, EndpointError};
-pub use exact_arguments::exact_json_text;
+pub use exact_arguments::{exact_json_text, quote_inexact_arguments};
 pub use llm_setting::LlmSetting;
 pub use model_choice::{ModelChoice, ModelSelection};
 pub use pricing::pricing_from_agent_yaml;
+pub use reply_assembler::StreamError;
 pub use wire::ImageReader;
 
 /// The environment variable that marks the processes of the `command` provider. By it delta finds and kills the processes
@@ -128,12 +130,12 @@ pub trait Provider {
 /// Only the `command` provider calls `launch`.
 pub fn create_provider(
     config: &LlmConfig,
-    endpoint: Option<endpoint_provider::EndpointProvider>,
+    endpoint: Option<Box<dyn Provider>>,
     launch: impl FnOnce() -> delta_process::LaunchContext,
     vars: &EngineVars,
 ) -> Result<Box<dyn Provider>, LlmError> {
     match (&config.provider, endpoint) {
-        (ProviderKind::Endpoint(_), Some(endpoint)) => Ok(Box::new(endpoint)),
+        (ProviderKind::Endpoint(_), Some(endpoint)) => Ok(endpoint),
         (ProviderKind::Endpoint(_), None) => Err(LlmError::from_message("no endpoint")),
         (ProviderKind::Script(script), _) => {
             Ok(Box::new(script::ScriptProvider::new(script.clone(), config.model.clone())))

@@ -36,7 +36,7 @@ impl McpFailure {
     }
 
     /// This process has no descriptor left.
-    pub(crate) fn no_descriptor(error: &std::io::Error) -> Self {
+    pub fn no_descriptor(error: &std::io::Error) -> Self {
         Self::Unreachable(format!("could not create a descriptor: {error}"))
     }
 

@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
+use collector::{CollectorError, CollectorSummary, OtlpCollector};
 use delta_base::durable;
 use delta_launch::drive::run_argument::RunArgument;
 use delta_launch::drive::run_list;
@@ -11,10 +12,11 @@ use delta_launch::operator::{cancel, environment};
 use delta_launch::prepare::completion_candidates;
 use delta_llm::llm::endpoint::{EnvOrigin, EnvSetting};
 use delta_program::stdio;
-use delta_report::export::collector::{CollectorError, CollectorSummary, OtlpCollector};
 use delta_report::export::{ExportedRun, SystemContext, atif, markdown, openai, otlp};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+mod collector;
 
 /// Export runs as traces, trajectories, chat transcripts or Markdown
 #[derive(Debug, Args)]

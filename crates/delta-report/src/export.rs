@@ -5,13 +5,12 @@
 
 mod answer_redaction;
 pub mod atif;
-pub mod collector;
 mod exported_run;
 mod gen_ai_message;
 pub mod markdown;
 pub mod openai;
 pub mod otlp;
-mod protobuf;
+pub mod protobuf;
 mod span;
 
 pub use exported_run::{ExportedRun, SystemContext};

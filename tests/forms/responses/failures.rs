@@ -2,7 +2,7 @@
 
 use super::super::in_process::{Outcome, ask, ask_about, endpoint};
 use super::{agent, bodies};
-use delta_llm::llm::endpoint_provider::EndpointProvider;
+use delta_endpoint::endpoint_provider::EndpointProvider;
 use delta_llm::llm::{Endpoint, LlmError};
 use delta_words::WireForm;
 use serde_json::{Value, json};

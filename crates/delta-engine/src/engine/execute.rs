@@ -12,8 +12,7 @@ use delta_agent::tool::invocation::{CheckedArguments, ToolInvocation};
 use delta_agent::tool::{Tool, ToolOutput};
 use delta_base::durable::NewPrivateFile;
 use delta_base::time::Timestamp;
-use delta_mcp::holder::{HOLDER_REQUIRED, HOLDER_VARIABLE};
-use delta_mcp::server_task::CALL_ID_VARIABLE;
+use delta_mcp::holder_config::{CALL_ID_VARIABLE, HOLDER_REQUIRED, HOLDER_VARIABLE};
 use delta_plan::checked_call::CheckedCall;
 use delta_process::{
     self as process, INLINE_BYTES, LaunchContext, ProcessCommand, ProcessNotice, SpoolFiles,

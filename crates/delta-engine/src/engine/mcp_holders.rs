@@ -4,7 +4,7 @@ use super::Engine;
 use delta_agent::run_sandbox::ActiveSandbox;
 use delta_base::durable;
 use delta_base::signal::{CancelToken, to_timespec};
-use delta_mcp::holder::{HOLDER_DIR, HolderConfig, READY_LINE};
+use delta_mcp::holder_config::{HOLDER_DIR, HolderConfig, READY_LINE};
 use delta_mcp::server_sandbox::ServerSandbox;
 use delta_process::{LaunchContext, SandboxEntry, ServiceProcess, own_program};
 use rustix::event::{PollFd, PollFlags, poll};

@@ -10,7 +10,7 @@ use delta_base::api_key_names::API_KEY_VARIABLES;
 use delta_base::engine_variables::EngineVars;
 use delta_base::redact::Secrets;
 use delta_base::url_secrets::url_secrets;
-use delta_llm::llm::endpoint_provider::{EndpointProvider, KeyRefresh};
+use delta_endpoint::endpoint_provider::{EndpointProvider, KeyRefresh};
 use delta_llm::llm::wire::CachePolicy;
 use delta_llm::llm::{Endpoint, LlmConfig, ProviderKind};
 use delta_words::WireForm;

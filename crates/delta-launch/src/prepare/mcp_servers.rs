@@ -6,7 +6,7 @@ use delta_agent::mcp_server::AgentMcpServer;
 use delta_base::api_key_names::KEY_SOURCE_VARIABLES;
 use delta_base::engine_variables::EngineVars;
 use delta_llm::llm::endpoint::find_proxy;
-use delta_mcp::holder::HolderConfig;
+use delta_mcp::holder_config::HolderConfig;
 use delta_mcp::server_spec::{ServerSpec, is_base_variable};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -18,10 +18,10 @@ use delta_base::durable::FileError;
 use delta_base::engine_variables::EngineVars;
 use delta_base::redact::Secrets;
 use delta_base::url_secrets::url_secrets;
+use delta_endpoint::endpoint_provider::EndpointProvider;
 use delta_llm::llm::endpoint::ADDRESS_VARIABLES;
-use delta_llm::llm::endpoint_provider::EndpointProvider;
 use delta_llm::llm::{self, Provider};
-use delta_mcp::holder::HolderConfig;
+use delta_mcp::holder_config::HolderConfig;
 use delta_process as process;
 use delta_run::budget::ledger::Ledger;
 use delta_run::event::{AgentCopy, EngineStart};
@@ -305,7 +305,7 @@ impl PreparedAgent {
     ) -> Result<Box<dyn Provider>, CommandFailure> {
         Ok(llm::create_provider(
             &self.agent.llm,
-            self.endpoint.as_ref().map(EndpointProvider::clone_unconnected),
+            self.endpoint.as_ref().map(|it| Box::new(it.clone_unconnected()) as _),
             || environment.launch_provider(&self.provider_keys()),
             environment.vars(),
         )?)

@@ -15,10 +15,10 @@ use delta_words::{
 use delta_yaml::diagnostic::DiagnosticReport;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument, YamlNode};
+use http::{HeaderName, HeaderValue};
 use serde_json::{Map, Value as Json};
 use std::path::Path;
 use std::rc::Rc;
-use ureq::http::{HeaderName, HeaderValue};
 
 /// The section `llm:` of agent.yaml, as this crate reads it.
 pub static LLM_MAPPING: MappingSchema = llm_mapping(&LLM_KEYS);
@@ -656,7 +656,7 @@ fn check_base_url(doc: &YamlDocument, fields: MappingFields<'_>, base_url: Optio
     let Some(node) = fields.non_null("base_url") else { return };
     let Some(base_url) = base_url else { return };
     let has_host = base_url
-        .parse::<ureq::http::Uri>()
+        .parse::<http::Uri>()
         .is_ok_and(|uri| uri.host().is_some_and(|host| !host.is_empty()));
     let has_scheme = base_url.starts_with("http://") || base_url.starts_with("https://");
     if !has_host || !has_scheme {

@@ -7,8 +7,8 @@ use delta_base::shell_quote::shell_quote;
 use delta_base::url_secrets::mask_url;
 use delta_http::is_loopback_host;
 use delta_words::{AuthScheme, WireForm};
+use http::{HeaderValue, Uri};
 use std::fmt;
-use ureq::http::{HeaderValue, Uri};
 
 /// The variables for the addresses of all forms.
 pub const ADDRESS_VARIABLES: [&str; 4] =

@@ -17,7 +17,7 @@ mod patched_object;
 mod responses;
 
 use super::CallObserver;
-use super::endpoint_provider::AttemptError;
+use super::answer_error::AnswerError;
 use super::reply_assembler::StreamError;
 use delta_base::hex::sha256_hex;
 use delta_http::ResponseHead;
@@ -131,6 +131,13 @@ pub fn encode_again(
     Err(format!("the body that was sent cannot be made again: {reason}"))
 }
 
+/// The body for an endpoint that rejects `stream_options`; `None` if `body` has none.
+pub fn without_stream_options(body: &str) -> Option<String> {
+    let mut body: Value = serde_json::from_str(body).ok()?;
+    body.as_object_mut()?.shift_remove("stream_options")?;
+    Some(body.to_string())
+}
+
 /// A request that the endpoint rejected.
 #[derive(Debug, Clone, Copy)]
 pub struct RejectedRequest<'a> {
@@ -186,7 +193,7 @@ pub trait WireCodec {
     ///
     /// # Errors
     /// It is an error of the endpoint, or no response of this form.
-    fn decode(&self, response: Value, context: &DecodeContext<'_>) -> Result<Reply, AttemptError>;
+    fn decode(&self, response: Value, context: &DecodeContext<'_>) -> Result<Reply, AnswerError>;
 
     /// The options with which a rejected request is sent again at once; `None` if that would change nothing.
     fn recovery(
@@ -229,7 +236,7 @@ pub trait StreamAssembler {
     fn pass_new_text(&mut self, observe: CallObserver<'_>);
 
     /// The complete reply.
-    fn into_reply(self: Box<Self>, context: &DecodeContext<'_>) -> Result<Reply, AttemptError>;
+    fn into_reply(self: Box<Self>, context: &DecodeContext<'_>) -> Result<Reply, AnswerError>;
 }
 
 /// The codec of a form.
@@ -245,7 +252,7 @@ pub fn codec_for(form: WireForm, settings: CodecSettings) -> Box<dyn WireCodec> 
 /// A head of a response with one header, for the tests of all forms.
 #[cfg(test)]
 pub(super) fn test_head(status: u16, name: &'static str, value: &'static str) -> ResponseHead {
-    use ureq::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+    use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
     let header = (HeaderName::from_static(name), HeaderValue::from_static(value));
     ResponseHead {
         status: StatusCode::from_u16(status).unwrap(),

@@ -199,6 +199,7 @@ pub fn find_field(mut message: &[u8], number: u64) -> Option<ProtobufValue<'_>> 
     result
 }
 
+/// Finds the last field `number` of a message, if it is text.
 pub fn find_text_field(message: &[u8], number: u64) -> Option<&str> {
     match find_field(message, number)? {
         ProtobufValue::Bytes(bytes) => std::str::from_utf8(bytes).ok(),

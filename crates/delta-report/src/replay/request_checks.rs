@@ -7,7 +7,7 @@ use crate::request_breakdown::{self, RequestBreakdown};
 use delta_agent::hook::HookPoint;
 use delta_agent::hook::answer::{self, HookAnswer};
 use delta_base::redact::{REDACTED, Secrets};
-use delta_llm::llm::endpoint_provider::without_stream_options;
+use delta_llm::llm::wire::without_stream_options;
 use delta_plan::hook_observation::SHOWN_STDERR_BYTES;
 use delta_plan::request_body::{needs_reminder, replace_request, request_frame};
 use delta_run::event::Thought;

@@ -7,14 +7,12 @@ use delta_agent::mcp_server::AgentMcpServer;
 use delta_base::durable;
 use delta_launch::operator::failure::CommandFailure;
 use delta_launch::operator::{cancel, environment};
-use delta_mcp::client::{McpClient, ServerNotice};
 use delta_mcp::failure::McpFailure;
-use delta_mcp::holder::{
-    HOLDER_DIR, HOLDER_REQUIRED, HOLDER_VARIABLE, RemoteToolCall, ToolReply, call_holder,
-};
-use delta_mcp::server_task::CALL_ID_VARIABLE;
-use delta_mcp::tool_result::{is_tool_error, render_tool_result};
-use delta_mcp::tool_session::{ToolCaller, ToolSession};
+use delta_mcp::holder_config::{CALL_ID_VARIABLE, HOLDER_DIR, HOLDER_REQUIRED, HOLDER_VARIABLE};
+use delta_mcp_client::client::{McpClient, ServerNotice};
+use delta_mcp_client::holder::{RemoteToolCall, ToolReply, call_holder};
+use delta_mcp_client::tool_result::{is_tool_error, render_tool_result};
+use delta_mcp_client::tool_session::{ToolCaller, ToolSession};
 use delta_program::stdin_input::{StdinError, read_all_stdin};
 use delta_program::stdio;
 use serde_json::{Map, Value as Json};

@@ -4,7 +4,7 @@ mod answer;
 mod rejection;
 mod request;
 
-use super::super::endpoint_provider::AttemptError;
+use super::super::answer_error::AnswerError;
 use super::{
     CodecSettings, DecodeContext, EncodedRequest, EventStream, NeutralBody, RejectedRequest,
     RejectionAdvice, StreamAssembler, WireCodec,
@@ -71,7 +71,7 @@ impl WireCodec for AnthropicCodec {
         Box::new(EventStream::new(MessageAssembler::default(), self.clone()))
     }
 
-    fn decode(&self, response: Value, context: &DecodeContext<'_>) -> Result<Reply, AttemptError> {
+    fn decode(&self, response: Value, context: &DecodeContext<'_>) -> Result<Reply, AnswerError> {
         answer::decode(response, context)
     }
 

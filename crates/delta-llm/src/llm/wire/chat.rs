@@ -5,8 +5,8 @@ mod image_parts;
 mod message_fields;
 
 use super::super::CallObserver;
+use super::super::answer_error::AnswerError;
 use super::super::endpoint::host_of;
-use super::super::endpoint_provider::AttemptError;
 use super::super::reply_assembler::{ReplyAssembler, StreamError};
 use super::{
     CodecSettings, DecodeContext, EncodedRequest, NeutralBody, RejectedRequest, StreamAssembler,
@@ -75,13 +75,13 @@ impl WireCodec for ChatCodec {
         &self,
         mut response: Value,
         context: &DecodeContext<'_>,
-    ) -> Result<Reply, AttemptError> {
+    ) -> Result<Reply, AnswerError> {
         let has_error = response.get("error").is_some_and(|error| !error.is_null());
         if has_error && response.get("choices").is_none() {
-            return Err(AttemptError::Reported(response));
+            return Err(AnswerError::Reported(response));
         }
         if let Some(error) = response.pointer("/choices/0").and_then(choice_error) {
-            return Err(AttemptError::Reported(error));
+            return Err(AnswerError::Reported(error));
         }
         let message = response.pointer_mut("/choices/0/message").and_then(Value::as_object_mut);
         if let Some(message) = message {
@@ -91,7 +91,7 @@ impl WireCodec for ChatCodec {
                 message.insert("native".to_owned(), native.to_json());
             }
         }
-        parse_reply(&response, context.model).map_err(AttemptError::InvalidResponse)
+        parse_reply(&response, context.model).map_err(AnswerError::InvalidResponse)
     }
 
     /// An endpoint that knows none of the fields that went back to it.
@@ -195,7 +195,7 @@ impl StreamAssembler for ReplyAssembler {
         Self::pass_new_text(self, observe);
     }
 
-    fn into_reply(self: Box<Self>, context: &DecodeContext<'_>) -> Result<Reply, AttemptError> {
+    fn into_reply(self: Box<Self>, context: &DecodeContext<'_>) -> Result<Reply, AnswerError> {
         Ok(Self::into_reply(*self, context.model))
     }
 }

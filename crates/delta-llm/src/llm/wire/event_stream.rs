@@ -1,6 +1,6 @@
 //! A streamed response whose events are JSON objects: the part of the assembling that all forms share.
 
-use super::super::endpoint_provider::AttemptError;
+use super::super::answer_error::AnswerError;
 use super::super::exact_arguments::quote_inexact_arguments;
 use super::super::reply_assembler::StreamError;
 use super::super::{CallObserver, CallProgress};
@@ -113,7 +113,7 @@ impl<A: EventAssembler, C: WireCodec> StreamAssembler for EventStream<A, C> {
         }
     }
 
-    fn into_reply(self: Box<Self>, context: &DecodeContext<'_>) -> Result<Reply, AttemptError> {
+    fn into_reply(self: Box<Self>, context: &DecodeContext<'_>) -> Result<Reply, AnswerError> {
         self.codec.decode(self.assembler.into_response(), context)
     }
 }

@@ -7,8 +7,8 @@ mod answer;
 mod rejection;
 mod request;
 
+use super::super::answer_error::AnswerError;
 use super::super::endpoint::host_of;
-use super::super::endpoint_provider::AttemptError;
 use super::{
     CodecSettings, DecodeContext, EncodedRequest, EventStream, NeutralBody, RejectedRequest,
     RejectionAdvice, StreamAssembler, WireCodec,
@@ -66,7 +66,7 @@ impl WireCodec for GeminiCodec {
         Box::new(EventStream::new(GeminiAssembler::default(), self.clone()))
     }
 
-    fn decode(&self, response: Value, context: &DecodeContext<'_>) -> Result<Reply, AttemptError> {
+    fn decode(&self, response: Value, context: &DecodeContext<'_>) -> Result<Reply, AnswerError> {
         answer::decode_response(response, context.model, self.host())
     }
 

@@ -6,8 +6,8 @@ mod failure;
 mod request;
 mod stream;
 
+use super::super::answer_error::AnswerError;
 use super::super::endpoint::host_of;
-use super::super::endpoint_provider::AttemptError;
 use super::{
     CodecSettings, DecodeContext, EncodedRequest, EventStream, NeutralAnswer, NeutralBody,
     NeutralRequest, RejectedRequest, RejectionAdvice, StreamAssembler, WireCodec,
@@ -65,22 +65,22 @@ impl WireCodec for ResponsesCodec {
         Box::new(EventStream::new(ResponseAssembler::default(), self.clone()))
     }
 
-    fn decode(&self, response: Value, context: &DecodeContext<'_>) -> Result<Reply, AttemptError> {
+    fn decode(&self, response: Value, context: &DecodeContext<'_>) -> Result<Reply, AnswerError> {
         let status = response.get("status").and_then(Value::as_str).unwrap_or("completed");
         let error = response.get("error").filter(|error| !error.is_null());
         if let Some(error) = error.filter(|_| status != "incomplete") {
-            return Err(AttemptError::Reported(json!({"error": error})));
+            return Err(AnswerError::Reported(json!({"error": error})));
         }
         let is_complete = match status {
             "completed" => true,
             "incomplete" => false,
             _ => {
                 let message = format!("the response ended with the status `{status}`");
-                return Err(AttemptError::InvalidResponse(message));
+                return Err(AnswerError::InvalidResponse(message));
             }
         };
         let Some(items) = response.get("output").and_then(Value::as_array) else {
-            return Err(AttemptError::InvalidResponse("the response has no `output`".to_owned()));
+            return Err(AnswerError::InvalidResponse("the response has no `output`".to_owned()));
         };
         let read = AnswerItems::read(items);
         let model = response.get("model").and_then(Value::as_str).unwrap_or(context.model);

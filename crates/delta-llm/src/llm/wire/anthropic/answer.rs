@@ -1,6 +1,6 @@
 //! An answer in the form of Messages, whole or as the events of a stream.
 
-use super::super::super::endpoint_provider::{AttemptError, CONTEXT_LENGTH_HINT, UnusableAnswer};
+use super::super::super::answer_error::{AnswerError, CONTEXT_LENGTH_HINT, UnusableAnswer};
 use super::super::super::reply_assembler::StreamError;
 use super::super::neutral_response::NeutralUsage;
 use super::super::{DecodeContext, EventAssembler, NeutralAnswer};
@@ -126,13 +126,13 @@ impl EventAssembler for MessageAssembler {
 }
 
 /// Reads a message, whose calls may have their input as text.
-pub fn decode(mut response: Value, context: &DecodeContext<'_>) -> Result<Reply, AttemptError> {
+pub fn decode(mut response: Value, context: &DecodeContext<'_>) -> Result<Reply, AnswerError> {
     if response["type"] == "error" || !response["error"].is_null() {
-        return Err(AttemptError::Reported(response));
+        return Err(AnswerError::Reported(response));
     }
     let Some(blocks) = response["content"].as_array_mut() else {
         let message = "the response has no list `content`";
-        return Err(AttemptError::InvalidResponse(message.to_owned()));
+        return Err(AnswerError::InvalidResponse(message.to_owned()));
     };
     let calls: Vec<_> = blocks.iter_mut().filter_map(read_tool_use).collect();
     let blocks = response["content"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -145,7 +145,7 @@ pub fn decode(mut response: Value, context: &DecodeContext<'_>) -> Result<Reply,
     let model = response["model"].as_str().unwrap_or(context.model);
     let usage = read_message_usage(&response["usage"]);
     if let Some((message, hint)) = unusable_ending(stop_reason, &calls) {
-        return Err(AttemptError::Unusable(Box::new(UnusableAnswer {
+        return Err(AnswerError::Unusable(Box::new(UnusableAnswer {
             message: message.to_owned(),
             hint: Some(hint.to_owned()),
             usage: usage.and_then(|usage| usage.into_usage(model)),

@@ -1,6 +1,6 @@
 //! What to do about a request that the endpoint rejects.
 
-use super::super::super::endpoint_provider::CONTEXT_LENGTH_HINT;
+use super::super::super::answer_error::CONTEXT_LENGTH_HINT;
 use super::super::{RejectedRequest, RejectionAdvice};
 use delta_base::time;
 use delta_http::ResponseHead;

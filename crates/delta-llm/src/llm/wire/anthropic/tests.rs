@@ -393,11 +393,11 @@ fn c_7_3_an_error_event_breaks_the_stream() {
     let stream = stream_of(&[events()[0].clone(), error.clone()]);
     assert_eq!(assembler.push(stream.as_bytes()), Err(StreamError::Reported(error.clone())));
     assert!(
-        matches!(codec_at("x").decode(error.clone(), &CONTEXT), Err(AttemptError::Reported(body)) if body == error)
+        matches!(codec_at("x").decode(error.clone(), &CONTEXT), Err(AnswerError::Reported(body)) if body == error)
     );
     let empty = codec_at("x").decode(json!({"id": "m"}), &CONTEXT);
     assert!(
-        matches!(empty, Err(AttemptError::InvalidResponse(message)) if message.contains("`content`"))
+        matches!(empty, Err(AnswerError::InvalidResponse(message)) if message.contains("`content`"))
     );
 }
 
@@ -424,7 +424,7 @@ fn c_23_1_each_reason_to_stop_has_its_neutral_word() {
         let usage = json!({"input_tokens": 7, "output_tokens": 2});
         let response =
             json!({"content": [text_block("x")], "stop_reason": stop_reason, "usage": usage});
-        let Err(AttemptError::Unusable(answer)) = codec_at("x").decode(response, &CONTEXT) else {
+        let Err(AnswerError::Unusable(answer)) = codec_at("x").decode(response, &CONTEXT) else {
             panic!("{stop_reason} can be used")
         };
         assert!(answer.message.contains(word) && answer.hint.is_some(), "{}", answer.message);

@@ -1,6 +1,6 @@
 //! A `GenerateContentResponse`, whole or in pieces, as an answer.
 
-use super::super::super::endpoint_provider::{AttemptError, UnusableAnswer};
+use super::super::super::answer_error::{AnswerError, UnusableAnswer};
 use super::super::super::reply_assembler::StreamError;
 use super::super::neutral_response::NeutralUsage;
 use super::super::{EventAssembler, NeutralAnswer};
@@ -14,13 +14,13 @@ pub fn decode_response(
     response: Value,
     model: &str,
     endpoint: Option<&str>,
-) -> Result<Reply, AttemptError> {
+) -> Result<Reply, AnswerError> {
     let mut response = match response {
         Value::Array(chunks) => join_chunks(chunks)?,
         response => response,
     };
     if is_error(&response) {
-        return Err(AttemptError::Reported(response));
+        return Err(AnswerError::Reported(response));
     }
     let calls = read_function_calls(&mut response);
     let candidate = response.pointer("/candidates/0");
@@ -53,7 +53,7 @@ pub fn decode_response(
 }
 
 /// The response in the chunks of a stream that a proxy has collected in a list.
-fn join_chunks(chunks: Vec<Value>) -> Result<Value, AttemptError> {
+fn join_chunks(chunks: Vec<Value>) -> Result<Value, AnswerError> {
     let mut assembler = GeminiAssembler::default();
     for chunk in chunks {
         assembler.add_event(chunk)?;
@@ -61,8 +61,8 @@ fn join_chunks(chunks: Vec<Value>) -> Result<Value, AttemptError> {
     Ok(assembler.into_response())
 }
 
-fn invalid(message: impl Into<String>) -> AttemptError {
-    AttemptError::InvalidResponse(message.into())
+fn invalid(message: impl Into<String>) -> AnswerError {
+    AnswerError::InvalidResponse(message.into())
 }
 
 fn text_member<'a>(value: &'a Value, name: &str) -> Option<&'a str> {
@@ -126,13 +126,10 @@ fn is_plain(part: &Value) -> bool {
 }
 
 /// Why the model stopped, in the words of Chat Completions.
-fn neutral_finish_reason(
-    candidate: &Value,
-    answer: &NeutralAnswer,
-) -> Result<String, AttemptError> {
+fn neutral_finish_reason(candidate: &Value, answer: &NeutralAnswer) -> Result<String, AnswerError> {
     let has_calls = !answer.tool_calls.is_empty();
     let unusable = |message: String, retry: RetryDecision| {
-        Err(AttemptError::Unusable(Box::new(UnusableAnswer {
+        Err(AnswerError::Unusable(Box::new(UnusableAnswer {
             message,
             hint: None,
             usage: answer.usage.and_then(|usage| usage.into_usage(&answer.model)),

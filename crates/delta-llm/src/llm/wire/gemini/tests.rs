@@ -36,7 +36,7 @@ fn contents(messages: &Value) -> Value {
     encode(&json!({"model": "m", "messages": messages}))["contents"].clone()
 }
 
-fn decode(response: Value) -> Result<Reply, AttemptError> {
+fn decode(response: Value) -> Result<Reply, AnswerError> {
     codec().decode(response, &DecodeContext { model: "m", basis: None })
 }
 
@@ -395,13 +395,13 @@ fn c_23_1_every_reason_to_stop_has_a_meaning() {
     ] {
         assert_eq!(reason(&text, filtered).unwrap(), "content_filter");
     }
-    assert!(matches!(reason(&text, ""), Err(AttemptError::InvalidResponse(_))));
+    assert!(matches!(reason(&text, ""), Err(AnswerError::InvalidResponse(_))));
     let unusable = |finish_reason: &str| {
         let response = json!({
             "candidates": [{"finishReason": finish_reason, "finishMessage": "its words"}],
             "usageMetadata": {"promptTokenCount": 7, "candidatesTokenCount": 2},
         });
-        let Err(AttemptError::Unusable(answer)) = decode(response) else {
+        let Err(AnswerError::Unusable(answer)) = decode(response) else {
             panic!("{finish_reason} can be used")
         };
         let usage = answer.usage.unwrap();
@@ -436,10 +436,10 @@ fn c_23_1_a_response_may_lack_parts_candidates_and_counts() {
 
     let reply = decode(json!({"promptFeedback": {"blockReason": "SAFETY"}})).unwrap();
     assert_eq!((reply.finish_reason.as_deref(), reply.usage), (Some("content_filter"), None));
-    assert!(matches!(decode(json!({})), Err(AttemptError::InvalidResponse(_))));
+    assert!(matches!(decode(json!({})), Err(AnswerError::InvalidResponse(_))));
     let error = json!({"error": {"code": 503, "message": "overloaded"}});
     for body in [error.clone(), json!([error])] {
-        assert!(matches!(decode(body), Err(AttemptError::Reported(_))));
+        assert!(matches!(decode(body), Err(AnswerError::Reported(_))));
     }
 }
 

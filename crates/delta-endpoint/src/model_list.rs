@@ -1,13 +1,14 @@
 //! The models that an endpoint offers, where it tells.
 
-use super::endpoint::Endpoint;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::truncate_to_line;
-use delta_http::{HttpClient, HttpClientConfig, HttpError, append_path};
+use delta_http::append_path;
+use delta_http_client::{HttpClient, HttpClientConfig, HttpError};
+use delta_llm::llm::Endpoint;
 use delta_words::WireForm;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde_json::Value;
 use std::time::Duration;
-use ureq::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 const MAX_RESPONSE_BYTES: usize = 16 << 20;
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,8 +1,8 @@
 //! Why an exchange failed, with the message for the user, and whether another attempt makes sense.
 
 use super::HttpClient;
-use super::retry::RetryDecision;
 use delta_base::time::format_duration;
+use delta_http::retry::RetryDecision;
 use std::error::Error as _;
 use std::io;
 use std::time::Duration;

@@ -2,12 +2,13 @@
 //! may become.
 
 use crate::client::{CallAnswer, McpClient, RequestWait, ServerNotice};
-use crate::failure::McpFailure;
 use crate::holder::{RemoteToolCall, is_readable};
-use crate::lock_file::{LockedServer, LockedTool};
-use crate::server_spec::ServerSpec;
-use crate::server_task::{ServerTask, TaskStep, read_task_state, task_record_path};
+use crate::server_task::{ServerTask, TaskStep, read_task_state};
 use delta_base::signal::{CancelToken, to_timespec};
+use delta_mcp::failure::McpFailure;
+use delta_mcp::holder_config::task_record_path;
+use delta_mcp::lock_file::{LockedServer, LockedTool};
+use delta_mcp::server_spec::ServerSpec;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 use serde_json::{Map, Value as Json};

@@ -1,23 +1,22 @@
 //! The transport over HTTP: a request is a POST, and its answer is JSON or a stream of events.
 
 use crate::client::{LIST_CHANGED_METHOD, RequestWait, ServerNotice, answer_server_request};
-use crate::failure::McpFailure;
-use crate::json_rpc::{RpcError, RpcId, RpcMessage};
-use crate::line_framing::MAX_LINE_BYTES;
 use crate::param_header::encode_header_value;
-use crate::protocol_era::MODERN_VERSION;
-use crate::server_spec::ServerSpec;
 use delta_base::signal::{CancelToken, to_timespec};
 use delta_http::sse_parser::SseParser;
-use delta_http::{
-    HttpClient, HttpClientConfig, HttpError, HttpExchange, ResponseHead, is_loopback_host,
-};
+use delta_http::{ResponseHead, is_loopback_host};
+use delta_http_client::{HttpClient, HttpClientConfig, HttpError, HttpExchange};
+use delta_mcp::failure::McpFailure;
+use delta_mcp::json_rpc::{RpcError, RpcId, RpcMessage};
+use delta_mcp::line_framing::MAX_LINE_BYTES;
+use delta_mcp::protocol_era::MODERN_VERSION;
+use delta_mcp::server_spec::ServerSpec;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 use serde_json::{Value as Json, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use ureq::http::{HeaderMap, HeaderName, HeaderValue};
 
 /// The header with the session of a legacy server.
 const SESSION_HEADER: &str = "mcp-session-id";

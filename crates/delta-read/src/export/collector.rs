@@ -3,18 +3,19 @@
 //! A request that fails temporarily is retried. Spans have stable ids, so a span that arrives twice is stored once.
 //! The values of headers are redacted in every message.
 
-use super::otlp::SpanBatch;
-use super::protobuf::{self, ProtobufValue};
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_base::time;
 use delta_http::retry::RetryDecision;
-use delta_http::{HttpClient, HttpClientConfig, HttpError, ResponseHead, append_path};
+use delta_http::{ResponseHead, append_path};
+use delta_http_client::{HttpClient, HttpClientConfig, HttpError};
 use delta_llm::llm::endpoint::{EnvLookup, find_proxy};
+use delta_report::export::otlp::SpanBatch;
+use delta_report::export::protobuf::{self, ProtobufValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use serde_json::Value as Json;
 use std::sync::Arc;
 use std::time::Duration;
-use ureq::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 
 const MAX_RETRIES: u32 = 2;
 const MAX_RESPONSE_BYTES: usize = 64 * 1024;
@@ -67,16 +68,13 @@ pub struct CollectorSummary {
 }
 
 /// Why not all spans were sent.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub enum CollectorError {
     /// The [`CancelToken`] was set.
-    #[error("interrupted")]
     Cancelled,
     /// The address, a header, the timeout or the protocol is invalid.
-    #[error("{0}")]
     InvalidSettings(String),
     /// The endpoint could not be reached or rejected a request; retries are used up.
-    #[error("{0}")]
     Undelivered(String),
 }
 

@@ -1,6 +1,7 @@
 //! What a gateway reports of the provider that it asked: OpenRouter's own message is only "Provider returned error".
 
-use super::attempt_failure::{body_excerpt, error_message};
+use super::attempt_failure::error_message;
+use delta_llm::llm::body_excerpt;
 use serde_json::Value;
 
 /// The name and the message of the provider that a gateway asked, in parentheses after a blank; empty if the error has neither.

@@ -1,16 +1,16 @@
 //! A client: one connection to one server, in whichever era it speaks.
 
-use crate::failure::McpFailure;
 use crate::http_transport::{HttpTransport, standard_headers};
-use crate::json_rpc::{METHOD_NOT_FOUND, RpcError, RpcId, RpcMessage};
 use crate::param_header::{has_valid_marks, parameter_headers};
-use crate::protocol_era::{
+use crate::stdio_transport::StdioTransport;
+use delta_base::signal::CancelToken;
+use delta_mcp::failure::McpFailure;
+use delta_mcp::json_rpc::{METHOD_NOT_FOUND, RpcError, RpcId, RpcMessage};
+use delta_mcp::protocol_era::{
     LEGACY_VERSIONS, META_SERVER, MODERN_VERSION, ProtocolEra, TASKS_EXTENSION,
     implementation_info, is_modern_refusal, with_modern_meta,
 };
-use crate::server_spec::ServerSpec;
-use crate::stdio_transport::StdioTransport;
-use delta_base::signal::CancelToken;
+use delta_mcp::server_spec::ServerSpec;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 use serde_json::{Map, Value as Json, json};

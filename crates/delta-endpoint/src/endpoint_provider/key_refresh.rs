@@ -1,9 +1,9 @@
 //! A key that a command prints, and prints again when it has expired.
 
-use super::super::LlmError;
-use super::super::endpoint::ApiKey;
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
+use delta_llm::llm::LlmError;
+use delta_llm::llm::endpoint::ApiKey;
 use std::fmt;
 use std::rc::Rc;
 use std::time::{Duration, Instant};

@@ -1,25 +1,23 @@
 //! A failed attempt: its message for the user with a hint, and whether another attempt makes sense. The API key is
 //! redacted in it.
 
-use super::super::reply_assembler::StreamError;
-use super::super::wire::{RejectionAdvice, WireCodec};
-use super::super::{Endpoint, LlmError};
-use super::html_page::describe_html;
 use super::key_refresh::KeyRefresh;
 use super::upstream_error::{describe_upstream, reported_status};
 use delta_base::json_repair::replace_lone_surrogates;
 use delta_base::redact::Secrets;
 use delta_base::time::{self, Timestamp};
 use delta_base::url_secrets::{mask_url, url_secrets};
-use delta_http::error::{is_connection_refused, is_not_tls, is_unknown_host, tls_error};
 use delta_http::retry::RetryDecision;
-use delta_http::{HttpClient, HttpError, ResponseHead, is_loopback_host};
+use delta_http::{ResponseHead, is_loopback_host};
+use delta_http_client::error::{is_connection_refused, is_not_tls, is_unknown_host, tls_error};
+use delta_http_client::{HttpClient, HttpError};
+use delta_llm::llm::wire::{RejectionAdvice, WireCodec};
+use delta_llm::llm::{
+    AnswerError, CONTEXT_LENGTH_HINT, Endpoint, LlmError, StreamError, UnusableAnswer, body_excerpt,
+};
 use delta_words::Usage;
 use serde_json::Value;
 use ureq::Error;
-
-/// The most characters shown of a body without a message.
-const MAX_EXCERPT_CHARS: usize = 500;
 
 /// Parts of error messages by which endpoints report that the conversation is too long.
 const CONTEXT_LENGTH_PHRASES: [&str; 12] = [
@@ -44,10 +42,6 @@ const TLS_EXPECTED_PHRASES: [&str; 3] = [
     "speaking plain http to an ssl-enabled server port",
 ];
 
-/// What to do about a conversation that is too long.
-pub const CONTEXT_LENGTH_HINT: &str = "the conversation exceeds the model's context: in context.yaml, lower `max_iterations` of the journal, \
-     or the budgets `max_tokens` and `total_max_tokens`";
-
 const TLS_EXPECTED_HINT: &str =
     "if the server speaks TLS, write `https://` in `llm.base_url` or DELTA_BASE_URL";
 
@@ -65,31 +59,12 @@ pub enum AttemptError {
     },
     /// The stream ended before the reply was complete.
     IncompleteStream,
-    /// The body is not JSON, or not the JSON of a response; the text is the message.
-    InvalidResponse(String),
-    /// The body is an error of the endpoint.
-    Reported(Value),
-    /// The response is valid, but no run can continue with it.
-    Unusable(Box<UnusableAnswer>),
+    /// The response arrived whole, and cannot be read as a reply.
+    Answer(AnswerError),
     /// The body has an encoding that the request did not accept.
     UnsupportedEncoding(String),
     /// The body exceeds the limit.
     TooLarge,
-}
-
-/// A complete answer with which no run can continue. It was paid for.
-#[derive(Debug)]
-pub struct UnusableAnswer {
-    /// What it is.
-    pub message: String,
-    /// What the user can do about it.
-    pub hint: Option<String>,
-    /// The tokens, if the endpoint reported them.
-    pub usage: Option<Usage>,
-    /// Whether another answer may be usable.
-    pub retry: RetryDecision,
-    /// The body.
-    pub response: Value,
 }
 
 impl From<HttpError> for AttemptError {
@@ -98,22 +73,15 @@ impl From<HttpError> for AttemptError {
     }
 }
 
-impl From<StreamError> for AttemptError {
-    fn from(error: StreamError) -> Self {
-        match error {
-            StreamError::NotJson(text) => Self::not_json(&text),
-            StreamError::Reported(error) => Self::Reported(error),
-        }
+impl From<AnswerError> for AttemptError {
+    fn from(error: AnswerError) -> Self {
+        Self::Answer(error)
     }
 }
 
-impl AttemptError {
-    /// The error for a body `text` that is not JSON.
-    pub fn not_json(text: &str) -> Self {
-        Self::InvalidResponse(format!(
-            "the endpoint's response is not JSON: {}",
-            body_excerpt(text)
-        ))
+impl From<StreamError> for AttemptError {
+    fn from(error: StreamError) -> Self {
+        AnswerError::from(error).into()
     }
 }
 
@@ -157,7 +125,7 @@ impl AttemptFailure {
             AttemptError::IncompleteStream => {
                 Self::retryable("the response broke off: the stream ended early")
             }
-            AttemptError::InvalidResponse(message) => Self::retryable(message),
+            AttemptError::Answer(AnswerError::InvalidResponse(message)) => Self::retryable(message),
             AttemptError::UnsupportedEncoding(encoding) => Self {
                 message: format!(
                     "the endpoint's response has the encoding `{encoding}`, but delta accepts only `identity`"
@@ -170,8 +138,8 @@ impl AttemptFailure {
                 ..Self::retryable("")
             },
             AttemptError::TooLarge => Self::retryable("the response is longer than 64 MiB"),
-            AttemptError::Reported(body) => describe_reported(body, target),
-            AttemptError::Unusable(answer) => {
+            AttemptError::Answer(AnswerError::Reported(body)) => describe_reported(body, target),
+            AttemptError::Answer(AnswerError::Unusable(answer)) => {
                 let UnusableAnswer { message, hint, usage, retry, response } = *answer;
                 let response = Some(response);
                 Self { message, retry, is_local_refusal: false, usage, hint, response }
@@ -411,18 +379,10 @@ pub(super) fn error_message(body: &Value) -> Option<String> {
     })
 }
 
-/// The first characters of a body without a message; the title of an HTML page.
-pub(super) fn body_excerpt(text: &str) -> String {
-    if let Some(description) = describe_html(text) {
-        return description;
-    }
-    text.trim().chars().take(MAX_EXCERPT_CHARS).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::super::wire::test_head;
     use super::*;
+    use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
     use serde_json::json;
     use std::time::Duration;
 
@@ -439,6 +399,14 @@ mod tests {
         check(json!({"detail": [{"msg": "a"}]}), Some(r#"[{"msg":"a"}]"#));
         check(json!({"other": 1}), None);
         check(json!("a"), None);
+    }
+
+    fn test_head(status: u16, name: &'static str, value: &'static str) -> ResponseHead {
+        let header = (HeaderName::from_static(name), HeaderValue::from_static(value));
+        ResponseHead {
+            status: StatusCode::from_u16(status).unwrap(),
+            headers: HeaderMap::from_iter([header]),
+        }
     }
 
     #[test]

@@ -4,16 +4,16 @@
 //! session decides which of them share the server at the same time.
 
 use crate::client::McpClient;
-use crate::failure::McpFailure;
-use crate::lock_file::LockedServer;
-use crate::protocol_era::ProtocolEra;
-use crate::server_sandbox::ServerSandbox;
-use crate::server_spec::ServerSpec;
 use crate::stdio_transport::StdioTransport;
 use crate::tool_session::{ToolCaller, ToolSession};
 use crate::wake_signal::WakeSignal;
 use delta_base::durable;
 use delta_base::signal::CancelToken;
+use delta_mcp::failure::McpFailure;
+use delta_mcp::holder_config::HolderConfig;
+use delta_mcp::lock_file::LockedServer;
+use delta_mcp::protocol_era::ProtocolEra;
+use delta_mcp::server_spec::ServerSpec;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{Mode, OFlags};
@@ -26,33 +26,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
-/// The directory of the holders, below the run directory.
-pub const HOLDER_DIR: &str = "mcp";
-/// The line with which a holder reports that it can be reached.
-pub const READY_LINE: &str = "ready\n";
-/// The variable that forbids the client of a holder to start the server itself, because it would be in no sandbox.
-pub const HOLDER_VARIABLE: &str = "DELTA_MCP_HOLDER";
-/// Its value.
-pub const HOLDER_REQUIRED: &str = "required";
 /// How long a client of the holder may take to send its call or to take the reply.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How many callers are served at the same time; more wait.
 const MAX_CALLERS: usize = 64;
-
-/// What a holder needs, on one line of its standard input.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct HolderConfig {
-    /// The server.
-    pub spec: ServerSpec,
-    /// What is locked of it, as mcp.lock.json has it.
-    pub locked: Json,
-    /// The server's names of the tools whose calls may share the server at the same time.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub parallel: Vec<String>,
-    /// What surrounds the server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sandbox: Option<ServerSandbox>,
-}
 
 /// A call of a tool.
 #[derive(Debug, Clone, Serialize, Deserialize)]

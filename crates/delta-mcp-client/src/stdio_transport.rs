@@ -4,14 +4,14 @@
 //! others wait for, so no thread of its own reads.
 
 use crate::client::{LIST_CHANGED_METHOD, RequestWait, ServerNotice, answer_server_request};
-use crate::failure::McpFailure;
-use crate::json_rpc::{RpcError, RpcId, RpcMessage};
-use crate::line_framing::{FramedLine, LineSplitter, MAX_LINE_BYTES};
-use crate::server_spec::ServerSpec;
 use crate::wake_signal::WakeSignal;
 use delta_base::redact::Secrets;
 use delta_base::signal::{CancelToken, to_timespec};
 use delta_base::terminal_text::strip_terminal_controls;
+use delta_mcp::failure::McpFailure;
+use delta_mcp::json_rpc::{RpcError, RpcId, RpcMessage};
+use delta_mcp::line_framing::{FramedLine, LineSplitter, MAX_LINE_BYTES};
+use delta_mcp::server_spec::ServerSpec;
 use delta_process::{LaunchContext, ServiceProcess};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};

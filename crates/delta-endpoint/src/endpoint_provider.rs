@@ -4,36 +4,36 @@
 //! It returns complete replies only, reports each failed attempt at once, and stops every wait at cancellation.
 
 mod attempt_failure;
-mod html_page;
 mod key_refresh;
 mod upstream_error;
 
-use super::endpoint::ApiKey;
-use super::exact_arguments::quote_inexact_arguments;
-use super::wire;
-use super::wire::{
-    CacheBlock, CacheHistory, CachePolicy, CodecSettings, DecodeContext, EncodedRequest,
-    NeutralBody, RejectedRequest, StreamAssembler, WireCodec, WriteHistory,
-};
-use super::{CallObserver, CallProgress, Endpoint, LlmError, LlmRequest, Provider};
-pub use attempt_failure::{AttemptError, CONTEXT_LENGTH_HINT, UnusableAnswer};
-use attempt_failure::{AttemptFailure, AttemptTarget};
+use attempt_failure::{AttemptError, AttemptFailure, AttemptTarget};
 use delta_base::hex::sha256_hex;
 use delta_base::json_repair::replace_lone_surrogates;
 use delta_base::signal::CancelToken;
 use delta_base::time;
+use delta_http::ResponseHead;
 use delta_http::retry::RetryDecision;
-use delta_http::{HttpClient, HttpClientConfig, HttpError, HttpExchange, ResponseHead};
+use delta_http_client::{HttpClient, HttpClientConfig, HttpError, HttpExchange};
+use delta_llm::llm::endpoint::ApiKey;
+use delta_llm::llm::wire::{
+    self, CacheBlock, CacheHistory, CachePolicy, CodecSettings, DecodeContext, EncodedRequest,
+    NeutralBody, RejectedRequest, StreamAssembler, WireCodec, WriteHistory, without_stream_options,
+};
+use delta_llm::llm::{
+    AnswerError, CallObserver, CallProgress, Endpoint, LlmError, LlmRequest, Provider,
+    quote_inexact_arguments,
+};
 use delta_words::{
     Attempt, CacheMarkers, EncodeOptions, Reply, TryNumber, WireExchange, WireForm,
     is_throttling_status,
 };
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 pub use key_refresh::{KeyRefresh, KeySource};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use ureq::http::{HeaderMap, HeaderName, HeaderValue, header};
 
 const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 const MAX_ERROR_RESPONSE_BYTES: usize = 1024 * 1024;
@@ -238,7 +238,7 @@ impl EndpointProvider {
         };
         let usage = match &mut result {
             Ok(reply) => reply.usage.as_mut(),
-            Err(AttemptError::Unusable(answer)) => answer.usage.as_mut(),
+            Err(AttemptError::Answer(AnswerError::Unusable(answer))) => answer.usage.as_mut(),
             Err(_) => None,
         };
         if let Some(usage) = usage {
@@ -253,7 +253,9 @@ impl EndpointProvider {
     fn adapt_to_rejection(&mut self, error: &AttemptError, body: &str) -> bool {
         let (status, message) = match error {
             AttemptError::Rejected { head, body } => (head.status.as_u16(), Cow::Borrowed(body)),
-            AttemptError::Reported(error) => (200, Cow::Owned(error.to_string())),
+            AttemptError::Answer(AnswerError::Reported(error)) => {
+                (200, Cow::Owned(error.to_string()))
+            }
             _ => return false,
         };
         let rejected = RejectedRequest { status, response: &message, sent: body };
@@ -476,13 +478,6 @@ fn to_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The body for an endpoint that rejects `stream_options`; `None` if `body` has none.
-pub fn without_stream_options(body: &str) -> Option<String> {
-    let mut body: Value = serde_json::from_str(body).ok()?;
-    body.as_object_mut()?.shift_remove("stream_options")?;
-    Some(body.to_string())
-}
-
 /// Reads the response of one exchange.
 struct ReplyReader<'a> {
     codec: &'a dyn WireCodec,
@@ -510,8 +505,8 @@ impl ReplyReader<'_> {
         let repaired = replace_lone_surrogates(text);
         let exact = quote_inexact_arguments(&repaired, self.codec.form().arguments_member());
         let response: Value =
-            serde_json::from_str(&exact).map_err(|_| AttemptError::not_json(text))?;
-        self.codec.decode(response, &self.context)
+            serde_json::from_str(&exact).map_err(|_| AnswerError::not_json(text))?;
+        Ok(self.codec.decode(response, &self.context)?)
     }
 
     fn read_stream(
@@ -548,7 +543,7 @@ impl ReplyReader<'_> {
 
     fn finish_reply(&self, assembler: Box<dyn StreamAssembler>) -> Result<Reply, AttemptError> {
         if assembler.is_complete() {
-            assembler.into_reply(&self.context)
+            Ok(assembler.into_reply(&self.context)?)
         } else {
             Err(AttemptError::IncompleteStream)
         }

@@ -1,36 +1,19 @@
 //! A call that became a task of the server, which the caller polls. Its record survives this process: who finds it asks
 //! for the task and does not call.
 
-use crate::failure::McpFailure;
 use delta_base::durable;
-use delta_base::hex::sha256_hex;
+use delta_mcp::failure::McpFailure;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-/// The variable with the id of the call in its run, for the command of a tool of a server and for nothing else: a script
-/// may call several tools.
-pub const CALL_ID_VARIABLE: &str = "DELTA_MCP_CALL_ID";
-/// The directory of the records, in the directory of the holders.
-const TASK_DIR: &str = "tasks";
 /// The pause between two polls where the server names none.
 const DEFAULT_POLL_INTERVAL_MS: u64 = 1000;
 /// The shortest and the longest pause that a server can ask for.
 const MIN_POLL_INTERVAL_MS: u64 = 10;
 const MAX_POLL_INTERVAL_MS: u64 = 60_000;
-/// The longest id of a call that is the name of a file as it is.
-const MAX_NAME_BYTES: usize = 80;
-
-/// The record of the call `call_id` in `dir`, the directory of the holders of a run.
-pub fn task_record_path(dir: &Path, call_id: &str) -> PathBuf {
-    let is_name = (1..=MAX_NAME_BYTES).contains(&call_id.len())
-        && call_id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
-    let stem = if is_name { call_id.to_owned() } else { format!("id.{}", sha256_hex(call_id)) };
-    dir.join(TASK_DIR).join(format!("{stem}.json"))
-}
-
 /// A task of a server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ServerTask {
@@ -133,7 +116,7 @@ pub(crate) fn read_task_state(
                 code: error
                     .get("code")
                     .and_then(Json::as_i64)
-                    .unwrap_or(crate::json_rpc::INTERNAL_ERROR),
+                    .unwrap_or(delta_mcp::json_rpc::INTERNAL_ERROR),
                 message: message.and_then(Json::as_str).unwrap_or("the task failed").to_owned(),
             }))
         }
@@ -173,20 +156,7 @@ fn next_answers(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_call_has_a_record_of_its_own() {
-        let name = |id: &str| {
-            let path = task_record_path(Path::new("d"), id);
-            assert_eq!(path.parent(), Some(Path::new("d/tasks")), "{id}");
-            path.file_name().unwrap().to_str().unwrap().to_owned()
-        };
-        assert_eq!(name("call_1-a"), "call_1-a.json");
-        let long = "x".repeat(81);
-        let names = ["", "a", "a/b", "../a", "a.b", ".", "..", "é", long.as_str()].map(name);
-        let distinct: std::collections::BTreeSet<&String> = names.iter().collect();
-        assert_eq!(distinct.len(), names.len());
-    }
+    use delta_mcp::holder_config::task_record_path;
 
     #[test]
     fn calls_that_become_tasks_at_the_same_time_all_have_a_record() {

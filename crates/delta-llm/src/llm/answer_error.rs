@@ -1,0 +1,67 @@
+//! Why a response that arrived whole cannot be read as a reply.
+
+use super::html_page::describe_html;
+use super::reply_assembler::StreamError;
+use delta_http::retry::RetryDecision;
+use delta_words::Usage;
+use serde_json::Value;
+
+/// The most characters shown of a body without a message.
+const MAX_EXCERPT_CHARS: usize = 500;
+
+/// What to do about a conversation that is too long.
+pub const CONTEXT_LENGTH_HINT: &str = "the conversation exceeds the model's context: in context.yaml, lower `max_iterations` of the journal, \
+     or the budgets `max_tokens` and `total_max_tokens`";
+
+/// Why a response that arrived whole cannot be read as a reply.
+#[derive(Debug)]
+pub enum AnswerError {
+    /// The body is not JSON, or not the JSON of a response; the text is the message.
+    InvalidResponse(String),
+    /// The body is an error of the endpoint.
+    Reported(Value),
+    /// The response is valid, but no run can continue with it.
+    Unusable(Box<UnusableAnswer>),
+}
+
+/// A complete answer with which no run can continue. It was paid for.
+#[derive(Debug)]
+pub struct UnusableAnswer {
+    /// What it is.
+    pub message: String,
+    /// What the user can do about it.
+    pub hint: Option<String>,
+    /// The tokens, if the endpoint reported them.
+    pub usage: Option<Usage>,
+    /// Whether another answer may be usable.
+    pub retry: RetryDecision,
+    /// The body.
+    pub response: Value,
+}
+
+impl From<StreamError> for AnswerError {
+    fn from(error: StreamError) -> Self {
+        match error {
+            StreamError::NotJson(text) => Self::not_json(&text),
+            StreamError::Reported(error) => Self::Reported(error),
+        }
+    }
+}
+
+impl AnswerError {
+    /// The error for a body `text` that is not JSON.
+    pub fn not_json(text: &str) -> Self {
+        Self::InvalidResponse(format!(
+            "the endpoint's response is not JSON: {}",
+            body_excerpt(text)
+        ))
+    }
+}
+
+/// The first characters of a body without a message; the title of an HTML page.
+pub fn body_excerpt(text: &str) -> String {
+    if let Some(description) = describe_html(text) {
+        return description;
+    }
+    text.trim().chars().take(MAX_EXCERPT_CHARS).collect()
+}

@@ -1,0 +1,14 @@
+//! A client of the Model Context Protocol, both eras, and the process that holds a connection for a run.
+//!
+//! Written by hand and synchronous: a request of the modern era has one answer, and the legacy era adds an opening of two
+//! messages.
+
+pub mod client;
+pub mod holder;
+mod http_transport;
+mod param_header;
+mod server_task;
+mod stdio_transport;
+pub mod tool_result;
+pub mod tool_session;
+mod wake_signal;
