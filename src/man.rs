@@ -1,16 +1,32 @@
 //! `delta man`, which shows a manual page at a terminal with the program `man`.
 
+use crate::programs;
 use delta_base::redact::Secrets;
 use delta_launch::operator::{cancel, environment};
 use delta_process::{LaunchContext, ProcessEnd, WorkerFile, find_program, run_in_foreground};
 use delta_program::completions::CliProgram;
 use delta_program::man::{self, ManArgs};
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Prints or shows a manual page; returns the exit code.
 pub fn man_command(args: &ManArgs, program: &CliProgram) -> ExitCode {
-    man::print_manual_page(args, program, show_manual_page)
+    if let Some(code) = programs::start_for_manual(args.command()) {
+        return code;
+    }
+    match args.directory().and_then(|dir| write_pages_of_all(dir, program)) {
+        Some(code) => code,
+        None => man::print_manual_page(args, program, show_manual_page),
+    }
+}
+
+/// Writes the pages of delta, and becomes the program that writes the pages of sweeps; `None` if it is missing or delta's
+/// could not be written, which are then written alone, with a report of the error.
+fn write_pages_of_all(dir: &Path, program: &CliProgram) -> Option<ExitCode> {
+    let count = man::write_all_pages(program, dir).ok()?;
+    let arguments = ["delta", "man", "--written", &count.to_string(), "--all"].map(OsString::from);
+    programs::start_sweep(&[&arguments[..], &[dir.into()]].concat())
 }
 
 /// Shows a page of roff; false if `man` cannot.

@@ -9,6 +9,7 @@ pub mod config;
 pub mod env_files;
 pub mod environment;
 pub mod failure;
+pub mod global_options;
 pub mod lease_options;
 pub mod models;
 pub mod own_run;
