@@ -52,8 +52,8 @@ fn grouped(command: Command, programs: &[Program]) -> Command {
         }
         let _ = writeln!(list, "{header}{heading}:{header:#}");
         for (name, about) in names {
-            let line = format!("  {literal}{name:<13}{literal:#}{about}");
-            let _ = writeln!(list, "{}", line.trim_end());
+            let width = if about.is_empty() { 0 } else { 13 };
+            let _ = writeln!(list, "  {literal}{name:<width$}{literal:#}{about}");
         }
         list.push('\n');
     }

@@ -122,11 +122,6 @@ pub fn start_for_completion() -> Option<ExitCode> {
     Some(become_wing(&path, &std::env::args_os().collect::<Vec<_>>()))
 }
 
-/// Becomes the wing `sweep`, if it is there, with other arguments than the ones of this process.
-pub fn start_sweep(arguments: &[OsString]) -> Option<ExitCode> {
-    Some(become_wing(&find("sweep")?, arguments))
-}
-
 fn start(
     name: &str,
     invocation: &Invocation,
@@ -154,7 +149,7 @@ fn start(
 }
 
 /// Becomes a program that reads the command line of delta, with the program as its first word.
-fn become_wing(path: &Path, arguments: &[OsString]) -> ExitCode {
+pub fn become_wing(path: &Path, arguments: &[OsString]) -> ExitCode {
     let mut env = environment::variables().clone();
     env.extend([build_info::starter_variable()]);
     replace(path, OsStr::new("delta"), arguments.get(1..).unwrap_or_default(), &env)
@@ -189,7 +184,7 @@ fn find_own(name: &str) -> Option<&'static OwnProgram> {
 }
 
 /// The file of the program `delta-NAME`.
-fn find(name: &str) -> Option<PathBuf> {
+pub fn find(name: &str) -> Option<PathBuf> {
     if !is_name(name) {
         return None;
     }

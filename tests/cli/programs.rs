@@ -5,7 +5,7 @@ use super::DELTA;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use test_support::sandbox::{Ran, Sandbox};
 
 /// A sandbox with a copy of delta in `bin/`, and nothing beside it.
@@ -47,7 +47,8 @@ fn c_11_13_a_program_beside_delta_becomes_a_command() {
     fs::create_dir(sandbox.path("links")).unwrap();
     symlink(sandbox.path("bin/delta"), sandbox.path("links/delta")).unwrap();
     let mut command = Command::new(sandbox.path("links/delta"));
-    let mut child = command.arg("hello").current_dir(sandbox.path("")).spawn().unwrap();
+    command.arg("hello").current_dir(sandbox.path("")).stdout(Stdio::null());
+    let mut child = command.spawn().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(7));
     assert_eq!(sandbox.read("pid").trim(), child.id().to_string(), "it is another process");
 }

@@ -85,7 +85,7 @@ fn c_11_6_bash_completes_what_delta_knows() {
     assert_eq!(offered(&["t"]), ["test", "tool", "trust"]);
     assert_eq!(offered(&["sw"]), ["sweep"]);
     assert_eq!(offered(&["sweep", "p"]), ["plan", "pack"]);
-    assert_eq!(offered(&["--lease", "turns", "sweep", "plan", "--o"]), ["--out"]);
+    assert_eq!(offered(&["--lease", "turns", "sweep", "plan", "--di"]), ["--dir"]);
     assert_eq!(offered(&["man", "sweep", "l"]), ["list"]);
     assert_eq!(offered(&["help", "sweep", "l"]), ["list"]);
     assert_eq!(offered(&["man", "co"]), ["continue", "context", "config", "completions"]);

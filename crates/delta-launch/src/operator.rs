@@ -11,6 +11,7 @@ pub mod environment;
 pub mod failure;
 pub mod global_options;
 pub mod lease_options;
+pub mod manual_page;
 pub mod models;
 pub mod own_run;
 pub mod page;

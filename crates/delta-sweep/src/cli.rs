@@ -6,6 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use delta_base::signal;
 use delta_launch::operator::global_options::GlobalOptions;
+use delta_launch::operator::manual_page::show_manual_page;
 use delta_launch::operator::{build_info, config, environment};
 use delta_program::completions::{self, CliProgram};
 use delta_program::man::{self, ManArgs};
@@ -86,7 +87,7 @@ fn run_with_arguments(given: Vec<OsString>) -> ExitCode {
     }
     match cli.command {
         DeltaCommand::Sweep(command) => sweep_command(&command),
-        DeltaCommand::Man(args) => man::print_manual_page(&args, &PROGRAM, |_| false),
+        DeltaCommand::Man(args) => man::print_manual_page(&args, &PROGRAM, show_manual_page),
     }
 }
 
