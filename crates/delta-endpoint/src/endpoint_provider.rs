@@ -289,7 +289,7 @@ impl EndpointProvider {
             Box::new(WireExchange {
                 form: self.codec.form().name().to_owned(),
                 version: wire::TRANSLATION_VERSION,
-                request_sha256: sha256_hex(&encoded.body),
+                request_sha256: sha256_hex(encoded.body.as_str()),
                 options,
                 base_url: Some(without_user_and_query(&self.endpoint.base_url)),
                 api_version: self.endpoint.api_version.clone(),

@@ -2,6 +2,7 @@
 
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::truncate_to_line;
+use delta_base::text::byte_escape::encode_percent;
 use delta_http::append_path;
 use delta_http_client::{HttpClient, HttpClientConfig, HttpError};
 use delta_llm::llm::Endpoint;
@@ -67,23 +68,10 @@ fn page_url(endpoint: &Endpoint, page: Option<&str>) -> String {
         let mark = if url.contains('?') { '&' } else { '?' };
         url.push_str(&format!("{mark}{size_name}=1000"));
         if let Some(page) = page {
-            url.push_str(&format!("&{page_name}={}", encode_query(page)));
+            url.push_str(&format!("&{page_name}={}", encode_percent(page, b"-_.~")));
         }
     }
     url
-}
-
-fn encode_query(text: &str) -> String {
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                encoded.push(char::from(byte));
-            }
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
 }
 
 fn next_page(form: WireForm, response: &Value) -> Option<String> {

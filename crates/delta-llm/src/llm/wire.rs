@@ -20,6 +20,7 @@ use super::CallObserver;
 use super::answer_error::AnswerError;
 use super::reply_assembler::StreamError;
 use delta_base::hex::sha256_hex;
+use delta_base::text::byte_escape::encode_percent;
 use delta_http::ResponseHead;
 use delta_http::retry::RetryDecision;
 use delta_words::{EncodeOptions, Reply, WireExchange, WireForm};
@@ -54,14 +55,7 @@ pub struct CodecSettings {
 
 /// The name of a model as a part of an address.
 fn encode_model_name(name: &str) -> String {
-    name.bytes().fold(String::new(), |mut encoded, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~/@:".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
-        }
-        encoded
-    })
+    encode_percent(name, b"-._~/@:")
 }
 
 /// A request body before its translation.
@@ -120,7 +114,7 @@ pub fn encode_again(
         api_version: exchange.api_version.clone(),
     };
     let encoded = codec_for(form, settings).encode(body, &exchange.options)?;
-    if sha256_hex(&encoded.body) == exchange.request_sha256 {
+    if sha256_hex(encoded.body.as_str()) == exchange.request_sha256 {
         return Ok(Arc::unwrap_or_clone(encoded.body));
     }
     let reason = if exchange.version == TRANSLATION_VERSION {

@@ -6,14 +6,13 @@ mod message_fields;
 
 use super::super::CallObserver;
 use super::super::answer_error::AnswerError;
-use super::super::endpoint::host_of;
 use super::super::reply_assembler::{ReplyAssembler, StreamError};
 use super::{
     CodecSettings, DecodeContext, EncodedRequest, NeutralBody, RejectedRequest, StreamAssembler,
     WireCodec,
 };
 use delta_base::json::to_json;
-use delta_http::append_path;
+use delta_http::{append_path, host_of};
 use delta_words::{EncodeOptions, Reply, WireForm, parse_reply};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;

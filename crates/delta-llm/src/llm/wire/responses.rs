@@ -7,13 +7,12 @@ mod request;
 mod stream;
 
 use super::super::answer_error::AnswerError;
-use super::super::endpoint::host_of;
 use super::{
     CodecSettings, DecodeContext, EncodedRequest, EventStream, NeutralAnswer, NeutralBody,
     NeutralRequest, RejectedRequest, RejectionAdvice, StreamAssembler, WireCodec,
 };
 use answer::AnswerItems;
-use delta_http::{ResponseHead, append_path};
+use delta_http::{ResponseHead, append_path, host_of};
 use delta_words::{EncodeOptions, NativeParts, Reply, WireForm};
 use serde_json::{Value, json};
 use std::sync::Arc;

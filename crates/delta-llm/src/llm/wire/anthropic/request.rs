@@ -244,7 +244,7 @@ impl<'a> MessagesConversation<'a> {
     fn push_message(&mut self, role: &str, content: &[Block<'_>]) {
         let blocks = self.prefix.add_blocks(role, content);
         let plain = blocks.iter().map(|block| block.plain.as_str()).collect::<Vec<_>>().join(",");
-        self.basis = sha256_hex(&format!("{}\n{role}\n{plain}", self.basis));
+        self.basis = sha256_hex(format!("{}\n{role}\n{plain}", self.basis));
         let content = join_marked(&blocks);
         self.messages.push(format!("{{\"role\":\"{role}\",\"content\":[{content}]}}"));
     }
