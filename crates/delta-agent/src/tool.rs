@@ -129,6 +129,8 @@ pub enum ToolOutput {
     Json,
     /// The bytes of an image, which the observation shows as one.
     Image,
+    /// Text, and the images in files that it names: those of a tool of an MCP server.
+    TextAndImages,
     /// Data, of which the observation names the file.
     File,
 }
@@ -145,7 +147,7 @@ impl ToolOutput {
 
     /// Whether it is text as it is printed.
     pub fn is_text(self) -> bool {
-        matches!(self, Self::Text | Self::Json)
+        matches!(self, Self::Text | Self::TextAndImages | Self::Json)
     }
 }
 

@@ -223,7 +223,10 @@ impl<'a> Engine<'a> {
                     timeout: held_call.map_or(timeout, |_| HeldCall::patience(timeout)),
                     spool: Some(spool),
                     excerpt_bytes: tool.max_output_bytes,
-                    capture_whole: matches!(tool.output, ToolOutput::Image | ToolOutput::Json),
+                    capture_whole: matches!(
+                        tool.output,
+                        ToolOutput::Image | ToolOutput::TextAndImages | ToolOutput::Json
+                    ),
                     marks,
                 }
             })
