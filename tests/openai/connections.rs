@@ -107,6 +107,7 @@ fn c_7_4_a_cancellation_ends_the_wait_for_the_next_try() {
         script_turn: 0,
         is_live: false,
         previous_body: None,
+        previous_exchange: None,
         has_native: false,
         run_id: "",
         images: None,

@@ -430,6 +430,7 @@ impl AgentMcpServer {
             output: ToolOutput::Text,
             ends_run: EndsRun::Never,
             approve: self.approve.clone(),
+            strict_arguments: false,
             preview: None,
             is_staged: false,
             runs_delta: true,
