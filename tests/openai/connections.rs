@@ -52,7 +52,7 @@ fn c_7_3_a_connection_that_was_closed_meanwhile_does_no_harm() {
 
 #[test]
 fn c_7_1_a_stream_that_goes_on_after_its_end_does_no_harm() {
-    let event = "data: {\"choices\":[{\"delta\":{\"content\":\"ok\"}}]}\n\ndata: [DONE]\n\n";
+    let event = "data: {\"choices\":[{\"delta\":{\"content\":\"ok\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
     let server = ScriptedServer::start(move |_: &RecordedRequest| {
         Answer::event_stream(event).stall(event.len())
     });

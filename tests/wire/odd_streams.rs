@@ -16,7 +16,8 @@ const FORMS: [WireForm; 4] =
     [WireForm::OpenAi, WireForm::Responses, WireForm::Anthropic, WireForm::Gemini];
 
 /// The calls of every stream. No piece of one is a piece of the other.
-const CALLS: [(&str, &str); 2] = [("note", r#"{"text":"one {\"","n":1}"#), ("tell", r#"{"to":["b","c"]}"#)];
+const CALLS: [(&str, &str); 2] =
+    [("note", r#"{"text":"one {\"","n":1}"#), ("tell", r#"{"to":["b","c"]}"#)];
 
 /// The words of every error.
 const WORDS: &str = "the engine has died";
@@ -38,8 +39,10 @@ fn whole_stream(form: WireForm, cuts: [usize; 2]) -> WholeStream {
     let mut events = Vec::new();
     match form {
         WireForm::OpenAi => {
-            let chunk = |delta: Value, reason: Value| json!({"id": "c", "object": "chat.completion.chunk", "model": "m",
-                "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]});
+            let chunk = |delta: Value, reason: Value| {
+                json!({"id": "c", "object": "chat.completion.chunk", "model": "m",
+                "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
+            };
             events.push(chunk(json!({"role": "assistant", "content": "Well. "}), Value::Null));
             for (index, (name, arguments)) in CALLS.into_iter().enumerate() {
                 let call = |call: Value| chunk(json!({"tool_calls": [call]}), Value::Null);
@@ -50,14 +53,18 @@ fn whole_stream(form: WireForm, cuts: [usize; 2]) -> WholeStream {
                 }
             }
             events.push(chunk(json!({}), json!("tool_calls")));
-            events.push(json!({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 5}}));
+            events.push(
+                json!({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 5}}),
+            );
         }
         WireForm::Responses => {
             events.push(json!({"type": "response.created", "response": {"id": "r", "status": "in_progress"}}));
             let mut items = Vec::new();
             for (index, (name, arguments)) in CALLS.into_iter().enumerate() {
-                let item = |arguments: &str, status: &str| json!({"type": "function_call", "id": format!("fc_{name}"),
-                    "call_id": format!("call_{name}"), "name": name, "arguments": arguments, "status": status});
+                let item = |arguments: &str, status: &str| {
+                    json!({"type": "function_call", "id": format!("fc_{name}"),
+                    "call_id": format!("call_{name}"), "name": name, "arguments": arguments, "status": status})
+                };
                 let of_item = |kind: &str| json!({"type": kind, "output_index": index, "item_id": format!("fc_{name}")});
                 let added = |kind: &str, item: Value| json!({"type": kind, "output_index": index, "item": item});
                 events.push(added("response.output_item.added", item("", "in_progress")));
@@ -182,7 +189,8 @@ fn numbers(event: &mut Value) -> Option<&mut Value> {
 
 /// The piece of arguments in an event.
 fn piece_of(event: &mut Value) -> Option<&mut Value> {
-    let paths = ["/choices/0/delta/tool_calls/0/function/arguments", "/delta/partial_json", "/delta"];
+    let paths =
+        ["/choices/0/delta/tool_calls/0/function/arguments", "/delta/partial_json", "/delta"];
     let path = paths.into_iter().find(|path| event.pointer(path).is_some_and(Value::is_string))?;
     event.pointer_mut(path).filter(|piece| *piece != "")
 }
@@ -235,15 +243,20 @@ fn spoil(stream: WholeStream, faults: &[Fault]) -> SpoiltStream {
             Fault::RepeatIds | Fault::LateNames => {
                 let mut last = (Value::Null, Value::Null);
                 for event in &mut events {
-                    let Some(call) = event.pointer_mut("/choices/0/delta/tool_calls/0") else { continue };
+                    let Some(call) = event.pointer_mut("/choices/0/delta/tool_calls/0") else {
+                        continue;
+                    };
                     if !call["id"].is_null() {
                         last = (call["id"].clone(), call["function"]["name"].clone());
                     }
                     if matches!(fault, Fault::RepeatIds) {
                         call["id"] = last.0.clone();
                     } else {
-                        let is_last = call["function"]["arguments"].as_str().is_some_and(|it| it.ends_with('}'));
-                        call["function"]["name"] = if is_last { last.1.clone() } else { Value::Null };
+                        let is_last = call["function"]["arguments"]
+                            .as_str()
+                            .is_some_and(|it| it.ends_with('}'));
+                        call["function"]["name"] =
+                            if is_last { last.1.clone() } else { Value::Null };
                     }
                 }
             }
@@ -284,7 +297,9 @@ fn error_text(frame: ErrorFrame, code: usize) -> String {
         ErrorFrame::NamedText => format!("event: error\ndata: {WORDS}\n\n"),
         ErrorFrame::Line => format!("error: {error}\n\n"),
         ErrorFrame::Bare => format!("{}\n\n", json!({"error": error})),
-        ErrorFrame::WithoutMember => format!("data: {}\n\n", json!({"object": "error", "message": WORDS})),
+        ErrorFrame::WithoutMember => {
+            format!("data: {}\n\n", json!({"object": "error", "message": WORDS}))
+        }
         ErrorFrame::InList => format!("data: {}\n\n", json!([{"error": error}])),
     }
 }
@@ -309,7 +324,12 @@ fn read(form: WireForm, pieces: &[&[u8]]) -> (Result<Reply, String>, Option<Stri
     (assembler.into_reply(&context).map_err(|problem| format!("{problem:?}")), error)
 }
 
-fn check(form: WireForm, cuts: [usize; 2], faults: &[Fault], borders: &[Index]) -> Result<(), TestCaseError> {
+fn check(
+    form: WireForm,
+    cuts: [usize; 2],
+    faults: &[Fault],
+    borders: &[Index],
+) -> Result<(), TestCaseError> {
     let SpoiltStream { bytes, says_end, has_error } = spoil(whole_stream(form, cuts), faults);
     let mut places: Vec<usize> = borders.iter().map(|at| at.index(bytes.len() + 1)).collect();
     places.extend([0, bytes.len()]);
@@ -352,7 +372,8 @@ fn check(form: WireForm, cuts: [usize; 2], faults: &[Fault], borders: &[Index]) 
 fn c_37_1_no_spoilt_stream_makes_a_call_or_an_answer_that_was_not_sent() {
     for form in FORMS {
         let cases = effort::cases(300, 5_000);
-        let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+        let config =
+            ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
         let cuts = [any::<usize>(), any::<usize>()];
         let faults = prop::collection::vec(any_fault(), 0..3);
         let borders = prop::collection::vec(any::<Index>(), 0..6);

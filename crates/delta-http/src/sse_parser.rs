@@ -58,9 +58,13 @@ impl SseParser {
         events
     }
 
-    /// What is left at the end: a last event without the empty line after it, or a bare line before that.
+    /// What is left at the end: a last event without the empty line after it, or a bare line before that. The beginning of
+    /// a field's name is nothing.
     pub fn finish(&mut self) -> Vec<SseEvent> {
-        let line = if self.line.is_empty() { None } else { self.end_line() };
+        let is_cut = [&b"data"[..], b"event", b"error", b"id", b"retry"]
+            .iter()
+            .any(|field| field.starts_with(&self.line));
+        let line = if is_cut { None } else { self.end_line() };
         line.into_iter().chain(self.end_event()).collect()
     }
 

@@ -100,9 +100,10 @@ fn replace_texts(json: &str, paths: &[Vec<String>]) -> Option<String> {
     } else {
         let members = CallArguments::new(json);
         let members = ArgumentObject::parse(&members).ok()?;
-        let members = members.entries.iter().map(|(name, value)| {
-            format!("{}:{}", Json::from(&**name), replaced(name, value))
-        });
+        let members = members
+            .entries
+            .iter()
+            .map(|(name, value)| format!("{}:{}", Json::from(&**name), replaced(name, value)));
         format!("{{{}}}", members.collect::<Vec<_>>().join(","))
     };
     is_changed.then_some(text)

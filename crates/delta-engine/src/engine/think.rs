@@ -188,7 +188,8 @@ impl Engine<'_> {
             Ok(reply) => {
                 if let Some(words) = &reply.late_error {
                     let words = run.secrets().redact(words).into_owned();
-                    let warning = format!("the endpoint reported an error after its answer: {words}");
+                    let warning =
+                        format!("the endpoint reported an error after its answer: {words}");
                     run.notify(RunNotice::Warning(&warning));
                 }
                 let reply = self.filter_reply(run, iteration, reply)?;

@@ -58,7 +58,9 @@ impl ArgumentText {
     /// Whether `piece`, after a whole object, may begin to say the same once more.
     pub fn is_repeated_by(&self, piece: &str) -> bool {
         let segment = self.segment();
-        are_no_arguments(segment) || segment.starts_with(piece.trim()) || is_same_json(segment, piece)
+        are_no_arguments(segment)
+            || segment.starts_with(piece.trim())
+            || is_same_json(segment, piece)
     }
 
     /// The arguments.

@@ -10,9 +10,7 @@ use super::wire::chat::{AnswerOrigin, BLOCK_FIELDS, EXTRA_FIELD, REASONING_FIELD
 use super::wire::{EventReader, excerpt, reported_error};
 use super::{CallObserver, CallProgress};
 use delta_base::json_repair::replace_lone_surrogates;
-use delta_words::{
-    NativeParts, Reply, ResponseBody, ToolCall, Usage, merge_counts, thinking_text,
-};
+use delta_words::{NativeParts, Reply, ResponseBody, ToolCall, Usage, merge_counts, thinking_text};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 // A chunk is dropped after it is read, so this type borrows its texts.
@@ -94,7 +92,8 @@ impl PartialCall {
         let text = piece.arguments.trim();
         let is_repetition = text.is_empty() || self.arguments.is_repeated_by(text);
         let is_other_id = !piece.id.is_empty() && !self.id.is_empty() && self.id != piece.id;
-        let is_other_index = piece.index.is_some() && self.index.is_some() && self.index != piece.index;
+        let is_other_index =
+            piece.index.is_some() && self.index.is_some() && self.index != piece.index;
         if piece.name.is_empty() {
             return is_other_id && self.arguments.is_filled() && !is_repetition;
         }
@@ -202,7 +201,8 @@ impl ReplyAssembler {
             }
         }
         self.chunks += 1;
-        self.is_whole |= member(&chunk, "object").and_then(Chunk::as_str) == Some("chat.completion")
+        self.is_whole |= member(&chunk, "object").and_then(Chunk::as_str)
+            == Some("chat.completion")
             && choices.iter().any(|choice| member(choice, "message").is_some());
         for choice in choices {
             if member(choice, "index").and_then(Chunk::as_u64).unwrap_or(0) == 0 {
@@ -247,7 +247,9 @@ impl ReplyAssembler {
             return self.add_delta(message);
         }
         let text = chunk_text(member(message, "content")).unwrap_or_default();
-        if self.content.as_deref().is_none_or(|content| text.starts_with(content)) && !text.is_empty() {
+        if self.content.as_deref().is_none_or(|content| text.starts_with(content))
+            && !text.is_empty()
+        {
             self.content = Some(text.into_owned());
         }
         let calls = list_items(member(message, "tool_calls"));
@@ -326,7 +328,9 @@ impl ReplyAssembler {
     fn add_call_delta(&mut self, delta: &Chunk<'_>) {
         let function = member(delta, "function");
         let function_member = |key| function.and_then(|function| member(function, key));
-        let text = |value: Option<&Chunk<'_>>| value.and_then(Chunk::as_str).unwrap_or_default().to_owned();
+        let text = |value: Option<&Chunk<'_>>| {
+            value.and_then(Chunk::as_str).unwrap_or_default().to_owned()
+        };
         let (id, name) = (text(member(delta, "id")), text(function_member("name")));
         let arguments = match function_member("arguments") {
             Some(Chunk::Str(piece)) => Cow::Borrowed(&**piece),
@@ -424,11 +428,7 @@ impl ReplyAssembler {
 
 impl OpaqueFields {
     /// The fields that have to go back, in the order of [`chat`]'s selection from a whole message.
-    fn to_fields(
-        &self,
-        reasoning: Option<(&str, &str)>,
-        extras: &[Value],
-    ) -> Map<String, Value> {
+    fn to_fields(&self, reasoning: Option<(&str, &str)>, extras: &[Value]) -> Map<String, Value> {
         let mut fields = Map::new();
         if let Some((name, reasoning)) = reasoning {
             fields.insert(name.to_owned(), reasoning.into());
@@ -663,7 +663,8 @@ mod tests {
             assembler.push(format!("data: {chunk}\n\n").as_bytes()).unwrap();
         }
         assert!(!assembler.is_complete());
-        assembler.push(b"data: [DONE]\n\n").unwrap();
+        let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+        assembler.push(format!("data: {end}\n\ndata: [DONE]\n\n").as_bytes()).unwrap();
         assert!(assembler.is_complete());
         let reply = assembler.into_reply("model");
         let response = reply.response.to_value();
@@ -753,7 +754,7 @@ mod tests {
         for chunk in chunks {
             assembler.push(format!("data: {chunk}\n\n").as_bytes()).unwrap();
         }
-        assert!(assembler.is_complete() && !assembler.is_done());
+        assert!(assembler.is_complete() && assembler.is_done());
         let message = json!({"role": "assistant", "content": "hi"});
         let expected = json!({"id": "c1", "object": "chat.completion", "created": 5, "model": "m",
             "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],

@@ -137,7 +137,9 @@ impl AttemptError {
 pub fn late_error_text(error: &StreamError) -> String {
     match error {
         StreamError::NotJson(text) => text.clone(),
-        StreamError::Reported(body) => error_message(body).unwrap_or_else(|| body_excerpt(&body.to_string())),
+        StreamError::Reported(body) => {
+            error_message(body).unwrap_or_else(|| body_excerpt(&body.to_string()))
+        }
     }
 }
 

@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 pub use call_ids::CALL_ID_LENGTHS;
 pub use message_fields::{
-    AnswerOrigin, BLOCK_FIELDS, EXTRA_FIELD, REASONING_FIELDS, add_block_piece, extra_of_call, has_thinking,
-    merge_extra,
+    AnswerOrigin, BLOCK_FIELDS, EXTRA_FIELD, REASONING_FIELDS, add_block_piece, extra_of_call,
+    has_thinking, merge_extra,
 };
 
 /// The codec of Chat Completions.

@@ -49,7 +49,9 @@ impl EventReader {
         }
         match serde_json::from_str::<Value>(&self.unframed) {
             _ if self.unframed.trim().is_empty() => Ok(()),
-            Ok(value) => reported_error(&value).map_or(Ok(()), |error| Err(StreamError::Reported(error))),
+            Ok(value) => {
+                reported_error(&value).map_or(Ok(()), |error| Err(StreamError::Reported(error)))
+            }
             Err(_) => Err(StreamError::NotJson(excerpt(&self.unframed))),
         }
     }
@@ -98,7 +100,9 @@ pub fn excerpt(text: &str) -> String {
 fn error_of_text(text: &str) -> Value {
     match serde_json::from_str::<Value>(text) {
         Ok(value) => reported_error(&value).unwrap_or_else(|| json!({"error": value})),
-        Err(_) if text.is_empty() => json!({"error": "the stream has an event `error` without a text"}),
+        Err(_) if text.is_empty() => {
+            json!({"error": "the stream has an event `error` without a text"})
+        }
         Err(_) => json!({"error": text}),
     }
 }
@@ -115,7 +119,8 @@ pub fn reported_error(event: &Value) -> Option<Value> {
         Some(Value::Array(items)) => !items.is_empty(),
         _ => false,
     };
-    let is_named = ["object", "type"].iter().any(|name| event.get(name).is_some_and(|it| it == "error"));
+    let is_named =
+        ["object", "type"].iter().any(|name| event.get(name).is_some_and(|it| it == "error"));
     (is_named || ["message", "detail"].into_iter().any(has_text)).then(|| json!({"error": event}))
 }
 

@@ -81,8 +81,11 @@ mod tests {
             message("system", "# c"),
         ];
         assert!(merge_system_messages(&mut messages));
-        let expected =
-            [message("system", "# a\n\n# b"), message("user", "go"), message("user", "[system]\n# c")];
+        let expected = [
+            message("system", "# a\n\n# b"),
+            message("user", "go"),
+            message("user", "[system]\n# c"),
+        ];
         assert_eq!(messages, expected);
         assert!(!merge_system_messages(&mut messages));
     }

@@ -2,8 +2,8 @@
 //! (`extra_content`), reasoning of OpenRouter (`reasoning_details`), LiteLLM (`thinking_blocks`), DeepSeek
 //! (`reasoning_content`) and Mistral (a content with `thinking` parts).
 
-use delta_words::{EncodeOptions, NativeParts, WireForm, message_text};
 pub use delta_words::REASONING_FIELDS;
+use delta_words::{EncodeOptions, NativeParts, WireForm, message_text};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -51,7 +51,8 @@ pub fn select_fields(message: &Map<String, Value>) -> Map<String, Value> {
             fields.insert(name.to_owned(), value.clone());
         }
     };
-    let has_text = |name: &&str| message.get(*name).and_then(Value::as_str).is_some_and(|it| !it.is_empty());
+    let has_text =
+        |name: &&str| message.get(*name).and_then(Value::as_str).is_some_and(|it| !it.is_empty());
     if let Some(name) = REASONING_FIELDS.into_iter().find(has_text) {
         select(name, Value::is_string);
     }

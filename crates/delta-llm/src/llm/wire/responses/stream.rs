@@ -100,7 +100,8 @@ impl PartialItem {
         match item_type(&self.item) {
             "function_call" => self.item["arguments"] = self.arguments.into_text().into(),
             "message" if message_item_text(&self.item).is_empty() => {
-                let parts = [("output_text", "text", self.text), ("refusal", "refusal", self.refusal)];
+                let parts =
+                    [("output_text", "text", self.text), ("refusal", "refusal", self.refusal)];
                 let parts = parts.into_iter().filter(|(_, _, text)| !text.is_empty());
                 let parts: Vec<_> =
                     parts.map(|(kind, name, text)| json!({"type": kind, name: text})).collect();
@@ -127,14 +128,25 @@ impl ResponseAssembler {
         let at = by_id.or_else(by_index).or_else(open).unwrap_or_else(|| {
             let index = index.unwrap_or(self.items.len() as u64);
             let item = json!({"type": kind});
-            self.items.push(PartialItem { index, id: id.to_owned(), item, ..PartialItem::default() });
+            self.items.push(PartialItem {
+                index,
+                id: id.to_owned(),
+                item,
+                ..PartialItem::default()
+            });
             self.items.len() - 1
         });
         &mut self.items[at]
     }
 
     /// Adds an item that an event has, at a place where it may be already.
-    fn add_item(&mut self, found: Option<usize>, index: Option<u64>, item: Value, is_done: bool) -> usize {
+    fn add_item(
+        &mut self,
+        found: Option<usize>,
+        index: Option<u64>,
+        item: Value,
+        is_done: bool,
+    ) -> usize {
         let at = found.unwrap_or_else(|| {
             let index = index.unwrap_or(self.items.len() as u64);
             self.items.push(PartialItem { index, item: json!({}), ..PartialItem::default() });
