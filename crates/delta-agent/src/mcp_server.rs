@@ -455,6 +455,7 @@ impl AgentMcpServer {
             output: self.output,
             ends_run: EndsRun::Never,
             approve: self.approve.clone(),
+            strict_arguments: false,
             preview: None,
             is_staged: false,
             runs_delta: true,

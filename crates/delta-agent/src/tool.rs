@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 pub mod invocation;
 mod checked_value;
+mod coercion;
 mod lasting_calls;
 pub mod yaml_edit;
 pub mod expand;
@@ -89,6 +90,8 @@ pub struct Tool {
     pub ends_run: EndsRun,
     /// Which calls need an approval; `None` for the policy in `defaults` of agent.yaml.
     pub approve: Option<ApprovalPolicy>,
+    /// Whether arguments of another JSON type are refused even where their meaning is beyond doubt. Loading an agent sets it.
+    pub strict_arguments: bool,
     /// The parameters that say what a call does to a file.
     pub preview: Option<ToolPreview>,
     /// Whether what a call changes in the workspace is applied only after a person has agreed.
@@ -341,6 +344,7 @@ impl Tool {
             output,
             ends_run: EndsRun::read(doc, fields),
             approve,
+            strict_arguments: false,
             preview,
             is_staged,
             sandbox,

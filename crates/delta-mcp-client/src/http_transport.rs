@@ -375,10 +375,10 @@ fn read_event_stream(
         check_length(length)?;
         let events = match chunk {
             Some(chunk) => parser.push(chunk),
-            None => parser.finish().into_iter().collect(),
+            None => parser.finish(),
         };
         for event in events {
-            match RpcMessage::parse(event.as_bytes()) {
+            match RpcMessage::parse(event.text().as_bytes()) {
                 Ok(RpcMessage::Response { id: answered, outcome })
                     if answered
                         .as_ref()

@@ -104,6 +104,7 @@ impl<'e, 'a> ResultRecorder<'e, 'a> {
             };
             let StartingCall { approved, execution, .. } = &starting[index];
             run.record(Payload::ActionRequest(Box::new(ActionRequest {
+                coerced: approved.coerced(),
                 argv: Some(approved.invocation.argv.clone()),
                 execution: Some(execution.clone()),
                 approval: approved.approval.clone(),

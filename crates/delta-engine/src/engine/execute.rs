@@ -48,6 +48,11 @@ impl<'a> ApprovedCall<'a> {
         self.arguments.is_none()
     }
 
+    /// The names of the arguments that were taken as another JSON type.
+    pub(super) fn coerced(&self) -> Vec<String> {
+        self.arguments.as_ref().map(|arguments| arguments.coerced().to_vec()).unwrap_or_default()
+    }
+
     /// The arguments as events contain them.
     pub(super) fn tool_args(&self) -> Json {
         match &self.arguments {
@@ -295,6 +300,7 @@ pub(super) fn unstarted_request(call: &PendingCall, tool_args: Json) -> ActionRe
         call_id: call.id.clone(),
         tool_name: call.tool.clone(),
         tool_args,
+        coerced: Vec::new(),
         argv: None,
         execution: None,
         approval: None,

@@ -39,6 +39,10 @@ pub struct Endpoint {
     pub cache: CachePolicy,
     /// The number of letters and digits that call ids must have.
     pub call_ids: Option<u8>,
+    /// Whether the reasoning of its own answers is kept out of requests.
+    pub omits_reasoning: bool,
+    /// Whether the system messages go out as one; `None` if its refusals decide.
+    pub merges_system: Option<bool>,
     /// Whether to request streamed responses.
     pub stream: bool,
     /// The timeout of a whole response, in milliseconds.
@@ -310,6 +314,8 @@ impl Endpoint {
             headers: config.headers.clone(),
             cache: config.cache,
             call_ids: config.call_ids,
+            omits_reasoning: config.omits_reasoning,
+            merges_system: config.merges_system,
             base_url: address.url,
             note,
             stream: config.stream,
@@ -469,6 +475,9 @@ mod tests {
             sets_max_retries: true,
             pricing: None,
             echo_reasoning: false,
+            omits_reasoning: false,
+            merges_system: None,
+            strict_arguments: false,
             strip_think: false,
             body: serde_json::Map::new(),
             has_default_max_tokens: false,

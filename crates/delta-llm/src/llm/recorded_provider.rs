@@ -100,6 +100,7 @@ mod tests {
             script_turn,
             is_live: false,
             previous_body: None,
+            previous_exchange: None,
             has_native: false,
             run_id: "",
             images: None,

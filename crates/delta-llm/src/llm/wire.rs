@@ -15,6 +15,7 @@ mod neutral_request;
 mod neutral_response;
 mod patched_object;
 mod responses;
+mod system_messages;
 
 use super::CallObserver;
 use super::answer_error::AnswerError;
@@ -28,13 +29,14 @@ use serde_json::Value;
 use std::sync::Arc;
 
 pub use cache_plan::{CacheBlock, CacheHistory, CachePolicy};
-pub use event_stream::{EventAssembler, EventStream};
+pub use event_stream::{EventAssembler, EventReader, EventStream, excerpt, reported_error};
 pub use image_reader::ImageReader;
 pub use neutral_request::{
     NeutralCall, NeutralContent, NeutralMessage, NeutralPart, NeutralRequest, NeutralTool,
 };
 pub use neutral_response::NeutralAnswer;
 pub use patched_object::PatchedObject;
+pub use system_messages::{merge_system_messages, merged_system_options};
 pub use write_history::WriteHistory;
 
 /// The version of the translation in records; it changes when the same request would become other wire bytes.

@@ -95,7 +95,10 @@ impl RunVerifier<'_> {
     ) -> (ExpectedOutcome, Json, Json) {
         let recorded_approval = approval_summary(request.approval.as_ref());
         let Some(config) = self.config.as_ref().map(Rc::clone) else {
-            return (ExpectedOutcome::Unknown, call.arguments.to_value(), recorded_approval);
+            let is_coerced = !request.coerced.is_empty();
+            let tool_args =
+                if is_coerced { request.tool_args.clone() } else { call.arguments.to_value() };
+            return (ExpectedOutcome::Unknown, tool_args, recorded_approval);
         };
         let checked = match self.gated_call(&config, call) {
             Ok(checked) => checked,
