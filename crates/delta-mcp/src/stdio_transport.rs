@@ -391,7 +391,7 @@ impl ServerState {
         }
     }
 
-    /// Handles a line without a message. One that has the id of a request, and is no line of a log, was meant as its answer.
+    /// Handles a line without a message. One with the id of a request and a member of an answer was meant as its answer.
     fn dispatch_unreadable(&mut self, text: &str, reason: String) {
         if !text.trim_start().starts_with('{') {
             return;

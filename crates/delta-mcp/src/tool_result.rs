@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn c_37_9_structured_content_is_said_once() {
+    fn c_30_2_structured_content_is_said_once() {
         let texts = |texts: &[&str]| -> Vec<Json> {
             texts.iter().map(|text| json!({"type": "text", "text": text})).collect()
         };
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn c_37_9_only_images_of_the_call_are_taken() {
+    fn c_30_11_only_images_of_the_call_are_taken() {
         let text = "[image: image/png, 3 bytes: /r/io/mcp/c1-1.png]\n[image: image/png, 3 bytes: /etc/c1-2.png]\n\
             [image: image/png, 3 bytes: /r/io/mcp/c10-1.png]\n[image: image/png, 3 bytes: /r/c1-x/../secret.png]\n\
             [image/png, 3 bytes: /r/io/mcp/c1-3.png]\n";

@@ -104,8 +104,8 @@ impl SkillFile {
     }
 }
 
-/// The front matter with quotes around the plain values of its top-level keys, on the same lines. A value goes on in the indented
-/// lines after it.
+/// The front matter with quotes around the plain values of its top-level keys, on the same lines. The indented lines after a
+/// value belong to it.
 fn quote_plain_values(front_matter: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     // The line in which the last plain value ends.
