@@ -359,11 +359,10 @@ impl ServerState {
                 // Before any notification, an error without an id can only be about the one request that is open.
                 let is_of_opening =
                     outcome.is_err() && !self.has_notified && self.waiting.len() == 1;
-                let is_answered = |waiting: i64| {
-                    id.as_ref().map_or(is_of_opening, |id| *id == RpcId::Number(waiting))
-                };
-                if let Some((_, inbox)) = self.waiting.iter_mut().find(|(id, _)| is_answered(**id))
-                {
+                let inbox = self.waiting.iter_mut().find(|(waiting, _)| {
+                    id.as_ref().map_or(is_of_opening, |id| *id == RpcId::Number(**waiting))
+                });
+                if let Some((_, inbox)) = inbox {
                     inbox.messages.push_back(Arrived::Answer(outcome));
                     inbox.wake.wake();
                 }

@@ -81,8 +81,10 @@ pub fn named_images<'a>(text: &'a str, stem: &str) -> Vec<&'a str> {
 
 /// What the names of the files of a call begin with.
 pub fn attachment_stem(call_id: &str) -> String {
-    let is_kept = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    call_id.chars().filter(is_kept).take(80).collect()
+    let mut stem = call_id.to_owned();
+    stem.retain(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+    stem.truncate(80);
+    stem
 }
 
 fn render_part(part: &Json, store: StoreAttachment<'_>) -> String {

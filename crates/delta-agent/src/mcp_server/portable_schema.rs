@@ -80,7 +80,7 @@ fn portable(schema: &Json) -> Json {
     let Json::Object(members) = schema else {
         return if schema == &Json::Bool(false) { json!({"not": {}}) } else { json!({}) };
     };
-    let mut kept = Map::new();
+    let mut keywords = Map::new();
     for (key, value) in members {
         let is_data = DATA_KEYWORDS.contains(&key.as_str());
         let is_extension = key.starts_with("x-");
@@ -97,20 +97,20 @@ fn portable(schema: &Json) -> Json {
             // Before draft 6, these said what `minimum` and `maximum` mean.
             ("exclusiveMinimum" | "exclusiveMaximum", Json::Bool(_)) => continue,
             ("minimum", value) if is_exclusive(members, "exclusiveMinimum") => {
-                kept.insert("exclusiveMinimum".into(), value.clone());
+                keywords.insert("exclusiveMinimum".into(), value.clone());
                 continue;
             }
             ("maximum", value) if is_exclusive(members, "exclusiveMaximum") => {
-                kept.insert("exclusiveMaximum".into(), value.clone());
+                keywords.insert("exclusiveMaximum".into(), value.clone());
                 continue;
             }
             ("items", Json::Array(items)) => {
-                kept.insert("prefixItems".into(), items.iter().map(portable).collect());
+                keywords.insert("prefixItems".into(), items.iter().map(portable).collect());
                 continue;
             }
             ("additionalItems", value) => {
                 if matches!(members.get("items"), Some(Json::Array(_))) {
-                    kept.insert("items".into(), portable_or_bool(value));
+                    keywords.insert("items".into(), portable_or_bool(value));
                 }
                 continue;
             }
@@ -129,23 +129,23 @@ fn portable(schema: &Json) -> Json {
             }
             (_, value) => value.clone(),
         };
-        kept.insert(key.clone(), value);
+        keywords.insert(key.clone(), value);
     }
     if members.get("nullable") == Some(&Json::Bool(true))
-        && let Some(Json::String(name)) = kept.get("type").cloned()
+        && let Some(Json::String(name)) = keywords.get("type").cloned()
     {
-        kept.insert("type".into(), json!([name, "null"]));
+        keywords.insert("type".into(), json!([name, "null"]));
     }
-    let may_be_array = match kept.get("type") {
+    let may_be_array = match keywords.get("type") {
         Some(Json::Array(names)) => names.iter().any(|name| name == "array"),
         Some(name) => name == "array",
         None => false,
     };
-    if may_be_array && !kept.contains_key("items") {
-        kept.insert("items".into(), json!({}));
+    if may_be_array && !keywords.contains_key("items") {
+        keywords.insert("items".into(), json!({}));
     }
-    only_known_required(&mut kept);
-    Json::Object(kept)
+    only_known_required(&mut keywords);
+    Json::Object(keywords)
 }
 
 fn portable_or_bool(schema: &Json) -> Json {
