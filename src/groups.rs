@@ -1,6 +1,7 @@
 //! The list of commands in the help of `delta`, in groups.
 
 use clap::Command;
+use delta_program::compact_help::compact_help;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 
@@ -23,7 +24,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
 pub fn grouped_for_help(command: Command, arguments: &[OsString]) -> Command {
     let asks_for_help =
         arguments.iter().any(|word| word == "--help" || word == "-h" || word == "help");
-    if asks_for_help || arguments.len() < 2 { grouped(command) } else { command }
+    if asks_for_help || arguments.len() < 2 { compact_help(grouped(command)) } else { command }
 }
 
 fn grouped(command: Command) -> Command {

@@ -68,7 +68,9 @@ fn c_11_3_a_directory_without_runs_names_the_workspaces_below_it() {
         sandbox.delta(args).output().expect_code(0);
     };
     let here = |more: &[&str]| sandbox.delta([&["list-runs"], more].concat()).output();
-    here(&[]).expect(0, "", "");
+    let note =
+        "Note: no runs here; `delta list-runs -r DIR` lists the runs of all workspaces below DIR\n";
+    here(&[]).expect(0, "", note);
     run("one");
     let place = sandbox.path("agent/workspaces/W001").display().to_string();
     let note = format!("Note: no runs here; these workspaces have runs:\n  -w {place}\n");
