@@ -111,7 +111,7 @@ const HABITS: &[Habit] = &[
     habit(
         "leaves the run",
         r"\b(leaves?|left|leaving) the run\b",
-        r"\bleaves? the run ([A-Z]{2,}|ungraded|packed|waiting)\b",
+        r"\bleaves? the run \*?(INTERRUPTED|FAILED|ungraded|packed|waiting)\b",
         "exits",
     ),
     habit("of whose", r"\bof whose\b", "", "two sentences"),

@@ -29,17 +29,17 @@ use tool_imports::{ImportPath, ToolImporter};
 
 mod agent_mapping;
 mod dotenv;
-mod finish_tool;
-pub mod tool_imports;
 pub mod env_layers;
+mod finish_tool;
 mod legacy_names;
+mod mcp_section;
 mod misnamed_files;
 mod model_prices;
 mod sandbox_settings;
 mod skill_settings;
-mod mcp_section;
 mod snapshot_settings;
 mod tool_defaults;
+pub mod tool_imports;
 
 pub use agent_mapping::{AGENT_MAPPING, LLM_SECTION};
 use finish_tool::FinishSettings;

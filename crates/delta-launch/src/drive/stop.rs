@@ -30,7 +30,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 ///
 /// Interrupts the process of each run as Ctrl-C does, waits until it has exited, and prints the run with its status.
 /// `delta continue` resumes an INTERRUPTED run. If no process works on the run, ends the commands that the last one left
-/// running, and names those of tools with `survive: true`. A second `delta stop` only waits: another signal would end the
+/// running, and names commands of tools with `survive: true`. A second `delta stop` only waits: another signal would end the
 /// process at once.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]

@@ -32,7 +32,7 @@ const EVERY_GUARANTEE: &str = "all";
 pub struct SandboxOptions {
     /// Let no tool do more than this: `workspace`, `reader`, `off`, or a FILE
     ///
-    /// FILE has the keys of a sandbox; `off` is no limit [default: DELTA_SANDBOX, else `sandbox` in the operator's
+    /// FILE has the keys of a sandbox; `off` sets no limit [default: DELTA_SANDBOX, else `sandbox` in the operator's
     /// configuration]
     #[arg(long, value_name = "NAME|FILE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     sandbox: Option<String>,

@@ -6,7 +6,6 @@
 
 mod anthropic;
 mod cache_plan;
-mod write_history;
 pub(super) mod chat;
 mod event_stream;
 mod gemini;
@@ -15,6 +14,7 @@ mod neutral_request;
 mod neutral_response;
 mod patched_object;
 mod responses;
+mod write_history;
 
 use super::CallObserver;
 use super::answer_error::AnswerError;
