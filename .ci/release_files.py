@@ -22,7 +22,9 @@ import zipfile
 
 # The name in registries, where `delta` belongs to others.
 NAME = "delta-agents"
-PROGRAMS = ["delta", "delta-sessions"]
+PROGRAMS = ["delta", "delta-sessions", "delta-sweep"]
+# Those with manual pages and completions of their own: what `delta sweep` has comes from `delta`.
+DOCUMENTED = ["delta", "delta-sessions"]
 # A second name of a program, by which it has other commands.
 LINKS = {"delta-sessions-pty": "delta-sessions"}
 SUMMARY = "Runs AI agents the Unix way: plain files in, commands as tools, one append-only journal out"
@@ -48,7 +50,7 @@ def shipped_crates(arch):
     metadata = json.loads(output)
     packages = {package["id"]: package for package in metadata["packages"]}
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
-    queue = [i for i, package in packages.items() if package["name"] in (NAME, f"{NAME}-sessions")]
+    queue = [i for i, package in packages.items() if package["name"] in (NAME, f"{NAME}-sessions", f"{NAME}-sweep")]
     linked = set()
     while queue:
         package = queue.pop()
@@ -129,10 +131,10 @@ def write(path, content, mode=0o644):
 def pages_and_completions(programs, prefix):
     """Manual pages and completions, printed by the programs, below `prefix`."""
     quiet = {"check": True, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    for program in PROGRAMS:
+    for program in DOCUMENTED:
         # The pages of `delta-sessions pty` have the names that those of its link would have.
         subprocess.run([programs / program, "man", "--all", prefix / "share/man/man1"], **quiet)
-    for program in [*PROGRAMS, *LINKS]:
+    for program in [*DOCUMENTED, *LINKS]:
         with tempfile.TemporaryDirectory() as home:
             for shell, target in [
                 ("bash", f"share/bash-completion/completions/{program}"),

@@ -14,8 +14,8 @@ mod common;
 
 use common::{Bars, Used};
 use delta_run::event::RunStatus;
-use delta_sweep::plan_file::SweepPlan;
-use delta_sweep::result_line::{ResultLine, ResultUsage};
+use delta_sweep::formats::plan_file::SweepPlan;
+use delta_sweep::formats::result_line::{ResultLine, ResultUsage};
 use std::fs;
 use std::path::Path;
 use std::process::Command;

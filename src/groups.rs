@@ -1,11 +1,12 @@
 //! The list of commands in the help of `delta`, in groups.
 
+use crate::programs::{self, Program};
 use clap::Command;
-use delta_program::compact_help::compact_help;
+use delta_program::compact_help::{asks_for_help, compact_if_asked};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 
-/// Each heading with its commands, in the order of the help.
+/// Each heading with its commands and programs, in the order of the help.
 const GROUPS: [(&str, &[&str]); 8] = [
     ("Work", &["run", "continue", "fork", "stop"]),
     ("Answer what waits", &["inbox", "approve", "deny", "answer"]),
@@ -22,23 +23,40 @@ const GROUPS: [(&str, &[&str]); 8] = [
 
 /// Lists the commands in groups if the arguments, with the program, ask for help or are none. Other command lines do not pay for the list.
 pub fn grouped_for_help(command: Command, arguments: &[OsString]) -> Command {
-    let asks_for_help =
-        arguments.iter().any(|word| word == "--help" || word == "-h" || word == "help");
-    if asks_for_help || arguments.len() < 2 { compact_help(grouped(command)) } else { command }
+    if asks_for_help(arguments) || arguments.len() < 2 {
+        compact_if_asked(grouped(command, &programs::list()), arguments)
+    } else {
+        command
+    }
 }
 
-fn grouped(command: Command) -> Command {
+fn grouped(command: Command, programs: &[Program]) -> Command {
     let styles = command.get_styles();
     let header = *styles.get_header();
     let literal = *styles.get_literal();
     let mut list = String::new();
-    for (heading, names) in GROUPS {
+    let about_of = |name: &str| {
+        let program = programs.iter().find(|program| program.name == name);
+        match command.find_subcommand(name) {
+            Some(command) => command.get_about().map(ToString::to_string),
+            None if name == "help" => Some("Print the help of a command".to_owned()),
+            None => program.map(|program| program.about.unwrap_or_default().to_owned()),
+        }
+    };
+    let grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+    let others = programs.iter().map(|program| &*program.name);
+    let others: Vec<&str> = others
+        .filter(|name| !grouped.contains(name) && command.find_subcommand(name).is_none())
+        .collect();
+    for (heading, names) in GROUPS.into_iter().chain([("Other programs", &*others)]) {
+        let names: Vec<_> = names.iter().filter_map(|name| Some((name, about_of(name)?))).collect();
+        if names.is_empty() {
+            continue;
+        }
         let _ = writeln!(list, "{header}{heading}:{header:#}");
-        for name in names {
-            let about = command.find_subcommand(name).and_then(Command::get_about);
-            let about =
-                about.map_or_else(|| "Print the help of a command".to_owned(), ToString::to_string);
-            let _ = writeln!(list, "  {literal}{name:<13}{literal:#}{about}");
+        for (name, about) in names {
+            let width = if about.is_empty() { 0 } else { 13 };
+            let _ = writeln!(list, "  {literal}{name:<width$}{literal:#}{about}");
         }
         list.push('\n');
     }
@@ -57,7 +75,8 @@ mod tests {
     fn c_11_1_every_command_is_in_one_group() {
         let command = crate::DeltaCli::command();
         let visible = command.get_subcommands().filter(|command| !command.is_hide_set());
-        let mut visible: Vec<&str> = visible.map(Command::get_name).chain(["help"]).collect();
+        let mut visible: Vec<&str> =
+            visible.map(Command::get_name).chain(["help", "sweep"]).collect();
         let mut listed: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
         visible.sort_unstable();
         listed.sort_unstable();

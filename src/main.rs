@@ -5,8 +5,8 @@ mod demo;
 mod groups;
 mod help;
 mod man;
+mod programs;
 mod suggestions;
-mod sweep;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use delta_author::{doctor, init, lint, migrate, sandbox, schema, skill, test, tool, tool_holder};
@@ -14,7 +14,8 @@ use delta_base::signal;
 use delta_launch::drive::{
     apply, approve, continue_run, discard, fork, pack, rm, rollback, run, stop, trust,
 };
-use delta_launch::operator::{build_info, config, environment, lease_options, models, runs_dir};
+use delta_launch::operator::global_options::GlobalOptions;
+use delta_launch::operator::{build_info, config, environment, models};
 use delta_program::completions::{self, CliProgram};
 use delta_program::man::ManArgs;
 use delta_program::{install_panic_hook, stdio};
@@ -23,7 +24,6 @@ use delta_sandbox::{HELPER_COMMAND, run_helper};
 use delta_serve::{acp, mcp};
 use std::ffi::OsString;
 use std::mem::ManuallyDrop;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Run AI agents the Unix way: an agent is a directory of plain files, its tools are ordinary commands, and its state is
@@ -31,11 +31,8 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "delta", version, disable_version_flag = true, propagate_version = false, after_help = top_level_after_help())]
 struct DeltaCli {
-    /// Keep the runs of all workspaces below DIR, and nothing in the workspaces
-    #[arg(long, value_name = "DIR", global = true, hide = true, value_hint = clap::ValueHint::DirPath)]
-    runs_dir: Option<PathBuf>,
     #[command(flatten)]
-    lease: lease_options::LeaseOptions,
+    options: GlobalOptions,
     /// Print version; with --json, also the commit, the target and the features of the build
     #[arg(short = 'V', long, action = clap::ArgAction::Version)]
     version: Option<bool>,
@@ -120,8 +117,6 @@ enum DeltaCommand {
     Mcp(mcp::McpCommand),
     #[command(subcommand)]
     Context(context::ContextCommand),
-    #[command(subcommand)]
-    Sweep(sweep::SweepCommand),
     /// Run an agent's tests
     Test(Box<test::TestArgs>),
     /// Print the JSON Schema of a file that you write
@@ -162,8 +157,9 @@ enum DeltaCommand {
 const PROGRAM: CliProgram = CliProgram {
     name: "delta",
     completion_variable: "DELTA_COMPLETE",
-    command: DeltaCli::command,
+    command: || programs::with_programs(DeltaCli::command(), programs::list()),
     exit_codes: Some((EXIT_CODES, &["delta-run", "delta-continue"])),
+    has_page: |page| !programs::is_page_of_program(page),
 };
 
 fn main() -> ExitCode {
@@ -174,6 +170,11 @@ fn main() -> ExitCode {
     }
     environment::take_environment();
     install_panic_hook();
+    if let Some(code) =
+        build_info::refuse_other_build("delta").or_else(programs::start_for_completion)
+    {
+        return code;
+    }
     if completions::answer_completion_request(PROGRAM) {
         return ExitCode::SUCCESS;
     }
@@ -192,14 +193,16 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
     let cli = match parse_arguments(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
+            if let Some(code) = programs::start_named(&error, &arguments) {
+                return code;
+            }
             let error = suggestions::with_tip_for(error, &arguments);
             // Help and version go to stdout and succeed, everything else is a usage error.
             stdio::print_clap_message(&error);
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    runs_dir::apply_runs_dir(cli.runs_dir.as_deref());
-    if let Err(failure) = cli.lease.apply() {
+    if let Err(failure) = cli.options.apply() {
         return failure.report();
     }
     match cli.command {
@@ -227,7 +230,6 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         DeltaCommand::Context(command) => context::context_command(&command),
         DeltaCommand::Acp(args) => acp::acp_command(&args),
         DeltaCommand::Mcp(command) => mcp::mcp_command(&command),
-        DeltaCommand::Sweep(command) => sweep::sweep_command(&command),
         DeltaCommand::Test(args) => test::test_command(&args),
         DeltaCommand::Schema(args) => schema::schema_command(&args),
         DeltaCommand::Models(args) => models::models_command(&args),
@@ -257,7 +259,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
 
 /// Answers command lines that name no command and that clap does not know.
 fn answer_without_command(arguments: &[OsString]) -> Option<ExitCode> {
-    build_info::answer_version_request(arguments)
+    build_info::answer_version_request("delta", arguments)
         .or_else(|| help::answer_empty_command_line(arguments.len()))
 }
 

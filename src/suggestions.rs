@@ -1,10 +1,15 @@
 //! What the error for an unknown command or argument proposes: what can be typed.
 
-use clap::CommandFactory;
+use crate::programs;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, CommandFactory};
 use delta_base::shell_quote::shell_quote;
 use delta_base::suggest;
 use delta_launch::operator::config;
+use delta_program::usage_error::{
+    json_tip, named_command, visible_options, with_dash_tip, with_tip, with_usage_of_command,
+    with_values_tip,
+};
 use std::ffi::OsString;
 
 /// Names of commands in other programs, with what to type for delta.
@@ -113,76 +118,40 @@ const ANSWER_TIP: &str = "`answer` takes the text without `-m`: `delta answer RU
 const PROMPT_TIP: &str =
     "the task is an argument: `delta run \"TASK\"`; stdout gets only its result";
 
-/// The commands for one run, which find a run of a sweep too.
-const SWEEP_RUN_COMMANDS: [&str; 11] = [
-    "answer", "approve", "continue", "deny", "diff", "export", "fork", "replay", "rm", "show",
-    "unpack",
-];
-
 /// The commands that drive a run.
 const DRIVING_COMMANDS: [&str; 6] = ["run", "continue", "approve", "deny", "answer", "fork"];
 
 /// Adds what to type to a usage error about the command, its arguments or a missing run.
 pub fn with_tip_for(error: clap::Error, arguments: &[OsString]) -> clap::Error {
     let command = arguments.get(1).and_then(|word| word.to_str()).unwrap_or_default();
-    let error = with_usage_of_command(error, arguments);
+    let named = named_command(crate::DeltaCli::command(), arguments);
+    let error = with_usage_of_command(&named, error);
     match error.kind() {
         ErrorKind::InvalidSubcommand => with_command_tip(error),
         // `-m` itself is the text then, which can begin with a dash.
         ErrorKind::UnknownArgument if command == "answer" && has_message_option(arguments) => {
             with_tip(error, ANSWER_TIP.to_owned())
         }
-        ErrorKind::UnknownArgument => with_argument_tip(error, command, arguments),
+        ErrorKind::UnknownArgument => with_argument_tip(&named, error, command, arguments),
         ErrorKind::MissingRequiredArgument if command == "fork" => with_tip(
             error,
             "`delta fork last` forks the run of the workspace that was updated last".to_owned(),
         ),
-        ErrorKind::MissingRequiredArgument => with_values_tip(error, command),
+        ErrorKind::MissingRequiredArgument => with_values_tip(&named, error),
         _ => error,
     }
-}
-
-/// Shows the usage as the help does. Clap's own names the given options in it as if they were required.
-fn with_usage_of_command(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
-    if error.get(ContextKind::Usage).is_none() {
-        return error;
-    }
-    let usage = named_command(arguments).render_usage();
-    error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
-    error
-}
-
-/// The command that the arguments name, with its arguments.
-fn named_command(arguments: &[OsString]) -> clap::Command {
-    let mut delta = crate::DeltaCli::command();
-    delta.build();
-    let mut command = &delta;
-    for word in arguments.iter().skip(1).filter_map(|word| word.to_str()) {
-        // An option with its value may come first.
-        command = command.find_subcommand(word).unwrap_or(command);
-    }
-    command.clone()
 }
 
 fn has_message_option(arguments: &[OsString]) -> bool {
     arguments.iter().any(|argument| argument == "-m" || argument == "--message")
 }
 
-/// Adds the possible values of a missing argument.
-fn with_values_tip(error: clap::Error, command: &str) -> clap::Error {
-    let mut delta = crate::DeltaCli::command();
-    delta.build();
-    let Some(command) = delta.find_subcommand(command) else { return error };
-    let missing = command.get_arguments().find(|argument| argument.is_required_set());
-    let values = missing.map(clap::Arg::get_possible_values).unwrap_or_default();
-    let names: Vec<&str> = values.iter().map(|value| value.get_name()).collect();
-    if names.is_empty() {
-        return error;
-    }
-    with_tip(error, format!("the possible values are {}", names.join(", ")))
-}
-
-fn with_argument_tip(error: clap::Error, command: &str, arguments: &[OsString]) -> clap::Error {
+fn with_argument_tip(
+    named: &Command,
+    error: clap::Error,
+    command: &str,
+    arguments: &[OsString],
+) -> clap::Error {
     let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else {
         return error;
     };
@@ -198,7 +167,7 @@ fn with_argument_tip(error: clap::Error, command: &str, arguments: &[OsString]) 
     if lists_tools && !argument.starts_with('-') {
         return with_tip(error, "write the command line of a server after `--`".to_owned());
     }
-    if let Some(tip) = json_tip(argument, arguments) {
+    if let Some(tip) = json_tip(named, argument) {
         return with_tip(error, tip.to_owned());
     }
     let drives_run = DRIVING_COMMANDS.contains(&command);
@@ -213,18 +182,17 @@ fn with_argument_tip(error: clap::Error, command: &str, arguments: &[OsString]) 
         let dir = shell_quote(argument);
         return with_tip(error, format!("write `--agent {dir}`"));
     }
-    if let Some(tip) = other_command_tip(argument, arguments) {
+    if let Some(tip) = other_command_tip(named, argument) {
         return with_tip(error, tip);
     }
     let argument = argument.clone();
-    with_dash_tip(error, &argument, arguments)
+    with_dash_tip(named, error, &argument, arguments)
 }
 
 /// The commands that have the unknown option, if the named command has none that is written almost like it.
-fn other_command_tip(argument: &str, arguments: &[OsString]) -> Option<String> {
+fn other_command_tip(named: &Command, argument: &str) -> Option<String> {
     let name = argument.strip_prefix("--")?.split('=').next()?;
-    let named = named_command(arguments);
-    if visible_options(&named).any(|option| option.starts_with(name) || name.starts_with(option)) {
+    if visible_options(named).any(|option| option.starts_with(name) || name.starts_with(option)) {
         return None;
     }
     let mut delta = crate::DeltaCli::command();
@@ -241,48 +209,6 @@ fn other_command_tip(argument: &str, arguments: &[OsString]) -> Option<String> {
         [first, second, ..] => format!("{first}, {second} and others"),
     };
     Some(format!("`--{name}` is an option of {names}"))
-}
-
-/// The names of the options that the help of a command lists.
-fn visible_options(command: &clap::Command) -> impl Iterator<Item = &str> {
-    command.get_arguments().filter(|option| !option.is_hide_set()).filter_map(clap::Arg::get_long)
-}
-
-/// Replaces clap's tip for an argument with a dash, `-- -x`, where that is neither a value of the option before it nor a text.
-fn with_dash_tip(mut error: clap::Error, argument: &str, arguments: &[OsString]) -> clap::Error {
-    let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
-    let pair = words.windows(2).find(|pair| pair[1].starts_with(argument));
-    let command = named_command(arguments);
-    if let Some([option, value]) = pair
-        && takes_value(&command, option)
-    {
-        return with_tip(error, format!("write `{option}={value}`"));
-    }
-    if !["run", "continue", "answer", "deny"].contains(&command.get_name()) {
-        error.remove(ContextKind::Suggested);
-    }
-    error
-}
-
-/// Whether `word` is an option of the command that needs a value.
-fn takes_value(command: &clap::Command, word: &str) -> bool {
-    let mut options = command.get_arguments().filter(|option| option.get_action().takes_values());
-    options.any(|option| {
-        let is_long = option.get_long().is_some_and(|name| word.strip_prefix("--") == Some(name));
-        is_long || option.get_short().is_some_and(|letter| word == format!("-{letter}"))
-    })
-}
-
-/// The option of the named command that prints JSON, if the unknown argument is the one that other commands have for it.
-fn json_tip(argument: &str, arguments: &[OsString]) -> Option<&'static str> {
-    let (other, tip) = match argument {
-        "--json" => ("format", "use `--format json`"),
-        "--format" => ("json", "use `--json`"),
-        _ => return None,
-    };
-    let command = named_command(arguments);
-    let mut names = command.get_arguments().filter_map(clap::Arg::get_long);
-    names.any(|name| name == other).then_some(tip)
 }
 
 /// The operator's configuration, as it is called in a tip.
@@ -316,9 +242,6 @@ fn with_command_tip(mut error: clap::Error) -> clap::Error {
         Some(ContextValue::String(word)) => word.clone(),
         _ => String::new(),
     };
-    if usage.contains("delta sweep <COMMAND>") && SWEEP_RUN_COMMANDS.contains(&&*unknown) {
-        return with_tip(error, format!("use `delta {unknown} ID -w SWEEP`"));
-    }
     let word = if usage.contains("delta <COMMAND>") { unknown } else { String::new() };
     let find_alias = |word: &str| COMMAND_ALIASES.iter().find(|(alias, _)| *alias == word);
     if let Some((_, typed)) = find_alias(&word) {
@@ -337,9 +260,9 @@ fn with_command_tip(mut error: clap::Error) -> clap::Error {
         error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(similar));
         return error;
     }
-    let command = crate::DeltaCli::command();
+    let command = programs::with_programs(crate::DeltaCli::command(), programs::list());
     let names = command.get_subcommands().filter(|command| !command.is_hide_set());
-    let names = names.map(clap::Command::get_name);
+    let names = names.map(Command::get_name);
     if let Some(name) = suggest::nearest_names(&word, names).first().filter(|_| word.len() > 2) {
         return with_tip(error, format!("use `delta {name}`"));
     }
@@ -350,13 +273,6 @@ fn with_command_tip(mut error: clap::Error) -> clap::Error {
         Some((_, typed)) => with_tip(error, format!("use `{typed}`")),
         None => error,
     }
-}
-
-fn with_tip(mut error: clap::Error, tip: String) -> clap::Error {
-    error.remove(ContextKind::SuggestedSubcommand);
-    error.remove(ContextKind::SuggestedArg);
-    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
-    error
 }
 
 #[cfg(test)]

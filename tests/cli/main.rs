@@ -75,6 +75,7 @@ mod pack;
 mod parallel;
 mod piped_task;
 mod prices;
+mod programs;
 mod progress;
 mod records;
 mod remove_runs;

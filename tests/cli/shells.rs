@@ -83,6 +83,11 @@ fn c_11_6_bash_completes_what_delta_knows() {
     );
     assert_eq!(offered(&["tool", "expand", "agent/a"]), ["agent/agent.yaml"]);
     assert_eq!(offered(&["t"]), ["test", "tool", "trust"]);
+    assert_eq!(offered(&["sw"]), ["sweep"]);
+    assert_eq!(offered(&["sweep", "p"]), ["plan", "pack"]);
+    assert_eq!(offered(&["--lease", "turns", "sweep", "plan", "--di"]), ["--dir"]);
+    assert_eq!(offered(&["man", "sweep", "l"]), ["list"]);
+    assert_eq!(offered(&["help", "sweep", "l"]), ["list"]);
     assert_eq!(offered(&["man", "co"]), ["continue", "context", "config", "completions"]);
     assert_eq!(offered(&["man", "tool", ""]), ["expand", "lint", "migrate", "--all", "--help"]);
     assert_eq!(offered(&["continue", "-w", "my\\ work", "f"]), ["first"]);
@@ -308,7 +313,7 @@ fn c_11_7_all_pages_are_written_to_a_directory() {
     let note = "Note: `man` finds pages in directories with the name man1 only\n";
     assert!(elsewhere.ends_with(note), "{elsewhere}");
     assert!(files.len() > 25 && !files.iter().any(|file| file.contains("help")), "{files:?}");
-    for name in ["delta", "delta-run", "delta-tool-lint", "delta-rm"] {
+    for name in ["delta", "delta-run", "delta-tool-lint", "delta-rm", "delta-sweep-plan"] {
         let words: Vec<&str> = name.split('-').skip(1).collect();
         let page = sandbox.delta(["man"].iter().chain(&words).copied()).output().stdout;
         assert_eq!(sandbox.read(&format!("{dir}/{name}.1")), page, "{name}");

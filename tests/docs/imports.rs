@@ -21,8 +21,7 @@ const FULLEST_FOLDER: usize = 20;
 const LARGER_CIRCLES: [(&str, usize); 1] = [("crates/delta-llm/src/llm", 6)];
 
 /// Folders with more modules, and their number.
-const FULLER_FOLDERS: [(&str, usize); 3] =
-    [("crates/delta-lint/src/lint", 22), ("crates/delta-sweep/src", 22), ("src/sweep", 30)];
+const FULLER_FOLDERS: [(&str, usize); 1] = [("crates/delta-lint/src/lint", 22)];
 
 /// The folders of the crate that starts runs, each with those that it imports. Cargo holds the order of the crates.
 const WINGS: [(&str, &[&str]); 3] =

@@ -5,3 +5,4 @@ pub mod agent_test;
 pub mod lint;
 pub mod migration;
 pub mod schema;
+pub mod sweep_schema;

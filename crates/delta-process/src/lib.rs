@@ -21,6 +21,7 @@ mod foreground;
 mod helper_process;
 mod process_table;
 mod program_lookup;
+mod replaced_process;
 mod run_mark;
 mod run_processes;
 mod running_process;
@@ -41,7 +42,8 @@ pub use self::helper_process::HelperProcess;
 pub use self::process_table::{
     ProcessMarks, RunProcessFilter, find_marked_processes, kill_call_processes, shows_own_processes,
 };
-pub use self::program_lookup::{ProgramDefect, ProgramError};
+pub use self::program_lookup::{ProgramDefect, ProgramError, is_program};
+pub use self::replaced_process::become_program;
 pub use self::run_mark::{HeldCallMark, RunMark, marked_depth};
 pub use self::run_processes::{
     Background, LeftProcesses, MAX_LISTED_PROCESSES, RunProcesses, adopt_orphans,

@@ -188,6 +188,11 @@ impl ProgramObstacle {
     }
 }
 
+/// Whether there is a file at `path` that this process may execute.
+pub fn is_program(path: &Path) -> bool {
+    check_executable(path).is_ok()
+}
+
 fn check_executable(path: &Path) -> Result<(), ProgramObstacle> {
     let access = rustix::fs::access(path, Access::EXEC_OK);
     // The common case: most directories of PATH do not have the program.

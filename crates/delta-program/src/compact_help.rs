@@ -1,10 +1,19 @@
 //! The help of every command, without the lines that say little.
 
 use clap::{Arg, Command};
+use std::ffi::OsString;
 
-/// Moves the default of each option to the end of its text, where clap gives it a paragraph of its own, and leaves `--help`
-/// out of its own output. Builds all commands, so call this only to print help.
-pub fn compact_help(mut command: Command) -> Command {
+/// Whether the arguments ask for help. Other command lines do not pay for what only help shows.
+pub fn asks_for_help(arguments: &[OsString]) -> bool {
+    arguments.iter().any(|word| word == "--help" || word == "-h" || word == "help")
+}
+
+/// Makes the help of all commands shorter if the arguments ask for help: the default of each option moves to the end of its
+/// text, where clap gives it a paragraph of its own, and `--help` is not in its own output.
+pub fn compact_if_asked(mut command: Command, arguments: &[OsString]) -> Command {
+    if !asks_for_help(arguments) {
+        return command;
+    }
     command.build();
     compact_command(command)
 }

@@ -25,6 +25,8 @@ pub struct CliProgram {
     pub command: fn() -> clap::Command,
     /// A paragraph on exit codes, and the commands whose manual pages contain it.
     pub exit_codes: Option<(&'static str, &'static [&'static str])>,
+    /// Whether the manual page with this name is one of this program. Its description may contain commands of others.
+    pub has_page: fn(&str) -> bool,
 }
 
 /// The running program. Functions that return candidates take no arguments and find it here.
@@ -144,15 +146,16 @@ pub fn manual_page_candidates() -> Vec<CompletionCandidate> {
     let command = names.iter().try_fold(&root, |command, name| command.find_subcommand(name));
     let subcommands = command.into_iter().flat_map(clap::Command::get_subcommands);
     subcommands
-        .filter(|command| !command.is_hide_set())
+        // What has no summary is a program of others.
+        .filter(|command| !command.is_hide_set() && command.get_about().is_some())
         .map(|command| {
             CompletionCandidate::new(command.get_name()).help(command.get_about().cloned())
         })
         .collect()
 }
 
-/// The words of the command line that is being completed.
-fn completed_words() -> Vec<String> {
+/// The words of the command line that is being completed, the last of which may be unfinished.
+pub fn completed_words() -> Vec<String> {
     let words = std::env::args_os().skip_while(|word| word != "--").skip(1);
     words.map(|word| word.to_string_lossy().into_owned()).collect()
 }

@@ -1,5 +1,5 @@
-//! Code that every program of delta shares: standard streams, numbers in arguments, completions, manual pages and
-//! panics.
+//! Code that every program of delta shares: standard streams, numbers in arguments, wrong arguments, completions, manual
+//! pages and panics.
 
 pub mod compact_help;
 mod completion_install;
@@ -9,6 +9,7 @@ pub mod man;
 pub mod number_argument;
 pub mod stdin_input;
 pub mod stdio;
+pub mod usage_error;
 pub mod user_directory;
 
 use std::process;

@@ -24,6 +24,21 @@ pub struct ManArgs {
     /// Write the pages of all commands to files in DIR, such as ~/.local/share/man/man1
     #[arg(long, value_name = "DIR", conflicts_with = "command", value_hint = ValueHint::DirPath)]
     all: Option<PathBuf>,
+    /// How many pages another program of delta has written there before
+    #[arg(long, value_name = "N", default_value_t = 0, hide = true)]
+    written: usize,
+}
+
+impl ManArgs {
+    /// The words that name the command.
+    pub fn command(&self) -> &[String] {
+        &self.command
+    }
+
+    /// The directory for the pages of all commands, if they are to be written.
+    pub fn directory(&self) -> Option<&Path> {
+        self.all.as_deref()
+    }
 }
 
 /// The examples at the end of the help of `man`, for a program and one of its commands.
@@ -53,11 +68,10 @@ pub fn print_manual_page(
     program: &CliProgram,
     show: impl FnOnce(&str) -> bool,
 ) -> ExitCode {
-    let mut root = (program.command)();
-    root.build();
     if let Some(dir) = &args.all {
-        return match write_all_pages(program, &root, dir) {
+        return match write_all_pages(program, dir) {
             Ok(count) => {
+                let count = args.written + count;
                 stdio::print_error_line(&format!("Wrote {count} pages to {}", dir.display()));
                 stdio::print_error_line(&format!("Note: {}", man_path_note(dir)));
                 ExitCode::SUCCESS
@@ -68,6 +82,8 @@ pub fn print_manual_page(
             }
         };
     }
+    let mut root = (program.command)();
+    root.build();
     let Some(command) = find_command(&root, &args.command) else {
         return report_unknown_command(root, &args.command.join(" "));
     };
@@ -119,12 +135,24 @@ fn man_path_note(dir: &Path) -> String {
 }
 
 /// Writes the pages of the program and of all its commands to files in `dir`; returns their number.
-fn write_all_pages(program: &CliProgram, root: &Command, dir: &Path) -> Result<usize, FileError> {
+///
+/// # Errors
+/// A page could not be rendered or written.
+pub fn write_all_pages(program: &CliProgram, dir: &Path) -> Result<usize, FileError> {
     durable::ensure_shared_dir(dir)?;
-    let mut remaining = vec![root];
+    let mut root = (program.command)();
+    root.build();
+    let mut remaining = vec![&root];
     let mut count = 0;
     while let Some(command) = remaining.pop() {
+        let subcommands = command.get_subcommands();
+        remaining.extend(
+            subcommands.filter(|command| !command.is_hide_set() && command.get_name() != "help"),
+        );
         let name = command.get_display_name().unwrap_or(command.get_name());
+        if !(program.has_page)(name) {
+            continue;
+        }
         let path = dir.join(format!("{name}.1"));
         let page = render_manual_page(program, command).map_err(|source| FileError {
             action: "render",
@@ -137,10 +165,6 @@ fn write_all_pages(program: &CliProgram, root: &Command, dir: &Path) -> Result<u
             durable::create_shared_synced(&path, &page)?;
         }
         count += 1;
-        let subcommands = command.get_subcommands();
-        remaining.extend(
-            subcommands.filter(|command| !command.is_hide_set() && command.get_name() != "help"),
-        );
     }
     Ok(count)
 }

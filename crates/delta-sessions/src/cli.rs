@@ -57,6 +57,7 @@ const PROGRAM: CliProgram = CliProgram {
     completion_variable: "DELTA_SESSIONS_COMPLETE",
     command: Cli::command,
     exit_codes: None,
+    has_page: |_| true,
 };
 
 /// The program under the name of a link to it, which was a program of its own before `pty` existed.
@@ -65,6 +66,7 @@ const PTY_LINK: CliProgram = CliProgram {
     completion_variable: "DELTA_SESSIONS_PTY_COMPLETE",
     command: pty_link_command,
     exit_codes: None,
+    has_page: |_| true,
 };
 
 /// The command line of the link: `pty`, with the commands that every program has.

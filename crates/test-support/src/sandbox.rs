@@ -217,8 +217,13 @@ impl Sandbox {
 
     /// A command of the program, in the sandbox, with a cleared environment.
     pub fn delta<I: IntoIterator<Item = S>, S: Into<OsString>>(&self, args: I) -> Delta {
+        let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
+        // Cargo builds the programs of other packages for a test only if it was told to.
+        if args.first().is_some_and(|command| command == "sweep") {
+            crate::sibling("delta-sweep");
+        }
         let mut command = Command::new(&self.program);
-        command.args(args.into_iter().map(Into::into)).current_dir(self.path("")).env_clear();
+        command.args(args).current_dir(self.path("")).env_clear();
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("HOME", self.path("home")).env("LANG", "C.UTF-8");
         // The tests as they are, with runs that are owned otherwise.

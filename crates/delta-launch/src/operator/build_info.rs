@@ -1,5 +1,6 @@
-//! What was built: `delta --version --json`.
+//! What was built: `delta --version --json`; and whether two programs of delta are of one build.
 
+use crate::operator::environment::{self, STARTER_VARIABLE};
 use delta_base::durable::HAS_FAILPOINTS;
 use delta_program::stdio;
 use serde_json::json;
@@ -24,8 +25,27 @@ pub fn describe_build() -> String {
     format!("{version}{commit}, {TARGET}")
 }
 
-/// Answers `delta --version --json`, in any order; `None` for every other command line.
-pub fn answer_version_request(arguments: &[OsString]) -> Option<ExitCode> {
+/// The variable by which a program of delta that this one starts finds out that it is of another build.
+pub fn starter_variable() -> (OsString, OsString) {
+    (STARTER_VARIABLE.into(), describe_build().into())
+}
+
+/// Reports that a program of another build started this one, `program`: the two may not understand each other's arguments
+/// and files. Returns the exit code then.
+pub fn refuse_other_build(program: &str) -> Option<ExitCode> {
+    let starter = environment::starter_build()?.to_string_lossy();
+    let own = describe_build();
+    if starter == own {
+        return None;
+    }
+    stdio::print_error_line(&format!(
+        "error: `{program}` is of another build, {own}, than the program of delta that started it, {starter}: install both from one release"
+    ));
+    Some(ExitCode::from(2))
+}
+
+/// Answers `--version --json` of `program`, in any order; `None` for every other command line.
+pub fn answer_version_request(program: &str, arguments: &[OsString]) -> Option<ExitCode> {
     let [_, first, second] = arguments else { return None };
     let is_version = |argument: &OsString| argument == "--version" || argument == "-V";
     let is_request =
@@ -34,7 +54,7 @@ pub fn answer_version_request(arguments: &[OsString]) -> Option<ExitCode> {
         return None;
     }
     let build = json!({
-        "name": "delta",
+        "name": program,
         "version": env!("CARGO_PKG_VERSION"),
         "commit": COMMIT,
         "target": TARGET,

@@ -17,7 +17,10 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-static VARIABLES: OnceLock<EnvMap> = OnceLock::new();
+/// The variable in which one program of delta tells another that it starts which build it is.
+pub const STARTER_VARIABLE: &str = "DELTA_STARTED_BY";
+
+static VARIABLES: OnceLock<(EnvMap, Option<OsString>)> = OnceLock::new();
 static BLOCK: OnceLock<Option<EnvironmentBlock>> = OnceLock::new();
 
 /// Hides the memory of this process, and takes its variables. Call this first.
@@ -33,7 +36,21 @@ pub fn take_environment() {
 
 /// The variables with which this process was started, keys included.
 pub fn variables() -> &'static EnvMap {
-    VARIABLES.get_or_init(|| std::env::vars_os().collect())
+    &started_with().0
+}
+
+/// The build of the program of delta that started this one for a part of its command line or of its work.
+pub fn starter_build() -> Option<&'static OsStr> {
+    started_with().1.as_deref()
+}
+
+/// The variables, without what is meant for this process alone: its children have other starters.
+fn started_with() -> &'static (EnvMap, Option<OsString>) {
+    VARIABLES.get_or_init(|| {
+        let mut variables: EnvMap = std::env::vars_os().collect();
+        let starter = variables.remove(OsStr::new(STARTER_VARIABLE));
+        (variables, starter)
+    })
 }
 
 /// The variables for a program outside of a run, such as a grader or the viewer of a page: without the keys of any service,

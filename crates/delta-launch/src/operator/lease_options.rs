@@ -5,6 +5,7 @@ use crate::operator::failure::CommandFailure;
 use clap::{Args, ValueEnum};
 use delta_program::number_argument::parse_time_in;
 use delta_run::lease::lease_policy::{self, LeaseChoice, LeasePolicy};
+use std::ffi::OsString;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -63,6 +64,13 @@ pub fn forwarded_arguments() -> &'static [String] {
 }
 
 impl LeaseOptions {
+    /// The variables that say the same as these options.
+    pub fn variables(&self) -> impl Iterator<Item = (OsString, OsString)> {
+        let kind = self.lease.map(|kind| (LEASE_VARIABLE.into(), kind.name().into()));
+        let ttl = self.lease_ttl.map(|ttl| (TTL_VARIABLE.into(), format!("{ttl}ms").into()));
+        kind.into_iter().chain(ttl)
+    }
+
     /// Sets how this process owns runs. Call this before a run is claimed.
     ///
     /// # Errors

@@ -3,9 +3,9 @@
 use crate::operator::config;
 use clap::ValueEnum;
 use delta_agent::{agent, context, hook};
+use delta_lint::sweep_schema::SWEEP_MAPPING;
 use delta_lint::{agent_test, schema};
 use delta_llm::llm;
-use delta_sweep::sweep_schema::SWEEP_MAPPING;
 use delta_yaml::yaml::MappingSchema;
 
 /// A file that an author or an operator writes.

@@ -9,7 +9,7 @@ const BODY: &str = include_str!("sweep_page.html");
 /// The first bytes of every page of a sweep.
 pub const SWEEP_PAGE_MARK: &str = "<!doctype html><!-- delta sweep view -->";
 
-/// Renders the page of a sweep. `data` is the JSON that its script reads; see `delta_sweep::page_data`.
+/// Renders the page of a sweep. `data` is the JSON that its script reads; see `page_data` of delta-sweep.
 pub fn render_sweep_page(name: &str, data: &str) -> String {
     let document = HtmlDocument {
         mark: SWEEP_PAGE_MARK,

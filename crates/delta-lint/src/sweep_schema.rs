@@ -1,0 +1,310 @@
+//! The keys of sweep.yaml and of its sections: `delta schema sweep` prints them, and the program `delta-sweep` reads the file.
+
+use delta_yaml::yaml::MappingSchema;
+use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
+
+/// The types of errors that `retry.on` may name: of the endpoint, of the disk, of a source of context.yaml.
+pub const RETRIED_TYPES: [&str; 3] = ["llm", "io", "context"];
+
+/// A time with its unit: a number alone could be taken for seconds.
+const TIME_SHAPE: ValueShape = ValueShape::Pattern("[0-9].*[a-z]");
+
+/// The keys of sweep.yaml.
+pub static SWEEP_MAPPING: MappingSchema = MappingSchema {
+    label: "sweep.yaml",
+    description: "A sweep: agents, models and parameters on inputs, each a number of times.",
+    keys: &[
+        KeySchema::required(
+            "name",
+            ValueShape::Text,
+            "Its name, and the directory that `delta sweep plan` makes by default.",
+        ),
+        KeySchema::required(
+            "agents",
+            ValueShape::OneOf(&[ValueShape::List(&ValueShape::OneOf(&[
+                ValueShape::Text,
+                ValueShape::Mapping(&AGENT_MAPPING),
+            ]))]),
+            "Agent directories, relative to this file.",
+        ),
+        KeySchema::optional(
+            "models",
+            ValueShape::OneOf(&[ValueShape::List(&ValueShape::OneOf(&[
+                ValueShape::Text,
+                ValueShape::Mapping(&MODEL_MAPPING),
+            ]))]),
+            "Models as for `--model`; the agents' own without it.",
+        ),
+        KeySchema::required(
+            "inputs",
+            ValueShape::OneOf(&[
+                ValueShape::Text,
+                ValueShape::List(&ValueShape::Mapping(&INPUT_MAPPING)),
+                ValueShape::Mapping(&DIRS_MAPPING),
+            ]),
+            "A file with one JSON object a line, relative to this file; or a list; or `{dirs: PATTERN}`.",
+        ),
+        KeySchema::with_default(
+            "task",
+            ValueShape::Text,
+            DefaultValue::Text("${input.task}"),
+            "The task of every run.",
+        ),
+        KeySchema::optional(
+            "env",
+            ValueShape::TextMap,
+            "Variables of the environment of every run. Keys belong into your own environment.",
+        ),
+        KeySchema::optional(
+            "files",
+            ValueShape::TextMap,
+            "Files of every workspace, with their texts; they replace files of `from`; files of an input replace both.",
+        ),
+        KeySchema::optional(
+            "llm",
+            ValueShape::MapOf(&ValueShape::Any),
+            "Keys of `llm` of the agents, as with `--llm`, for every run.",
+        ),
+        KeySchema::optional(
+            "params",
+            ValueShape::MapOf(&ValueShape::List(&ValueShape::Any)),
+            "Parameters, each with the values that are tried.",
+        ),
+        KeySchema::with_default(
+            "repeats",
+            ValueShape::Integer(1..1 << 20),
+            DefaultValue::Integer(1),
+            "How often each combination runs.",
+        ),
+        KeySchema::optional(
+            "exclude",
+            ValueShape::List(&ValueShape::MapOf(&ValueShape::Any)),
+            "Combinations that are left out: a run with all values of an entry.",
+        ),
+        KeySchema::optional("run", ValueShape::Mapping(&RUN_MAPPING), "The limits of each run."),
+        KeySchema::optional(
+            "budget",
+            ValueShape::Mapping(&BUDGET_MAPPING),
+            "The limits of the whole sweep.",
+        ),
+        KeySchema::optional(
+            "retry",
+            ValueShape::Mapping(&RETRY_MAPPING),
+            "Failures of the infrastructure that are tried again.",
+        ),
+        KeySchema::optional(
+            "rate",
+            ValueShape::Mapping(&RATE_MAPPING),
+            "How much the runs ask of an endpoint.",
+        ),
+        KeySchema::optional(
+            "grade",
+            ValueShape::List(&ValueShape::Mapping(&GRADER_MAPPING)),
+            "Graders of the runs. The first one counts unless another one is named.",
+        ),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+/// The keys of an entry of `agents`.
+pub static AGENT_MAPPING: MappingSchema = MappingSchema {
+    label: "an entry of `agents`",
+    description: "An agent and its name in the sweep.",
+    keys: &[
+        KeySchema::optional(
+            "id",
+            ValueShape::Text,
+            "Its name in the sweep; the name of the directory by default.",
+        ),
+        KeySchema::required(
+            "path",
+            ValueShape::Text,
+            "The agent directory, relative to this file.",
+        ),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+/// The keys of an entry of `models`.
+pub static MODEL_MAPPING: MappingSchema = MappingSchema {
+    label: "an entry of `models`",
+    description: "A model and its name in the sweep.",
+    keys: &[
+        KeySchema::optional(
+            "id",
+            ValueShape::Text,
+            "Its name in the sweep; the text of `model` by default.",
+        ),
+        KeySchema::required("model", ValueShape::Text, "The model, as for `--model`."),
+        KeySchema::optional(
+            "llm",
+            ValueShape::MapOf(&ValueShape::Any),
+            "Keys of `llm`, which replace the keys of the sweep.",
+        ),
+        KeySchema::optional(
+            "env",
+            ValueShape::TextMap,
+            "Variables, which replace the ones of the sweep.",
+        ),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+/// The keys of an entry of `inputs`.
+pub static INPUT_MAPPING: MappingSchema = MappingSchema {
+    label: "an entry of `inputs`",
+    description: "An input. Other keys are for `${input.NAME}` and for graders.",
+    keys: &[
+        KeySchema::required("id", ValueShape::Text, "Its name in the sweep."),
+        KeySchema::optional("task", ValueShape::Text, "Its task."),
+        KeySchema::optional(
+            "from",
+            ValueShape::Text,
+            "A directory whose files the workspace begins with, relative to this file.",
+        ),
+        KeySchema::optional(
+            "files",
+            ValueShape::TextMap,
+            "More files of the workspace, with their texts.",
+        ),
+        KeySchema::optional(
+            "group",
+            ValueShape::Text,
+            "Inputs of one group are not independent of each other.",
+        ),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: true,
+};
+
+/// The keys of `inputs`, if it names directories.
+pub static DIRS_MAPPING: MappingSchema = MappingSchema {
+    label: "`inputs`",
+    description: "A directory for each input.",
+    keys: &[KeySchema::required(
+        "dirs",
+        ValueShape::Text,
+        "The directories, such as `cases/*`, relative to this file. Each is an input with the name of the directory as `id`, and the directory as `from`.",
+    )],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+/// The keys of `run`.
+pub static RUN_MAPPING: MappingSchema = MappingSchema {
+    label: "`run`",
+    description: "The limits of each run.",
+    keys: &[
+        KeySchema::optional(
+            "max_iterations",
+            ValueShape::Integer(1..1 << 31),
+            "As `--max-iterations`.",
+        ),
+        KeySchema::optional("max_duration", TIME_SHAPE, "As `--max-duration`, such as `30m`."),
+        KeySchema::optional(
+            "max_cost",
+            ValueShape::Number(0.0, f64::MAX),
+            "As `--max-cost`, in USD.",
+        ),
+        KeySchema::optional(
+            "max_tokens",
+            ValueShape::TokenCount(1..1 << 53),
+            "As `--max-tokens`, such as `200k`.",
+        ),
+        KeySchema::with_default(
+            "snapshots",
+            ValueShape::Boolean,
+            DefaultValue::Boolean(false),
+            "As `--snapshots`.",
+        ),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+/// The keys of `budget`.
+pub static BUDGET_MAPPING: MappingSchema = MappingSchema {
+    label: "`budget`",
+    description: "The limits of the whole sweep.",
+    keys: &[
+        KeySchema::optional("max_cost", ValueShape::Number(0.0, f64::MAX), "USD for all runs."),
+        KeySchema::optional(
+            "max_tokens",
+            ValueShape::TokenCount(1..1 << 53),
+            "Tokens of all runs.",
+        ),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+/// The keys of `retry`.
+pub static RETRY_MAPPING: MappingSchema = MappingSchema {
+    label: "`retry`",
+    description: "Failures of the infrastructure that are tried again.",
+    keys: &[
+        KeySchema::with_default(
+            "attempts",
+            ValueShape::Integer(1..1 << 20),
+            DefaultValue::Integer(3),
+            "How often a run may FAIL with such an error, the first time included.",
+        ),
+        KeySchema::optional(
+            "on",
+            ValueShape::List(&ValueShape::Choice(&RETRIED_TYPES)),
+            "The types of errors: all of them by default.",
+        ),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+/// The keys of `rate`.
+pub static RATE_MAPPING: MappingSchema = MappingSchema {
+    label: "`rate`",
+    description: "How much the runs ask of an endpoint.",
+    keys: &[KeySchema::with_default(
+        "concurrent",
+        ValueShape::Integer(1..1 << 16),
+        DefaultValue::Integer(8),
+        "LLM calls at a time on one host; also the default of `--jobs`.",
+    )],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+/// The keys of a grader.
+pub static GRADER_MAPPING: MappingSchema = MappingSchema {
+    label: "an entry of `grade`",
+    description: "A grader: a command, an expectation or an agent, which gives each settled run a score from 0 to 1.",
+    keys: &[
+        KeySchema::required("name", ValueShape::Text, "Its name in tables."),
+        KeySchema::optional(
+            "command",
+            ValueShape::List(&ValueShape::Text),
+            "A program and its arguments, started in the workspace of the run. A program with a `/` is relative to this file, and copied.",
+        ),
+        KeySchema::with_default(
+            "timeout",
+            TIME_SHAPE,
+            DefaultValue::Text("10m"),
+            "How long the command may take.",
+        ),
+        KeySchema::optional(
+            "expect",
+            ValueShape::Any,
+            "What the run must have done, as `expect` of a test (docs/reference/tests-yaml.md): 1 or 0.",
+        ),
+        KeySchema::optional(
+            "agent",
+            ValueShape::Text,
+            "An agent directory, relative to this file, whose result has `score` and perhaps `pass` and `why`.",
+        ),
+        KeySchema::optional("model", ValueShape::Text, "The model of the agent, as for `--model`."),
+    ],
+    exactly_one_of: &["command", "expect", "agent"],
+    allows_other_keys: false,
+};

@@ -1,0 +1,68 @@
+//! The commands of `delta sweep`, a file each.
+
+use clap::Subcommand;
+use std::process::ExitCode;
+
+mod collect;
+mod compare;
+mod gc;
+mod grade;
+mod list;
+mod pack;
+mod plan;
+mod run;
+mod status;
+mod submit;
+mod view;
+
+/// Plan and run many runs: agents, models and parameters on inputs
+///
+/// A sweep is an immutable plan and a directory. Every command can be started again, anywhere and any number of times: no work
+/// is done twice, and none is lost. `delta schema sweep` prints the keys of sweep.yaml.
+#[derive(Debug, Subcommand)]
+#[command(about = "Plan and run many runs: agents, models and parameters on inputs", defer = true)]
+pub enum SweepCommand {
+    /// Plan the runs of a sweep.yaml
+    Plan(Box<plan::PlanArgs>),
+    /// Work on the runs of a sweep, here
+    Run(Box<run::RunSweepArgs>),
+    /// Work on a share of a sweep, as a task of an array
+    Task(Box<run::TaskArgs>),
+    /// Show how far a sweep is
+    Status(Box<status::StatusArgs>),
+    /// Collect the results of a sweep
+    Collect(Box<collect::CollectArgs>),
+    /// List the ids of the runs of a sweep
+    List(Box<list::ListSweepArgs>),
+    /// Remove what no plan of a sweep names
+    Gc(Box<gc::GcArgs>),
+    /// Pack the finished runs of a sweep
+    Pack(Box<pack::PackSweepArgs>),
+    /// Submit the remaining runs of a sweep to a cluster
+    Submit(Box<submit::SubmitArgs>),
+    /// Grade the finished runs of a sweep
+    Grade(Box<grade::GradeArgs>),
+    /// Compare agents, models or parameters of a sweep
+    Compare(Box<compare::CompareArgs>),
+    /// Render a sweep as an HTML page
+    View(Box<view::SweepViewArgs>),
+}
+
+/// Runs a command of `delta sweep`; returns the exit code.
+pub fn sweep_command(command: &SweepCommand) -> ExitCode {
+    let done = match command {
+        SweepCommand::Plan(args) => plan::plan_command(args),
+        SweepCommand::Run(args) => run::run_sweep_command(args),
+        SweepCommand::Task(args) => run::task_command(args),
+        SweepCommand::Status(args) => status::status_command(args),
+        SweepCommand::Collect(args) => collect::collect_command(args),
+        SweepCommand::Gc(args) => gc::gc_command(args),
+        SweepCommand::Pack(args) => pack::pack_sweep_command(args),
+        SweepCommand::List(args) => list::list_command(args),
+        SweepCommand::Submit(args) => submit::submit_command(args),
+        SweepCommand::Grade(args) => grade::grade_command(args),
+        SweepCommand::Compare(args) => compare::compare_command(args),
+        SweepCommand::View(args) => view::view_sweep_command(args),
+    };
+    done.unwrap_or_else(|failure| failure.report())
+}

@@ -1,0 +1,395 @@
+//! `delta sweep run` and `delta sweep task`: work on the runs of a sweep.
+
+use crate::commands::status;
+use crate::formats::host_grant::describe_used_budget;
+use crate::formats::plan::PlanHeader;
+use crate::formats::plan_file::SweepPlan;
+use crate::formats::result_line::{ResultLine, SweepResults};
+use crate::formats::selection::{RunSelection, TaskShare};
+use crate::grading::sweep_scores::lacks_grades;
+use crate::planning::plan_reader::read_plan_of_run;
+use crate::running::continued_runs::record_continued_runs;
+use crate::running::host_grants::{open_shared_limits, read_host_grants};
+use crate::running::result_reader::{ResultReader, read_sweep};
+use crate::running::run_choice::ONLY_HELP;
+use crate::running::run_choice::choose_runs;
+use crate::running::run_pool::{PoolOptions, PoolPass, RunPool, absolute_dir};
+use clap::Args;
+use delta_base::quantity::parse_time_ms;
+use delta_base::shell_quote::{shell_quote, shell_quote_path};
+use delta_base::signal::CancelToken;
+use delta_base::time::{self, Timestamp};
+use delta_launch::operator::cancel;
+use delta_launch::operator::env_files::EnvFileOptions;
+use delta_launch::operator::failure::CommandFailure;
+use delta_program::number_argument::{parse_number_in, parse_time_in};
+use delta_program::stdio;
+use delta_run::budget::ledger::amount_of_refused_call;
+use delta_run::event::RunStatus;
+use delta_run::sweep::sweep_dir::SweepDir;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// The most jobs of a pool.
+const MAX_JOBS: u32 = 10_000;
+/// The most hosts of a sweep.
+const MAX_HOSTS: u32 = 1_000_000;
+/// The longest time of an option, some 34 years.
+const MAX_TIME_MS: u64 = (1 << 40) - 1;
+
+/// Work on the runs of a sweep, here
+///
+/// Starts the remaining runs, several at a time, and prints the status of the sweep when none is left that it can do.
+/// Started again, or at several places at once, it does no run twice.
+#[derive(Debug, Args)]
+#[command(after_long_help = RUN_EXAMPLES)]
+pub struct RunSweepArgs {
+    /// Directory of the sweep
+    #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
+    dir: PathBuf,
+    #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]
+    only: Option<RunSelection>,
+    #[command(flatten)]
+    pool: PoolArgs,
+}
+
+/// Work on a share of a sweep, as a task of an array
+///
+/// Works on its own share first, then on runs of other shares that have not started; at last it waits for what other
+/// processes work on, and continues runs whose process died. `0/1` is everything; an id is that run alone.
+#[derive(Debug, Args)]
+#[command(after_long_help = TASK_EXAMPLES)]
+pub struct TaskArgs {
+    /// Directory of the sweep
+    #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    dir: PathBuf,
+    /// Share K/M, with K from 0 to M-1, or the id of a run
+    #[arg(value_name = "K/M|ID")]
+    part: String,
+    #[command(flatten)]
+    pool: PoolArgs,
+}
+
+/// The options of a pool.
+#[derive(Debug, Args)]
+struct PoolArgs {
+    /// Work on N runs at a time [default: `rate.concurrent` of the sweep; 1 for one run]
+    #[arg(short, long, value_name = "N", value_parser = parse_number_in(1..=MAX_JOBS))]
+    jobs: Option<u32>,
+    /// After a signal, give runs TIME to leave in order
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = parse_time_in(1..=MAX_TIME_MS))]
+    grace: u64,
+    /// Begin no run that would not end before TIME: `90m` from now, or a date such as 2026-01-31T18:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = parse_until)]
+    until: Option<Until>,
+    /// With `--until`: how long a run takes [default: the median so far]
+    #[arg(long, value_name = "TIME", requires = "until", value_parser = parse_time_in(1..=MAX_TIME_MS))]
+    per_run: Option<u64>,
+    /// Begin at most N LLM calls a minute or second on all hosts together: `600/min`, `20/s`
+    #[arg(long, value_name = "N/UNIT", value_parser = parse_call_rate)]
+    rate: Option<CallsPerTime>,
+    /// With `--rate`: how many hosts work on the sweep
+    #[arg(long, value_name = "N", requires = "rate", default_value = "1", value_parser = parse_number_in(1..=MAX_HOSTS))]
+    hosts: u32,
+    /// Exit with 1 if a run FAILED
+    #[arg(long)]
+    strict: bool,
+    /// Print errors only
+    #[arg(short, long)]
+    quiet: bool,
+    #[command(flatten)]
+    env_files: EnvFileOptions,
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  delta sweep run terse-or-not
+  delta sweep run terse-or-not --jobs 32
+  delta sweep run terse-or-not --only 'model=local input=a*'
+
+Exit codes: 0 nothing is left, whatever the outcomes; 1 a run FAILED, with --strict; 2 usage error;
+3 runs remain that cannot be done now; 126 the plan, or how runs start; 130 stopped, and runs remain";
+
+const TASK_EXAMPLES: &str = "\
+Examples:
+  delta sweep task DIR \"$SLURM_ARRAY_TASK_ID/200\" --jobs 4
+  delta sweep list DIR --todo | parallel -j 8 delta sweep task DIR {}
+
+Exit codes: as `delta sweep run`, for the whole sweep; with an id, for that run";
+
+/// The end of a slot.
+#[derive(Debug, Clone, Copy)]
+enum Until {
+    In(Duration),
+    At(Timestamp),
+}
+
+fn parse_until(text: &str) -> Result<Until, String> {
+    if let Some(millis) = parse_time_ms(text) {
+        return Ok(Until::In(Duration::from_millis(millis)));
+    }
+    let at = Timestamp::parse(text).map(Until::At);
+    at.ok_or_else(|| {
+        "expected a time from now such as `90m`, or a date such as 2026-01-31T18:00:00Z".to_owned()
+    })
+}
+
+impl Until {
+    fn to_instant(self) -> Instant {
+        let rest = match self {
+            Self::In(duration) => duration,
+            Self::At(at) => {
+                let millis = at.as_millis() - time::current_time().as_millis();
+                Duration::from_millis(u64::try_from(millis).unwrap_or(0))
+            }
+        };
+        let now = Instant::now();
+        now.checked_add(rest).unwrap_or(now)
+    }
+}
+
+/// A number of LLM calls in a time.
+#[derive(Debug, Clone, Copy)]
+struct CallsPerTime {
+    calls: u32,
+    per_ms: u64,
+}
+
+fn parse_call_rate(text: &str) -> Result<CallsPerTime, String> {
+    let units = [("min", 60_000), ("s", 1000), ("h", 3_600_000)];
+    let parsed = text.split_once('/').and_then(|(calls, unit)| {
+        let (_, per_ms) = units.into_iter().find(|(name, _)| *name == unit)?;
+        let calls = calls.parse().ok().filter(|calls| *calls > 0)?;
+        Some(CallsPerTime { calls, per_ms })
+    });
+    parsed.ok_or_else(|| {
+        "expected a number of calls and a unit: `600/min`, `20/s`, `1000/h`".to_owned()
+    })
+}
+
+impl PoolArgs {
+    /// The time between two LLM calls of this host; 0 for any.
+    fn call_interval_ms(&self) -> u64 {
+        self.rate.map_or(0, |rate| rate.per_ms * u64::from(self.hosts) / u64::from(rate.calls))
+    }
+
+    fn options(&self, default_jobs: u32) -> PoolOptions {
+        PoolOptions {
+            jobs: self.jobs.unwrap_or(default_jobs) as usize,
+            grace: Duration::from_millis(self.grace),
+            until: self.until.map(Until::to_instant),
+            per_run: self.per_run.map(Duration::from_millis),
+            quiet: self.quiet,
+            env_files: self.env_files.env_file.clone(),
+        }
+    }
+}
+
+/// The runs of a sweep that a pool works on.
+struct SelectedRuns {
+    dir: SweepDir,
+    plan: SweepPlan,
+    /// Their indexes in the plan.
+    indexes: Vec<usize>,
+    share: TaskShare,
+    /// The command that works on what is left of them.
+    command: String,
+}
+
+impl SelectedRuns {
+    /// What is known of each of them.
+    fn lines<'a>(
+        &'a self,
+        results: &'a SweepResults,
+    ) -> impl Iterator<Item = Option<&'a ResultLine>> {
+        self.indexes.iter().map(|index| results.lines.get(&self.plan.runs[*index].id))
+    }
+}
+
+/// Works on all selected runs; returns the exit code.
+pub fn run_sweep_command(args: &RunSweepArgs) -> Result<ExitCode, CommandFailure> {
+    let cancel = cancel::install_cancel()?;
+    let dir = absolute_dir(&args.dir)?;
+    let (plan, results) = read_sweep(&dir)?;
+    let only = args.only.as_ref();
+    choose_runs(&plan.runs, only)?;
+    let indexes: Vec<usize> = (0..plan.runs.len())
+        .filter(|index| only.is_none_or(|only| only.selects(&plan.runs[*index])))
+        .collect();
+    let mut command = format!("delta sweep run {}", shell_quote_path(&args.dir));
+    if let Some(only) = only {
+        command.push_str(&format!(" --only {}", shell_quote(&only.to_string())));
+    }
+    let runs = SelectedRuns { dir, plan, indexes, share: TaskShare::ALL, command };
+    work_on_share(&args.dir, &runs, results, &args.pool, cancel)
+}
+
+/// Works on a share, or on one run; returns the exit code.
+pub fn task_command(args: &TaskArgs) -> Result<ExitCode, CommandFailure> {
+    let cancel = cancel::install_cancel()?;
+    let dir = absolute_dir(&args.dir)?;
+    let Some(share) = TaskShare::parse(&args.part) else {
+        return work_on_one_run(dir, &args.part, &args.pool, cancel);
+    };
+    let share = share.map_err(|message| CommandFailure::usage(message, None))?;
+    let (plan, results) = read_sweep(&dir)?;
+    let indexes = (0..plan.runs.len()).collect();
+    let command = format!("delta sweep task {} {share}", shell_quote_path(&args.dir));
+    let runs = SelectedRuns { dir, plan, indexes, share, command };
+    work_on_share(&args.dir, &runs, results, &args.pool, cancel)
+}
+
+/// Works on runs of the sweep at `path`, and prints its status and what is next; returns the exit code.
+fn work_on_share(
+    path: &Path,
+    runs: &SelectedRuns,
+    results: ResultReader,
+    args: &PoolArgs,
+    cancel: CancelToken,
+) -> Result<ExitCode, CommandFailure> {
+    let Some(settings) = runs.plan.settings() else { return Ok(ExitCode::SUCCESS) };
+    let options = args.options(settings.rate.concurrent);
+    let pool = work_on(runs, settings, results, args.call_interval_ms(), options, cancel)?;
+    if !args.quiet {
+        let results = &pool.results.results;
+        stdio::print_text(&status::status_text(&runs.dir, &runs.plan, results)?);
+        let is_settled = runs.lines(results).all(|line| line.is_some_and(|line| line.settled));
+        if is_settled && lacks_grades(&runs.dir, &runs.plan, results)? {
+            stdio::print_text(&format!("next: delta sweep grade {}\n", shell_quote_path(path)));
+        }
+    }
+    let code = pool_exit_code(&pool, runs, args.strict);
+    if code == ExitCode::from(130) && !args.quiet {
+        stdio::print_error_line(&format!("next: {}", runs.command));
+    }
+    Ok(code)
+}
+
+/// Works on one run, and prints its status; returns the exit code. A sweep may do this for each of its runs, so nothing is
+/// parsed of the other ones.
+fn work_on_one_run(
+    dir: SweepDir,
+    id: &str,
+    args: &PoolArgs,
+    cancel: CancelToken,
+) -> Result<ExitCode, CommandFailure> {
+    let plan = read_plan_of_run(&dir, id)?;
+    let needs_median = args.until.is_some() && args.per_run.is_none();
+    let mut results = ResultReader::open_for(&dir, (!needs_median).then_some(id))?;
+    record_continued_runs(&dir, &plan, plan.runs.iter(), &mut results.results)?;
+    let command = format!("delta sweep task {} {id}", shell_quote_path(&dir.root));
+    let share = TaskShare::ALL;
+    let runs = SelectedRuns { dir, plan, indexes: vec![0], share, command };
+    let Some((settings, run)) = runs.plan.settings().zip(runs.plan.runs.first()) else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    if let Some(line) = results.results.lines.get(&run.id).filter(|line| line.settled) {
+        print_run_status(line, args.quiet);
+        let has_failed = line.status == RunStatus::Failed;
+        return Ok(ExitCode::from(u8::from(args.strict && has_failed)));
+    }
+    let pool = work_on(&runs, settings, results, args.call_interval_ms(), args.options(1), cancel)?;
+    if let Some(line) = pool.results.results.lines.get(&run.id) {
+        print_run_status(line, args.quiet);
+    }
+    Ok(pool_exit_code(&pool, &runs, args.strict))
+}
+
+fn print_run_status(line: &ResultLine, quiet: bool) {
+    if !quiet {
+        stdio::print_text(&format!("{} {}\n", line.id, line.status));
+    }
+}
+
+/// Works on runs with a pool, and reports what is left and why.
+fn work_on<'a>(
+    runs: &'a SelectedRuns,
+    settings: &PlanHeader,
+    mut results: ResultReader,
+    call_interval_ms: u64,
+    options: PoolOptions,
+    cancel: CancelToken,
+) -> Result<RunPool<'a>, CommandFailure> {
+    let SelectedRuns { dir, plan, indexes, share, .. } = runs;
+    let is_in_share = |index: &usize| share.contains(plan.runs[*index].n);
+    let own_runs = indexes.iter().filter(|index| is_in_share(index));
+    let own_runs = own_runs.map(|index| &plan.runs[*index]);
+    record_continued_runs(dir, plan, own_runs, &mut results.results)?;
+    let shared = open_shared_limits(dir, settings, Some(call_interval_ms), &cancel)?;
+    let retry = settings.retry.clone();
+    let mut pool = RunPool::new(dir, plan, results, retry, options, shared, cancel)?;
+    pool.work(indexes.iter().copied().filter(is_in_share).collect(), PoolPass::Unowned)?;
+    let mut rest = pool.take_deferred();
+    if *share != TaskShare::ALL {
+        // Tasks that end early begin at different places.
+        let others: Vec<usize> =
+            indexes.iter().copied().filter(|index| !is_in_share(index)).collect();
+        let start = others.len() * usize::try_from(share.index).unwrap_or(0)
+            / usize::try_from(share.count).unwrap_or(1);
+        let (before, after) = others.split_at(start.min(others.len()));
+        pool.work(after.iter().chain(before).copied().collect(), PoolPass::Unbegun)?;
+        rest.extend(pool.take_deferred());
+    }
+    pool.work(rest, PoolPass::All)?;
+    pool.leave_sweep()?;
+    report_problems(&pool, settings, dir)?;
+    Ok(pool)
+}
+
+/// Prints what is left and why.
+fn report_problems(
+    pool: &RunPool<'_>,
+    settings: &PlanHeader,
+    dir: &SweepDir,
+) -> Result<(), CommandFailure> {
+    /// More of them are counted only.
+    const MAX_REASONS: usize = 5;
+    let unresolved: Vec<_> = pool.unresolved_runs().collect();
+    if !pool.is_stopped() {
+        for (run, reason) in unresolved.iter().take(MAX_REASONS) {
+            stdio::print_error_line(&format!("{} remains: {reason}", run.id));
+        }
+        if unresolved.len() > MAX_REASONS {
+            stdio::print_error_line(&format!("... and {} more", unresolved.len() - MAX_REASONS));
+        }
+    }
+    if let Some(refusal) = &pool.budget_refusal {
+        let grants = read_host_grants(dir)?;
+        let next_call = amount_of_refused_call(refusal);
+        stdio::print_error_line(&describe_used_budget(&settings.budget, &grants, next_call));
+        stdio::print_error_line(
+            "help: raise `budget` in sweep.yaml, plan the sweep again, and start it again",
+        );
+    }
+    let lines = pool.results.results.lines.values();
+    // A packed run stays as it is.
+    let failed = lines.filter(|line| line.failed_outside_of_agent());
+    let runs_failed = match failed.filter(|line| dir.workspace(&line.id).is_dir()).count() {
+        0 => None,
+        1 => Some("1 run".to_owned()),
+        count => Some(format!("{count} runs")),
+    };
+    if let Some(runs_failed) = runs_failed {
+        stdio::print_error_line(&format!(
+            "help: {runs_failed} FAILED because of the endpoint, a disk or a source; to try again, raise `retry.attempts` in sweep.yaml, plan the sweep again, and start it again"
+        ));
+    }
+    for reason in pool.broken_reasons() {
+        stdio::print_error_line(&format!("error: {reason}"));
+    }
+    Ok(())
+}
+
+fn pool_exit_code(pool: &RunPool<'_>, runs: &SelectedRuns, is_strict: bool) -> ExitCode {
+    let lines: Vec<Option<&ResultLine>> = runs.lines(&pool.results.results).collect();
+    let is_work_left = !lines.iter().all(|line| line.is_some_and(|line| line.settled));
+    let has_failed = lines.iter().flatten().any(|line| line.status == RunStatus::Failed);
+    ExitCode::from(match () {
+        () if pool.broken_reasons().next().is_some() => 126,
+        () if is_work_left && (pool.is_stopped() || !pool.may_start()) => 130,
+        () if is_work_left => 3,
+        () if is_strict && has_failed => 1,
+        () => 0,
+    })
+}

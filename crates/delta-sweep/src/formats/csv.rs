@@ -1,0 +1,100 @@
+//! Result lines as CSV (RFC 4180), for R, spreadsheets and DuckDB.
+
+use crate::formats::grade::GradeLine;
+use crate::formats::result_line::ResultLine;
+use csv::{Terminator, WriterBuilder};
+use serde_json::Value as Json;
+use std::collections::BTreeSet;
+
+/// The columns before and after the parameters.
+const PLAN_COLUMNS: [&str; 7] = ["n", "id", "agent", "model", "input", "group", "repeat"];
+const RESULT_COLUMNS: [&str; 16] = [
+    "status",
+    "error_type",
+    "error",
+    "settled",
+    "attempts",
+    "epoch",
+    "iterations",
+    "duration_ms",
+    "throttled_ms",
+    "input_tokens",
+    "cached_input_tokens",
+    "output_tokens",
+    "cost_usd",
+    "result",
+    "host",
+    "ended_at",
+];
+
+/// The lines as CSV, with a header. Each parameter is a column `param.NAME`; each grader has the columns `score.NAME` and
+/// `pass.NAME`, which `grades_of` fills in the order of `graders`.
+pub fn to_csv<'a, 'g>(
+    lines: impl Iterator<Item = &'a ResultLine> + Clone,
+    graders: &[&str],
+    grades_of: impl Fn(&ResultLine) -> Vec<Option<&'g GradeLine>>,
+) -> String {
+    let params: BTreeSet<&str> =
+        lines.clone().flat_map(|line| line.params.keys().map(String::as_str)).collect();
+    let mut header: Vec<String> = PLAN_COLUMNS.map(str::to_owned).to_vec();
+    header.extend(params.iter().map(|name| format!("param.{name}")));
+    header.extend(RESULT_COLUMNS.map(str::to_owned));
+    header
+        .extend(graders.iter().flat_map(|name| [format!("score.{name}"), format!("pass.{name}")]));
+    // RFC 4180 ends lines with both characters.
+    let mut writer = WriterBuilder::new().terminator(Terminator::CRLF).from_writer(Vec::new());
+    writer.write_record(&header).expect("memory takes every record");
+    for line in lines {
+        let mut cells = record(line, &params);
+        for grade in grades_of(line) {
+            let score = grade.and_then(|grade| grade.score);
+            let pass = grade.and_then(|grade| grade.pass);
+            cells.push(score.map(|score| score.to_string()).unwrap_or_default());
+            cells.push(pass.map(|pass| pass.to_string()).unwrap_or_default());
+        }
+        writer.write_record(&cells).expect("memory takes every record");
+    }
+    let text = writer.into_inner().expect("memory takes every record");
+    String::from_utf8(text).expect("cells are UTF-8")
+}
+
+fn record(line: &ResultLine, params: &BTreeSet<&str>) -> Vec<String> {
+    let error = line.error.as_ref();
+    let mut cells = vec![
+        line.n.to_string(),
+        line.id.to_string(),
+        line.agent.clone(),
+        line.model.clone(),
+        line.input.clone(),
+        line.group.clone().unwrap_or_default(),
+        line.repeat.to_string(),
+    ];
+    cells.extend(params.iter().map(|name| line.params.get(*name).map(to_cell).unwrap_or_default()));
+    let result = line.result.as_ref().and_then(|result| serde_json::from_str(result.get()).ok());
+    cells.extend([
+        line.status.to_string(),
+        error.map(|error| error.kind.clone()).unwrap_or_default(),
+        error.map(|error| error.message.clone()).unwrap_or_default(),
+        line.settled.to_string(),
+        line.attempts.to_string(),
+        line.epoch.to_string(),
+        line.iterations.to_string(),
+        line.duration_ms.to_string(),
+        line.throttled_ms.to_string(),
+        line.usage.input_tokens.to_string(),
+        line.usage.cached_input_tokens.to_string(),
+        line.usage.output_tokens.to_string(),
+        line.cost_usd.map(|cost| cost.to_string()).unwrap_or_default(),
+        result.as_ref().map(to_cell).unwrap_or_default(),
+        line.host.clone(),
+        line.ended_at.clone(),
+    ]);
+    cells
+}
+
+fn to_cell(value: &Json) -> String {
+    match value {
+        Json::String(text) => text.clone(),
+        value => value.to_string(),
+    }
+}

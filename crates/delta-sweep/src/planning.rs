@@ -1,0 +1,8 @@
+//! Plans: what they are made of, and how they are read.
+
+pub mod input_reader;
+pub mod plan_checks;
+pub mod plan_reader;
+pub mod plan_sources;
+pub mod source_copies;
+pub mod sweep_keys;

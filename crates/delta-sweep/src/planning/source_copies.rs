@@ -1,0 +1,148 @@
+//! The copies of agents, inputs and model files that a plan refers to, each under the hash of its content.
+//!
+//! A copy is made under a temporary name and renamed, so that a command that finds it finds all of it, and two commands that plan at
+//! the same time make the same.
+
+use crate::formats::canonical_json::content_hash;
+use crate::planning::plan_reader::unreadable_file;
+use delta_base::durable;
+use delta_base::hex::encode_hex;
+use delta_base::random;
+use delta_base::redact::Secrets;
+use delta_base::signal::CancelToken;
+use delta_launch::operator::failure::CommandFailure;
+use delta_run::sweep::sweep_dir::draft_path;
+use delta_snapshot::{ExcludePatterns, SnapshotStore};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What is not copied of an agent: neither its id nor a run depends on it, and a key must not be copied.
+const AGENT_EXCLUDES: [&str; 4] = ["workspaces", "tests", ".git", ".env"];
+
+/// What a plan copies, in a temporary directory until the plan is written.
+pub struct SourceCopies {
+    dir: PathBuf,
+    agents: SnapshotStore,
+    inputs: SnapshotStore,
+    cancel: CancelToken,
+}
+
+impl SourceCopies {
+    /// An empty set.
+    pub fn create(cancel: CancelToken) -> Result<Self, CommandFailure> {
+        let name = format!("delta-sweep-{}", encode_hex(&random::random_bytes::<8>()));
+        let dir = std::env::temp_dir().join(name);
+        durable::ensure_private_dir(&dir)?;
+        let open = |name: &str, exclude| {
+            let dir = dir.join(name);
+            durable::ensure_private_dir(&dir)?;
+            SnapshotStore::open(&dir, exclude)
+        };
+        let excludes = ExcludePatterns::parse(AGENT_EXCLUDES).unwrap_or_default();
+        let agents = open("agents", excludes)?;
+        let inputs = open("inputs", ExcludePatterns::default())?;
+        Ok(Self { agents, inputs, cancel, dir })
+    }
+
+    /// Takes in an agent directory; returns its tree and a directory with what is copied of it.
+    pub fn add_agent(&mut self, source: &Path) -> Result<(String, PathBuf), CommandFailure> {
+        let tree = take(&mut self.agents, source, &self.cancel)?;
+        let copy = self.dir.join("copies").join(&tree);
+        restore(&mut self.agents, &tree, &copy)?;
+        Ok((tree, copy))
+    }
+
+    /// Takes in the directory of an input; returns its tree.
+    pub fn add_input(&mut self, source: &Path) -> Result<String, CommandFailure> {
+        take(&mut self.inputs, source, &self.cancel)
+    }
+
+    /// Makes the copy of an agent at `path`.
+    pub fn copy_agent(&mut self, tree: &str, path: &Path) -> Result<(), CommandFailure> {
+        restore(&mut self.agents, tree, path)
+    }
+
+    /// Makes the copy of the directory of an input at `path`.
+    pub fn copy_input(&mut self, tree: &str, path: &Path) -> Result<(), CommandFailure> {
+        restore(&mut self.inputs, tree, path)
+    }
+}
+
+impl Drop for SourceCopies {
+    fn drop(&mut self) {
+        // What stays is in the directory for temporary files.
+        let _ = durable::remove_dir_all_no_follow(&self.dir);
+    }
+}
+
+fn take(
+    store: &mut SnapshotStore,
+    source: &Path,
+    cancel: &CancelToken,
+) -> Result<String, CommandFailure> {
+    let snapshot = store.take(source, &Secrets::default(), Some(cancel))?;
+    if let Some(omitted) = snapshot.omitted.first() {
+        let name = String::from_utf8_lossy(&omitted.path).into_owned();
+        let path = source.join(name);
+        let message = format!("could not copy {}: {}", path.display(), omitted.reason);
+        return Err(CommandFailure::config(message, None));
+    }
+    Ok(snapshot.tree.to_string())
+}
+
+fn restore(store: &mut SnapshotStore, tree: &str, path: &Path) -> Result<(), CommandFailure> {
+    let Some(tree) = delta_base::id::SnapshotId::parse(tree) else { return Ok(()) };
+    if path.is_dir() {
+        // A power failure may have left it without its content.
+        store.restore(tree, path, &Secrets::default(), None)?;
+        return Ok(());
+    }
+    let draft = draft_path(path);
+    durable::ensure_private_dir(&draft)?;
+    store.restore(tree, &draft, &Secrets::default(), None)?;
+    rename_draft_synced(&draft, path)
+}
+
+/// Writes a file with this content at `path`, unless there is one.
+pub fn write_copy(path: &Path, bytes: &[u8]) -> Result<(), CommandFailure> {
+    Ok(durable::create_private_once(path, bytes)?)
+}
+
+/// Writes a program at `path`, unless there is one.
+pub fn write_program(path: &Path, bytes: &[u8]) -> Result<(), CommandFailure> {
+    match durable::read_regular(path) {
+        Ok(known) if known == bytes => return Ok(()),
+        // A power failure may have left it without its content.
+        Ok(_) => durable::remove_file_unsynced(path)?,
+        Err(_) => {}
+    }
+    let draft = draft_path(path);
+    durable::create_shared_unsynced(&draft, bytes, true)?;
+    // Another command may have made the same meanwhile.
+    let linked = durable::link_new_file(&draft, path);
+    durable::remove_file_unsynced(&draft)?;
+    match linked {
+        Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
+            Err(unreadable_file(path.to_owned(), source))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The content of a file, with its hash.
+pub fn read_with_hash(path: &Path) -> Result<(Vec<u8>, String), CommandFailure> {
+    let bytes =
+        durable::read_regular(path).map_err(|source| unreadable_file(path.to_owned(), source))?;
+    let hash = content_hash(&bytes);
+    Ok((bytes, hash))
+}
+
+/// Gives a complete directory its final name, durably. One that has the name already is another copy of the same.
+pub fn rename_draft_synced(draft: &Path, path: &Path) -> Result<(), CommandFailure> {
+    let renamed = durable::rename_dir_synced(draft, path);
+    if renamed.is_err() && path.is_dir() {
+        let _ = durable::remove_dir_all_no_follow(draft);
+        return Ok(());
+    }
+    Ok(renamed?)
+}

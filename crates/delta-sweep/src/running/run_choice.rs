@@ -1,0 +1,25 @@
+//! `--only`: which runs a command works on. One that selects nothing is a mistake in every command.
+
+use crate::formats::plan::PlannedRun;
+use crate::formats::selection::RunSelection;
+use delta_launch::operator::failure::CommandFailure;
+
+/// The help of `--only`.
+pub const ONLY_HELP: &str = "Only these runs: `KEY=PATTERN[,PATTERN]...`, separated by spaces; KEY is agent, model, input, group, repeat, id or param.NAME; all conditions hold, each for one of its patterns, in which `*` matches any text";
+
+/// The selected runs, in the order of the plan; all without a selection.
+///
+/// # Errors
+/// The selection selects none of the runs.
+pub fn choose_runs<'a>(
+    runs: &'a [PlannedRun],
+    only: Option<&RunSelection>,
+) -> Result<Vec<&'a PlannedRun>, CommandFailure> {
+    let Some(only) = only else { return Ok(runs.iter().collect()) };
+    let selected: Vec<&PlannedRun> = runs.iter().filter(|run| only.selects(run)).collect();
+    if selected.is_empty() && !runs.is_empty() {
+        let hint = format!("`--only` chooses by {}", only.describe_choices(runs));
+        return Err(CommandFailure::config("no run of the sweep is selected", hint));
+    }
+    Ok(selected)
+}

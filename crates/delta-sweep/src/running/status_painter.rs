@@ -1,0 +1,104 @@
+//! The status of a sweep at a terminal, which replaces the one before.
+
+use crate::formats::plan_file::SweepPlan;
+use crate::formats::result_line::SweepResults;
+use crate::formats::summary::SweepSummary;
+use crate::running::host_grants::read_host_grants;
+use delta_base::shell_quote::shell_quote_path;
+use delta_base::terminal;
+use delta_base::text::text_width::display_width;
+use delta_base::time;
+use delta_launch::operator::failure::CommandFailure;
+use delta_program::stdio;
+use delta_run::sweep::sweep_dir::SweepDir;
+use delta_run::sweep::sweep_worker::{WorkerState, has_worker_ended, read_workers};
+
+/// Shows the status on stderr while this process works on a sweep; nothing if stderr is not a terminal.
+pub struct StatusPainter {
+    dir: SweepDir,
+    is_shown: bool,
+    painted: String,
+}
+
+impl StatusPainter {
+    /// A painter that has painted nothing.
+    pub fn new(dir: &SweepDir, quiet: bool) -> Self {
+        let is_shown = !quiet && terminal::is_stderr_terminal();
+        Self { dir: dir.clone(), is_shown, painted: String::new() }
+    }
+
+    /// Paints the status, if it is another one. `own_worker` is what this process works on, also before it is in its file.
+    pub fn paint(
+        &mut self,
+        plan: &SweepPlan,
+        results: &SweepResults,
+        own_worker: &WorkerState,
+    ) -> Result<(), CommandFailure> {
+        if !self.is_shown {
+            return Ok(());
+        }
+        let summary = summarize(&self.dir, plan, results, Some(own_worker))?;
+        let width = terminal::stderr_size().columns;
+        let text = summary.to_text(width.max(40), &shell_quote_path(&self.dir.root));
+        if text != self.painted {
+            stdio::print_error_styled(&replacing_text(&self.painted, &text, width));
+            self.painted = text;
+        }
+        Ok(())
+    }
+
+    /// Removes what is painted.
+    pub fn clear(&mut self) {
+        if !self.painted.is_empty() {
+            let width = terminal::stderr_size().columns;
+            stdio::print_error_styled(&replacing_text(&self.painted, "", width));
+            self.painted.clear();
+        }
+    }
+}
+
+/// Sums up a sweep; `own_worker` is newer than the file of this process.
+pub fn summarize(
+    dir: &SweepDir,
+    plan: &SweepPlan,
+    results: &SweepResults,
+    own_worker: Option<&WorkerState>,
+) -> Result<SweepSummary, CommandFailure> {
+    let mut workers = read_workers(dir)?;
+    workers.iter_mut().for_each(|worker| worker.has_ended = has_worker_ended(worker));
+    if let Some(worker) = own_worker {
+        workers.retain(|other| (other.pid, &other.boot) != (worker.pid, &worker.boot));
+        workers.push(worker.clone());
+    }
+    let summary = SweepSummary::new(plan, results, &workers, time::current_time());
+    Ok(summary.with_grants(read_host_grants(dir)?))
+}
+
+/// What a terminal of `width` columns replaces the lines of `old` with the ones of `new` for.
+pub fn replacing_text(old: &str, new: &str, width: usize) -> String {
+    let rows = count_rows(old, width.max(1));
+    if rows == 0 {
+        return new.to_owned();
+    }
+    // Back to the first line; each line then clears the rest of the old one.
+    let body = new.replace('\n', "\x1b[K\n");
+    format!("\x1b[{rows}A\r{body}\x1b[J")
+}
+
+/// How many rows of the terminal a text takes: a command that is wider than the terminal takes several.
+fn count_rows(text: &str, width: usize) -> usize {
+    text.lines().map(|line| display_width(line).div_ceil(width).max(1)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_replaces_all_rows_of_the_one_before() {
+        assert_eq!(replacing_text("", "a\n", 10), "a\n");
+        let long = format!("a\n{}\n\n", "b".repeat(21));
+        assert_eq!(replacing_text(&long, "c\n", 10), "\x1b[5A\rc\x1b[K\n\x1b[J");
+        assert_eq!(replacing_text("a\n", "", 10), "\x1b[1A\r\x1b[J");
+    }
+}
