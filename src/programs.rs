@@ -1,4 +1,4 @@
-//! Programs beside delta: `delta NAME` becomes the program `delta-NAME`, from the directory of delta, else from PATH.
+//! Programs next to delta: `delta NAME` becomes the program `delta-NAME`, from the directory of delta, else from PATH.
 
 use clap::error::ErrorKind;
 use clap::{Command, CommandFactory, Parser, Subcommand};
@@ -16,7 +16,7 @@ use std::process::ExitCode;
 struct OwnProgram {
     /// Its name after `delta-`.
     name: &'static str,
-    /// Its summary in the list of commands: that of its own help.
+    /// Its summary in the list of commands, as in its own help.
     about: &'static str,
     /// Its directory in the sources of delta.
     sources: &'static str,
@@ -192,7 +192,7 @@ pub fn find(name: &str) -> Option<PathBuf> {
     search_dirs().map(|dir| dir.join(&file)).find(|path| is_program(path))
 }
 
-/// The programs that are there, sorted by name.
+/// The programs that exist, sorted by name.
 pub fn list() -> Vec<Program> {
     let mut names: Vec<String> = search_dirs()
         .flat_map(|dir| std::fs::read_dir(dir).into_iter().flatten().flatten())

@@ -1,5 +1,5 @@
 //! The command line of `delta-sweep`, which is the part `sweep` of delta's: its commands, errors, completions and manual pages
-//! are those of `delta sweep`.
+//! belong to `delta sweep`.
 
 use crate::commands::{SweepCommand, sweep_command};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -98,7 +98,7 @@ fn parse_arguments(arguments: &[OsString]) -> Result<DeltaCli, clap::Error> {
     DeltaCli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
-/// The arguments of `delta-sweep` as those of `delta`, which has handed over its own if it has started this program.
+/// The arguments of `delta-sweep` as arguments of `delta`, which has handed over its own if it has started this program.
 fn as_part_of_delta(given: Vec<OsString>) -> Vec<OsString> {
     let names = ["delta", "sweep"].map(OsString::from);
     names.into_iter().chain(given.into_iter().skip(1)).collect()

@@ -22,10 +22,10 @@ use delta_program::stdio;
 pub const CONTINUE_OPTIONS: &str =
     "Takes the options of `delta continue` too: model, output, approvals, limits, sandbox";
 
-/// Leaves all arguments out of the help but the `shown` ones. They still work, and shells and manual pages still have them.
-pub fn show_only(shown: &[&str]) -> impl Fn(Arg) -> Arg {
+/// Leaves all arguments out of the help but the ones with these `ids`. They still work, and shells and manual pages still have them.
+pub fn show_only(ids: &[&str]) -> impl Fn(Arg) -> Arg {
     move |arg| {
-        let is_hidden = !shown.contains(&arg.get_id().as_str());
+        let is_hidden = !ids.contains(&arg.get_id().as_str());
         arg.hide_short_help(is_hidden).hide_long_help(is_hidden)
     }
 }

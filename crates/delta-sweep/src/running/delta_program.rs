@@ -3,7 +3,7 @@
 use delta_launch::operator::failure::CommandFailure;
 use std::path::PathBuf;
 
-/// The file of `delta` beside this program.
+/// The file of `delta` in the directory of this program.
 ///
 /// # Errors
 /// There is none.
