@@ -24,10 +24,22 @@ const GROUPS: [(&str, &[&str]); 8] = [
 /// Lists the commands in groups if the arguments, with the program, ask for help or are none. Other command lines do not pay for the list.
 pub fn grouped_for_help(command: Command, arguments: &[OsString]) -> Command {
     if asks_for_help(arguments) || arguments.len() < 2 {
-        compact_if_asked(grouped(command, &programs::list()), arguments)
+        compact_if_asked(grouped(command, &programs::list_programs()), arguments)
     } else {
         command
     }
+}
+
+/// The summary of a command or a program; `None` if there is none with this name.
+fn find_about(command: &Command, programs: &[Program], name: &str) -> Option<String> {
+    if name == "help" {
+        return Some("Print the help of a command".to_owned());
+    }
+    if let Some(command) = command.find_subcommand(name) {
+        return command.get_about().map(ToString::to_string);
+    }
+    let program = programs.iter().find(|program| program.name == name)?;
+    Some(program.about.unwrap_or_default().to_owned())
 }
 
 fn grouped(command: Command, programs: &[Program]) -> Command {
@@ -35,21 +47,16 @@ fn grouped(command: Command, programs: &[Program]) -> Command {
     let header = *styles.get_header();
     let literal = *styles.get_literal();
     let mut list = String::new();
-    let about_of = |name: &str| {
-        let program = programs.iter().find(|program| program.name == name);
-        match command.find_subcommand(name) {
-            Some(command) => command.get_about().map(ToString::to_string),
-            None if name == "help" => Some("Print the help of a command".to_owned()),
-            None => program.map(|program| program.about.unwrap_or_default().to_owned()),
-        }
-    };
     let grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
     let others = programs.iter().map(|program| &*program.name);
     let others: Vec<&str> = others
         .filter(|name| !grouped.contains(name) && command.find_subcommand(name).is_none())
         .collect();
     for (heading, names) in GROUPS.into_iter().chain([("Other programs", &*others)]) {
-        let names: Vec<_> = names.iter().filter_map(|name| Some((name, about_of(name)?))).collect();
+        let names: Vec<_> = names
+            .iter()
+            .filter_map(|name| Some((name, find_about(&command, programs, name)?)))
+            .collect();
         if names.is_empty() {
             continue;
         }

@@ -157,7 +157,7 @@ enum DeltaCommand {
 const PROGRAM: CliProgram = CliProgram {
     name: "delta",
     completion_variable: "DELTA_COMPLETE",
-    command: || programs::with_programs(DeltaCli::command(), programs::list()),
+    command: || programs::with_programs(DeltaCli::command(), programs::list_programs()),
     exit_codes: Some((EXIT_CODES, &["delta-run", "delta-continue"])),
     has_page: |page| !programs::is_page_of_program(page),
 };

@@ -1,4 +1,4 @@
-//! `delta man`: the pages of delta itself and of other programs.
+//! `delta man`: the pages of delta itself, and the pages of other programs.
 
 use crate::programs;
 use delta_launch::operator::manual_page::show_manual_page;

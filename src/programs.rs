@@ -1,4 +1,4 @@
-//! Programs next to delta: `delta NAME` becomes the program `delta-NAME`, from the directory of delta, else from PATH.
+//! Other programs as commands: `delta NAME` becomes the program `delta-NAME`, from the directory of delta, else from PATH.
 
 use clap::error::ErrorKind;
 use clap::{Command, CommandFactory, Parser, Subcommand};
@@ -16,7 +16,7 @@ use std::process::ExitCode;
 struct OwnProgram {
     /// Its name after `delta-`.
     name: &'static str,
-    /// Its summary in the list of commands, as in its own help.
+    /// Its summary in the list of commands: the first line of its own help.
     about: &'static str,
     /// Its directory in the sources of delta.
     sources: &'static str,
@@ -94,21 +94,20 @@ pub fn start_named(error: &clap::Error, arguments: &[OsString]) -> Option<ExitCo
     }
     let invocation = Invocation::try_parse_from(arguments).ok()?;
     let (name, rest) = invocation.named()?;
-    start(name, &invocation, rest, arguments)
+    start_program(name, &invocation, rest, arguments)
 }
 
 /// Becomes the program whose manual page `words` name, as in `delta man sweep plan` and `delta man sweep-plan`.
 pub fn start_for_manual(words: &[String]) -> Option<ExitCode> {
     let first = words.first()?;
-    let is_named = |own: &&OwnProgram| {
-        let rest = first.strip_prefix(own.name);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-') && own.is_wing)
-    };
-    let own = OWN_PROGRAMS.iter().find(is_named)?;
+    let known = OWN_PROGRAMS.iter().find(|known| {
+        let rest = first.strip_prefix(known.name);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-') && known.is_wing)
+    })?;
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let invocation = Invocation::try_parse_from(&arguments).ok()?;
     let (_, rest) = invocation.named()?;
-    start(own.name, &invocation, rest, &arguments)
+    start_program(known.name, &invocation, rest, &arguments)
 }
 
 /// Becomes the program that has the words of the completion request of this process in its command line.
@@ -117,12 +116,12 @@ pub fn start_for_completion() -> Option<ExitCode> {
     let words = completions::completed_words();
     let (_, typed) = words.split_last()?;
     let invocation = Invocation::try_parse_from(typed).ok()?;
-    let own = find_own(invocation.named()?.0).filter(|own| own.is_wing)?;
-    let path = find(own.name)?;
+    let known = find_own(invocation.named()?.0).filter(|known| known.is_wing)?;
+    let path = find(known.name)?;
     Some(become_wing(&path, &std::env::args_os().collect::<Vec<_>>()))
 }
 
-fn start(
+fn start_program(
     name: &str,
     invocation: &Invocation,
     rest: &[OsString],
@@ -132,9 +131,9 @@ fn start(
     if crate::DeltaCli::command().find_subcommand(name).is_some() {
         return None;
     }
-    let own = find_own(name);
-    let Some(path) = find(name) else { return own.map(report_missing) };
-    if own.is_some_and(|own| own.is_wing) {
+    let known = find_own(name);
+    let Some(path) = find(name) else { return known.map(report_missing) };
+    if known.is_some_and(|known| known.is_wing) {
         return Some(become_wing(&path, arguments));
     }
     let mut words = rest.to_vec();
@@ -166,12 +165,12 @@ fn replace(
     ExitCode::from(126)
 }
 
-fn report_missing(own: &OwnProgram) -> ExitCode {
-    let OwnProgram { name, sources, .. } = own;
-    let place =
+fn report_missing(known: &OwnProgram) -> ExitCode {
+    let OwnProgram { name, sources, .. } = known;
+    let own_path =
         own_dir().map_or_else(|| "the directory of delta".to_owned(), |dir| shell_quote_path(&dir));
     stdio::print_error_line(&format!(
-        "error: the program `delta-{name}`, which comes with delta, is missing: it is neither in {place} nor in PATH"
+        "error: the program `delta-{name}`, which comes with delta, is missing: it is neither in {own_path} nor in PATH"
     ));
     stdio::print_error_line(&format!(
         "help: every package of delta has it; from the sources: `cargo install --locked --path {sources}`"
@@ -180,7 +179,7 @@ fn report_missing(own: &OwnProgram) -> ExitCode {
 }
 
 fn find_own(name: &str) -> Option<&'static OwnProgram> {
-    OWN_PROGRAMS.iter().find(|own| own.name == name)
+    OWN_PROGRAMS.iter().find(|known| known.name == name)
 }
 
 /// The file of the program `delta-NAME`.
@@ -192,8 +191,8 @@ pub fn find(name: &str) -> Option<PathBuf> {
     search_dirs().map(|dir| dir.join(&file)).find(|path| is_program(path))
 }
 
-/// The programs that exist, sorted by name.
-pub fn list() -> Vec<Program> {
+/// The programs that are found, sorted by name.
+pub fn list_programs() -> Vec<Program> {
     let mut names: Vec<String> = search_dirs()
         .flat_map(|dir| std::fs::read_dir(dir).into_iter().flatten().flatten())
         .filter_map(|entry| {
@@ -203,11 +202,10 @@ pub fn list() -> Vec<Program> {
         .collect();
     names.sort();
     names.dedup();
-    let with_summary = |name: String| {
-        let about = find_own(&name).map(|own| own.about);
-        Program { name, about }
-    };
-    names.into_iter().map(with_summary).collect()
+    names
+        .into_iter()
+        .map(|name| Program { about: find_own(&name).map(|known| known.about), name })
+        .collect()
 }
 
 /// The description of the command line with the programs as commands.
@@ -229,15 +227,16 @@ pub fn with_programs(mut command: Command, programs: Vec<Program>) -> Command {
 /// Whether this page is one of a program that writes it itself.
 pub fn is_page_of_program(page: &str) -> bool {
     let name = page.strip_prefix("delta-").unwrap_or_default();
-    OWN_PROGRAMS.iter().any(|own| {
-        name.strip_prefix(own.name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    OWN_PROGRAMS.iter().any(|known| {
+        name.strip_prefix(known.name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     })
 }
 
 /// The names of programs have no separator of paths and begin with no dash.
 fn is_name(name: &str) -> bool {
-    let is_allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
-    !name.is_empty() && !name.starts_with('-') && name.bytes().all(is_allowed)
+    !name.is_empty()
+        && !name.starts_with('-')
+        && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
 }
 
 /// The directory of the running program, whose links are resolved.

@@ -260,7 +260,7 @@ fn with_command_tip(mut error: clap::Error) -> clap::Error {
         error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(similar));
         return error;
     }
-    let command = programs::with_programs(crate::DeltaCli::command(), programs::list());
+    let command = programs::with_programs(crate::DeltaCli::command(), programs::list_programs());
     let names = command.get_subcommands().filter(|command| !command.is_hide_set());
     let names = names.map(Command::get_name);
     if let Some(name) = suggest::nearest_names(&word, names).first().filter(|_| word.len() > 2) {

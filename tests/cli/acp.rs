@@ -463,18 +463,29 @@ fn c_29_7_a_secret_is_in_no_update_of_a_loaded_session() {
 
 #[test]
 fn c_29_7_an_image_in_a_prompt_reaches_the_model_and_a_loaded_session() {
-    let server = ScriptedServer::start(vec![Answer::text("a dot")]);
+    let server = ScriptedServer::start((0..4).map(|_| Answer::text("a dot")).collect::<Vec<_>>());
     let sandbox = Sandbox::asking(DELTA, &server.url(), "");
     std::fs::create_dir_all(sandbox.path("work")).unwrap();
     let mut editor = Editor::open(&sandbox, json!({}));
     // A PNG of one pixel.
     let data = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
     let image = json!({"type": "image", "mimeType": "image/png", "data": data});
-    let prompt = json!([{"type": "text", "text": "What is this?"}, image]);
-    let params = json!({"sessionId": editor.session, "prompt": prompt});
-    let id = editor.client.begin("session/prompt", params);
-    editor.expect_stop(id, "end_turn");
-    assert!(server.requests()[0].body.to_string().contains(data));
+    let pdf = json!({"uri": "file:///a.pdf", "mimeType": "application/pdf", "blob": "AAAA"});
+    let prompts = [
+        json!([image]),
+        json!([{"type": "text", "text": "What is this?"}, image]),
+        json!([{"type": "resource", "resource": {"uri": "file:///a.png", "mimeType": "image/png", "blob": data}}]),
+        json!([{"type": "resource", "resource": pdf}]),
+    ];
+    for (index, prompt) in prompts.into_iter().enumerate() {
+        let params = json!({"sessionId": editor.session, "prompt": prompt});
+        let id = editor.client.begin("session/prompt", params);
+        editor.expect_stop(id, "end_turn");
+        let request = server.requests()[index].body.to_string();
+        assert_eq!(request.matches(data).count(), (index + 1).min(3), "{request}");
+    }
+    let request = server.requests()[3].body.to_string();
+    assert!(request.contains("file:///a.pdf: application/pdf, 3 bytes"), "{request}");
     editor.client.notifications.clear();
     let params =
         json!({"sessionId": editor.session, "cwd": sandbox.path("work"), "mcpServers": []});

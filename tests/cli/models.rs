@@ -143,3 +143,37 @@ fn c_23_3_the_prices_that_would_count_are_printed_with_their_source() {
         none.stderr
     );
 }
+
+#[test]
+fn c_23_4_lists_of_all_usual_shapes_are_read() {
+    let names = |answer: &str| {
+        let answer = answer.to_owned();
+        let server = ScriptedServer::for_anything(move |_: &RecordedRequest| {
+            Answer::raw(200, answer.clone())
+        });
+        let sandbox = Sandbox::new(DELTA);
+        sandbox.delta(["models"]).env("DELTA_BASE_URL", server.url()).output()
+    };
+    for answer in [
+        r#"[{"id": "a/b", "object": "model"}]"#,
+        r#"{"data": [{"id": "a/b", "name": "The Model"}]}"#,
+        r#"{"models": [{"name": "a/b", "model": "a/b", "size": 5}]}"#,
+        r#"{"models": [{"name": "a/b"}]}"#,
+        r#"{"data": {"models": ["a/b"]}}"#,
+        r#"{"object": "list", "models": [], "data": [{"id": "a/b"}, {"object": "model"}]}"#,
+    ] {
+        let ran = names(answer);
+        assert!(ran.code == 0 && ran.stdout.contains("openai:a/b "), "{answer}: {ran:?}");
+    }
+    for (answer, problem) in [
+        (
+            "<!doctype html><title>x</title>",
+            "found a web page: `base_url` may lack a path such as `/v1`",
+        ),
+        (r#"{"data": [{"object": "model"}]}"#, "expected models with an `id` or a `name`"),
+        (r#"{"error": "no"}"#, "expected a list of models, or one in `data` or `models`"),
+    ] {
+        let ran = names(answer);
+        assert!(ran.code != 0 && ran.stderr.contains(problem), "{answer}: {ran:?}");
+    }
+}

@@ -226,8 +226,8 @@ fn c_24_2_skills_of_a_workspace_are_offered_only_if_the_operator_allows_it() {
     for warning in [
         format!("Warning: {skills}/renamed/SKILL.md:2: the skill `old-name` is in the directory `renamed`\n"),
         format!("Warning: {skills}/long/SKILL.md:3: `description` has 1030 characters, more than 1024\n"),
-        format!("Warning: {skills}/broken/SKILL.md: the skill has no front matter; the skill is not offered\n"),
-        format!("Warning: {skills}/bad name/SKILL.md:2: `bad name` is not the name of a skill; the skill is not offered\n"),
+        format!("Warning: {skills}/broken/SKILL.md: the skill has no front matter; the skill is not offered: begin the file with a line `---`, `name:` and `description:`, and another line `---`\n"),
+        format!("Warning: {skills}/bad name/SKILL.md:2: `bad name` is not the name of a skill; the skill is not offered: use 1 to 64 lower-case letters, digits and single hyphens between them\n"),
         "Warning: the skill `mine` in ${CWD}/.agents/skills is not offered: ${AGENT_HOME}/skills has one of that name\n".to_owned(),
     ] {
         assert!(ran.stderr.contains(&warning), "{warning}{}", ran.stderr);

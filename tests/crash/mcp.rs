@@ -103,7 +103,7 @@ fn check_calls(sandbox: &Sandbox) {
         let has_result = match tool {
             "count" => observation.ends_with("1\n"),
             "job" => observation.contains("of task ") || observation.contains("has no tasks"),
-            _ => observation.contains("[image/png, 8 bytes: "),
+            _ => observation.contains("[image: image/png, 8 bytes: "),
         };
         let reports = ["unknown", "was not sent", "could not", "SIGABRT"];
         let is_reported = reports.iter().any(|words| observation.contains(words));

@@ -17,12 +17,6 @@ const LARGEST_CIRCLE: usize = 5;
 /// The most modules of a folder.
 const FULLEST_FOLDER: usize = 20;
 
-/// Folders with a larger circle, and its size.
-const LARGER_CIRCLES: [(&str, usize); 1] = [("crates/delta-llm/src/llm", 6)];
-
-/// Folders with more modules, and their number.
-const FULLER_FOLDERS: [(&str, usize); 1] = [("crates/delta-lint/src/lint", 22)];
-
 /// The folders of the crate that starts runs, each with those that it imports. Cargo holds the order of the crates.
 const WINGS: [(&str, &[&str]); 3] =
     [("operator", &[]), ("prepare", &["operator"]), ("drive", &["operator", "prepare"])];
@@ -357,26 +351,10 @@ fn folder_sizes(root: &str, modules: impl Iterator<Item = ItemPath>) -> BTreeMap
     sizes
 }
 
-/// What is over the limit, apart from the exceptions; and the exceptions that are not needed.
-fn judge_sizes(
-    sizes: &BTreeMap<String, usize>,
-    limit: usize,
-    exceptions: &[(&str, usize)],
-) -> Vec<String> {
-    let mut faults = Vec::new();
-    for (folder, size) in sizes {
-        let exception = exceptions.iter().find(|(name, _)| name == folder);
-        let allowed = exception.map_or(limit, |(_, size)| *size);
-        if *size > allowed {
-            faults.push(format!("{folder}: {size}, and at most {allowed} are allowed"));
-        }
-    }
-    for (folder, _) in exceptions {
-        if sizes.get(*folder).is_none_or(|size| *size <= limit) {
-            faults.push(format!("{folder} needs no exception any more"));
-        }
-    }
-    faults
+/// What is over the limit.
+fn judge_sizes(sizes: &BTreeMap<String, usize>, limit: usize) -> Vec<String> {
+    let larger = sizes.iter().filter(|(_, size)| **size > limit);
+    larger.map(|(name, size)| format!("{name}: {size}, and at most {limit} are allowed")).collect()
 }
 
 #[test]
@@ -391,7 +369,7 @@ fn no_circle_of_imports_is_large() {
             *size = circle.len().max(*size);
         }
     }
-    let faults = judge_sizes(&sizes, LARGEST_CIRCLE, &LARGER_CIRCLES);
+    let faults = judge_sizes(&sizes, LARGEST_CIRCLE);
     assert!(faults.is_empty(), "{}\nall circles:\n{text}", faults.join("\n"));
 }
 
@@ -401,7 +379,7 @@ fn no_folder_is_full() {
     for (root, files) in sources() {
         sizes.extend(folder_sizes(&root, files.into_iter().map(|(module, _)| module)));
     }
-    let faults = judge_sizes(&sizes, FULLEST_FOLDER, &FULLER_FOLDERS);
+    let faults = judge_sizes(&sizes, FULLEST_FOLDER);
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
@@ -516,17 +494,9 @@ fn an_import_up_the_wings_is_found() {
 }
 
 #[test]
-fn a_size_over_the_limit_is_found_and_so_is_an_old_exception() {
+fn a_size_over_the_limit_is_found() {
     let module = |number: u32| vec!["folder".to_owned(), format!("m{number}")];
     let sizes = folder_sizes("src", (0..21).map(module));
-    assert_eq!(
-        judge_sizes(&sizes, FULLEST_FOLDER, &[]),
-        ["src/folder: 21, and at most 20 are allowed"]
-    );
-    assert!(judge_sizes(&sizes, FULLEST_FOLDER, &[("src/folder", 21)]).is_empty());
-    let sizes = folder_sizes("src", (0..20).map(module));
-    assert_eq!(
-        judge_sizes(&sizes, FULLEST_FOLDER, &[("src/folder", 21)]),
-        ["src/folder needs no exception any more"]
-    );
+    assert_eq!(judge_sizes(&sizes, FULLEST_FOLDER), ["src/folder: 21, and at most 20 are allowed"]);
+    assert!(judge_sizes(&sizes, 21).is_empty());
 }

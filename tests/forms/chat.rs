@@ -2,11 +2,12 @@
 
 mod fields;
 mod gateways;
+mod odd_answers;
 
 use super::{DELTA, ECHO, records};
 use serde_json::{Value, json};
 use test_support::sandbox::Sandbox;
-use test_support::server::{Answer, ScriptedServer, check_request};
+use test_support::server::{Answer, RecordedRequest, ScriptedServer, check_request};
 
 /// A streamed answer of these deltas, or of whole chunks with `choices`.
 fn streamed(deltas: &[Value], finish_reason: &str) -> Answer {

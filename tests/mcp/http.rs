@@ -10,14 +10,14 @@ use test_support::server::{Answer, Gate, RecordedRequest, ScriptedServer};
 const SESSION: &str = "mcp-session-id";
 
 /// A server and an agent with its tools `echo` and `count`.
-struct Remote {
-    sandbox: Sandbox,
+pub(super) struct Remote {
+    pub(super) sandbox: Sandbox,
     server: ScriptedServer,
 }
 
 impl Remote {
     /// `answer_call` answers the calls; `keys` are more keys of the server in agent.yaml, each line indented by four.
-    fn new(
+    pub(super) fn new(
         is_modern: bool,
         keys: &str,
         turns: &str,
@@ -28,10 +28,31 @@ impl Remote {
         remote
     }
 
+    /// A legacy server that answers what is not of its era with `first`.
+    pub(super) fn legacy_with_first_answer(first: fn(&RecordedRequest) -> Answer) -> Self {
+        Self::with_stranger(false, "", "", first, echo)
+    }
+
     fn unlocked(
         is_modern: bool,
         keys: &str,
         turns: &str,
+        answer_call: impl FnMut(&RecordedRequest) -> Answer + Send + 'static,
+    ) -> Self {
+        Self::with_stranger(
+            is_modern,
+            keys,
+            turns,
+            |_| Answer::raw(400, "Bad Request"),
+            answer_call,
+        )
+    }
+
+    fn with_stranger(
+        is_modern: bool,
+        keys: &str,
+        turns: &str,
+        stranger: fn(&RecordedRequest) -> Answer,
         mut answer_call: impl FnMut(&RecordedRequest) -> Answer + Send + 'static,
     ) -> Self {
         let mut sessions = 0;
@@ -44,7 +65,7 @@ impl Remote {
                 params["_meta"]["io.modelcontextprotocol/protocolVersion"].is_string();
             match request.body["method"].as_str().unwrap_or_default() {
                 "notifications/initialized" | "notifications/cancelled" => Answer::raw(202, ""),
-                _ if is_request_modern != is_modern => Answer::raw(400, "Bad Request"),
+                _ if is_request_modern != is_modern => stranger(request),
                 "server/discover" => result(
                     request,
                     json!({"supportedVersions": ["2026-07-28"], "capabilities": {}}),
@@ -75,21 +96,21 @@ impl Remote {
         Self { sandbox, server }
     }
 
-    fn delta(&self, arguments: &[&str]) -> Ran {
+    pub(super) fn delta(&self, arguments: &[&str]) -> Ran {
         self.sandbox.delta(arguments.iter().copied()).env("TRACKER_TOKEN", "t0ken").output()
     }
 
-    fn call(&self, more: &[&str]) -> Ran {
+    pub(super) fn call(&self, more: &[&str]) -> Ran {
         let arguments = ["mcp", "call", "--agent", "agent", "s"].iter().chain(more).copied();
         self.delta(&arguments.collect::<Vec<_>>())
     }
 
-    fn run(&self) -> Ran {
+    pub(super) fn run(&self) -> Ran {
         self.sandbox.run_command("go", &[]).env("TRACKER_TOKEN", "t0ken").output()
     }
 
     /// The requests with this method.
-    fn requests(&self, method: &str) -> Vec<RecordedRequest> {
+    pub(super) fn requests(&self, method: &str) -> Vec<RecordedRequest> {
         let requests = self.server.requests();
         requests.into_iter().filter(|request| request.body["method"] == method).collect()
     }
@@ -100,7 +121,7 @@ fn result(request: &RecordedRequest, result: Value) -> Answer {
     Answer::raw(200, answer.to_string())
 }
 
-fn text_result(request: &RecordedRequest, text: &str) -> Answer {
+pub(super) fn text_result(request: &RecordedRequest, text: &str) -> Answer {
     result(request, json!({"content": [{"type": "text", "text": text}]}))
 }
 

@@ -15,6 +15,7 @@ use test_support::wait::{is_alive, processes_in, until};
 mod calls;
 mod crashes;
 mod features;
+mod habits;
 mod http;
 mod locking;
 mod parallel;

@@ -90,8 +90,10 @@ fn c_30_11_results_are_limited_and_images_are_files() {
     let stored = server.sandbox.files("work").into_iter().find(|file| file.ends_with(".png"));
     let stored = stored.expect("the image is in the run directory");
     assert!(stored.contains("/io/mcp/"), "{stored}");
-    let text =
-        format!("[image/png, 8 bytes: {}]\n", server.sandbox.path("work").join(&stored).display());
+    let text = format!(
+        "[image: image/png, 8 bytes: {}]\n",
+        server.sandbox.path("work").join(&stored).display()
+    );
     assert_eq!(observations[1], text);
     assert!(observations[2].starts_with("it did not work\n"), "{}", observations[2]);
 }

@@ -80,7 +80,7 @@ fn c_30_1_tools_of_real_servers_work() {
         ran.stderr
     );
     let ran = call(&["get-tiny-image"], &everything);
-    assert!(ran.stdout.contains("[image/png, 4033 bytes: "), "{}", ran.stdout);
+    assert!(ran.stdout.contains("[image: image/png, 4033 bytes: "), "{}", ran.stdout);
     assert_eq!(call(&["no-such-tool"], &everything).code, 1);
     sandbox.write("work/notes.txt", "from a file\n");
     let notes = sandbox.path("work/notes.txt").display().to_string();

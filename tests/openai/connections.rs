@@ -52,7 +52,7 @@ fn c_7_3_a_connection_that_was_closed_meanwhile_does_no_harm() {
 
 #[test]
 fn c_7_1_a_stream_that_goes_on_after_its_end_does_no_harm() {
-    let event = "data: {\"choices\":[{\"delta\":{\"content\":\"ok\"}}]}\n\ndata: [DONE]\n\n";
+    let event = "data: {\"choices\":[{\"delta\":{\"content\":\"ok\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
     let server = ScriptedServer::start(move |_: &RecordedRequest| {
         Answer::event_stream(event).stall(event.len())
     });
@@ -107,6 +107,7 @@ fn c_7_4_a_cancellation_ends_the_wait_for_the_next_try() {
         script_turn: 0,
         is_live: false,
         previous_body: None,
+        previous_exchange: None,
         has_native: false,
         run_id: "",
         images: None,

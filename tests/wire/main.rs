@@ -10,6 +10,7 @@
     reason = "tests may, and start real processes"
 )]
 
+mod odd_streams;
 mod otlp;
 mod recorded_answers;
 mod sdk_clients;

@@ -32,7 +32,7 @@ const GENAI: [(&str, WireForm); 12] = [
     ("opencode_go/openai_stream", WireForm::OpenAi),
 ];
 
-fn codec(form: WireForm) -> Box<dyn WireCodec> {
+pub fn codec(form: WireForm) -> Box<dyn WireCodec> {
     let settings = CodecSettings {
         model: "m".to_owned(),
         base_url: "https://llm.example".to_owned(),

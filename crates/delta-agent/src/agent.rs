@@ -409,6 +409,8 @@ impl AgentLoader<'_> {
         let mut tools = self.read_tools(doc, fields, imports);
         let mcp_servers = self.read_mcp_servers(doc, fields, imports, &mut tools);
         apply_tool_defaults(doc, fields, &mut tools);
+        let is_strict = llm.as_ref().is_some_and(|llm| llm.strict_arguments);
+        tools.iter_mut().for_each(|tool| tool.strict_arguments = is_strict);
         let sandbox = AgentSandbox::read(doc, fields, &mut tools);
         let mut hooks = self.read_hooks_section(doc, fields);
         sandbox.apply_to_hooks(&mut hooks, self.report);

@@ -44,6 +44,8 @@ pub struct SchemaViolation {
     pub pointer: String,
     /// The unfulfilled expectation, such as "must be a string, not 5".
     pub message: String,
+    /// Whether no value of this JSON type is accepted there.
+    pub refuses_type: bool,
 }
 
 /// A constraint on values. Keywords that depend on each other form one constraint.

@@ -2,7 +2,6 @@
 //!
 //! A tool is built from mcp.lock.json alone. No server is started to load an agent.
 
-use crate::json_schema::JsonSchema;
 use crate::tool::approval::{APPROVE_SHAPE, ApprovalPolicy};
 use crate::tool::{
     self, CommandWord, EndsRun, McpTool, Tool, ToolOutput, ToolSyntax, ValueSchema,
@@ -16,10 +15,13 @@ use delta_sandbox::{SANDBOX_SHAPE, SandboxSetting};
 use delta_yaml::diagnostic::Diagnostic;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{self, MappingFields, MappingSchema, YamlDocument, YamlNode, YamlValue};
+use portable_schema::{compile_portable, portable_schema};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+
+mod portable_schema;
 
 /// The key in agent.yaml.
 pub const MCP_KEY: &str = "mcp";
@@ -111,6 +113,18 @@ pub static MCP_SERVER_MAPPING: MappingSchema = MappingSchema {
             DefaultValue::Integer(32_768),
             "The number of bytes of a result that the LLM sees; the run directory keeps all of it.",
         ),
+        KeySchema::with_default(
+            "output",
+            ValueShape::Choice(&["image", "text"]),
+            DefaultValue::Text("image"),
+            "What the LLM gets of an image in a result: the image, or the name of its file alone.",
+        ),
+        KeySchema::with_default(
+            "structured",
+            ValueShape::Boolean,
+            DefaultValue::Boolean(true),
+            "Whether the LLM also sees the structured content of a result that has a text.",
+        ),
         KeySchema::misplaced("args", "write the arguments after the program: `command: [PROGRAM, ARG]`"),
         KeySchema::misplaced("type", TRANSPORT),
         KeySchema::misplaced("transport", TRANSPORT),
@@ -166,6 +180,8 @@ pub struct AgentMcpServer {
     approve: Option<ApprovalPolicy>,
     sandbox: Option<SandboxSetting>,
     max_output_bytes: usize,
+    output: ToolOutput,
+    has_structured: bool,
     /// Its definition as YAML on one line.
     yaml: String,
 }
@@ -231,6 +247,11 @@ impl AgentMcpServer {
             approve,
             sandbox: fields.non_null("sandbox").and_then(|node| SandboxSetting::read(doc, node)),
             max_output_bytes: usize::try_from(fields.integer("max_output_bytes")?).ok()?,
+            output: match fields.text("output") {
+                Some("text") => ToolOutput::Text,
+                _ => ToolOutput::TextAndImages,
+            },
+            has_structured: fields.boolean("structured"),
             yaml: yaml::to_flow_entry(key, node),
         })
     }
@@ -295,7 +316,7 @@ impl AgentMcpServer {
 
     /// What is wrong with the arguments of a tool, by its schema.
     pub fn argument_errors(tool: &LockedTool, arguments: &Json) -> Vec<String> {
-        match JsonSchema::compile(&without_extensions(&tool.input_schema())) {
+        match compile_portable(&tool.input_schema()) {
             Ok(schema) => {
                 schema.find_violations(arguments).iter().map(ToString::to_string).collect()
             }
@@ -398,7 +419,7 @@ impl AgentMcpServer {
             return Err(self.diagnostic(format!("`{name}` is not a tool name"), Some(help)));
         }
         let schema = definition.input_schema();
-        let validator = JsonSchema::compile(&without_extensions(&schema)).map_err(|errors| {
+        let validator = compile_portable(&schema).map_err(|errors| {
             let error = errors.into_iter().next();
             let (pointer, message) =
                 error.map(|error| (error.pointer, error.message)).unwrap_or_default();
@@ -411,14 +432,18 @@ impl AgentMcpServer {
                 Some("leave the tool out: name the others in `tools:`".to_owned()),
             )
         })?;
-        let words = ["delta", "mcp", "call", &self.name, server_name];
+        let portable = portable_schema(&schema);
+        let mut words = vec!["delta", "mcp", "call", &self.name, server_name];
+        if !self.has_structured {
+            words.push("--no-structured");
+        }
         Ok(Tool {
             name,
             description: Some(definition.description().to_owned()),
             syntax: ToolSyntax::Command,
             template: words.join(" "),
             words: words.into_iter().map(CommandWord::literal).collect(),
-            parameters: schema_parameters(&schema),
+            parameters: schema_parameters(&portable),
             timeout_ms: self.timeout_ms,
             max_output_bytes: self.max_output_bytes,
             env: Vec::new(),
@@ -427,15 +452,16 @@ impl AgentMcpServer {
             survives: false,
             parallel: self.parallel.iter().any(|name| name == server_name),
             background: Background::End,
-            output: ToolOutput::Text,
+            output: self.output,
             ends_run: EndsRun::Never,
             approve: self.approve.clone(),
+            strict_arguments: false,
             preview: None,
             is_staged: false,
             runs_delta: true,
             sandbox: self.sandbox.clone(),
             profile: None,
-            schema: Some(Arc::new(ValueSchema { json: schema, validator })),
+            schema: Some(Arc::new(ValueSchema { json: portable, validator })),
             mcp: Some(Arc::new(McpTool {
                 server: self.name.clone(),
                 server_sha256: locked.sha256(),
@@ -465,19 +491,4 @@ fn text_map(doc: &YamlDocument, fields: MappingFields<'_>, key: &str) -> Vec<(St
         Some((name.to_owned(), doc.expect_text(value, &format!("`{name}`"))?.to_owned()))
     });
     entries.collect()
-}
-
-/// The schema without the keywords that other programs may add.
-fn without_extensions(schema: &Json) -> Json {
-    match schema {
-        Json::Object(members) => Json::Object(
-            members
-                .iter()
-                .filter(|(key, value)| !key.starts_with("x-") || value.is_object())
-                .map(|(key, value)| (key.clone(), without_extensions(value)))
-                .collect(),
-        ),
-        Json::Array(items) => Json::Array(items.iter().map(without_extensions).collect()),
-        scalar => scalar.clone(),
-    }
 }

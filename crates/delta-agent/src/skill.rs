@@ -90,11 +90,14 @@ pub(crate) fn read_project_skills(dir: &Path, root: &str) -> (Vec<Skill>, Vec<St
         let (file, problems) = scan_skill(&path, &name);
         let file = file.filter(|_| skill_file::is_skill_name(&name));
         let usable = file.and_then(|file| Some((file.description?, file.file)));
-        let effect = if usable.is_some() { "" } else { "; the skill is not offered" };
+        let is_usable = usable.is_some();
+        let effect = if is_usable { "" } else { "; the skill is not offered" };
         warnings.extend(problems.diagnostics.iter().map(|problem| {
-            let Diagnostic { file, line, message, .. } = problem;
+            let Diagnostic { file, line, message, help, .. } = problem;
             let line = if *line > 0 { format!(":{line}") } else { String::new() };
-            format!("Warning: {file}{line}: {message}{effect}")
+            let help = help.as_ref().filter(|_| !is_usable);
+            let help = help.map(|help| format!(": {help}")).unwrap_or_default();
+            format!("Warning: {file}{line}: {message}{effect}{help}")
         }));
         if let Some((mut description, file)) = usable {
             if let Some((end, _)) = description.char_indices().nth(MAX_DESCRIPTION_CHARS) {

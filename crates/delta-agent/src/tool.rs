@@ -19,17 +19,28 @@ use std::sync::Arc;
 
 pub mod approval;
 mod checked_value;
+mod checked_value;
+mod coercion;
+pub mod definition;
 pub mod definition;
 pub mod expand;
+pub mod expand;
 pub mod invocation;
+pub mod invocation;
+mod lasting_calls;
 mod lasting_calls;
 mod media_type;
 pub mod migrate;
+pub mod migrate;
+pub mod observation;
 pub mod observation;
 mod parameter;
+mod parameter;
+mod tool_mapping;
 mod tool_mapping;
 pub mod value_schema;
 mod wrong_values;
+pub mod yaml_edit;
 pub mod yaml_edit;
 
 pub use approval::{ApprovalPolicy, ToolPreview};
@@ -89,6 +100,8 @@ pub struct Tool {
     pub ends_run: EndsRun,
     /// Which calls need an approval; `None` for the policy in `defaults` of agent.yaml.
     pub approve: Option<ApprovalPolicy>,
+    /// Whether arguments of another JSON type are refused even where their meaning is beyond doubt. Loading an agent sets it.
+    pub strict_arguments: bool,
     /// The parameters that say what a call does to a file.
     pub preview: Option<ToolPreview>,
     /// Whether what a call changes in the workspace is applied only after a person has agreed.
@@ -129,6 +142,8 @@ pub enum ToolOutput {
     Json,
     /// The bytes of an image, which the observation shows as one.
     Image,
+    /// Text, and the images in files that it names: those of a tool of an MCP server.
+    TextAndImages,
     /// Data, of which the observation names the file.
     File,
 }
@@ -145,7 +160,7 @@ impl ToolOutput {
 
     /// Whether it is text as it is printed.
     pub fn is_text(self) -> bool {
-        matches!(self, Self::Text | Self::Json)
+        matches!(self, Self::Text | Self::TextAndImages | Self::Json)
     }
 }
 
@@ -339,6 +354,7 @@ impl Tool {
             output,
             ends_run: EndsRun::read(doc, fields),
             approve,
+            strict_arguments: false,
             preview,
             is_staged,
             sandbox,

@@ -5,9 +5,8 @@
 
 use crate::agent::env_layers::DOTENV_FILE;
 use delta_base::durable::{self, FileError};
-use delta_base::hex::encode_hex;
-use delta_llm::llm::endpoint::host_of;
-use sha2::{Digest, Sha256};
+use delta_base::hex::sha256_hex;
+use delta_http::host_of;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
@@ -50,7 +49,7 @@ impl TrustStore {
     /// # Errors
     /// The decision could not be written.
     pub fn trust_file(&self, path: &Path, content: &[u8]) -> Result<(), FileError> {
-        let sha256 = encode_hex(&Sha256::digest(content));
+        let sha256 = sha256_hex(content);
         let entry = [sha256.as_bytes(), SEPARATOR, path.as_os_str().as_bytes(), b"\n"].concat();
         self.write_entry(FILES_DIR, &file_entry_name(path), &entry)
     }
@@ -58,9 +57,9 @@ impl TrustStore {
     /// Whether the file at `path` is trusted with this content.
     pub fn is_file_trusted(&self, path: &Path, content: &[u8]) -> bool {
         let entry = read_entry(&self.directory.join(FILES_DIR).join(file_entry_name(path)));
-        entry.and_then(|entry| parse_file_entry(&entry)).is_some_and(|trusted| {
-            trusted.path == path && trusted.sha256 == encode_hex(&Sha256::digest(content))
-        })
+        entry
+            .and_then(|entry| parse_file_entry(&entry))
+            .is_some_and(|trusted| trusted.path == path && trusted.sha256 == sha256_hex(content))
     }
 
     /// Stops trusting the file at `path`; returns whether it was trusted.
@@ -218,7 +217,7 @@ fn names_file(listed: &Path, path: &Path) -> bool {
 
 /// The name of the entry for a path, which may be of any length.
 fn file_entry_name(path: &Path) -> String {
-    encode_hex(&Sha256::digest(path.as_os_str().as_bytes()))
+    sha256_hex(path.as_os_str().as_bytes())
 }
 
 fn parse_file_entry(entry: &[u8]) -> Option<TrustedFile> {

@@ -23,7 +23,7 @@ fn decode_byte(digits: &[u8]) -> Option<u8> {
     u8::try_from(char::from(*high).to_digit(16)? << 4 | char::from(*low).to_digit(16)?).ok()
 }
 
-/// The SHA-256 of `text` in hexadecimal digits, as `sha256sum` prints it.
-pub fn sha256_hex(text: &str) -> String {
-    encode_hex(&Sha256::digest(text.as_bytes()))
+/// The SHA-256 of `content` in hexadecimal digits, as `sha256sum` prints it.
+pub fn sha256_hex(content: impl AsRef<[u8]>) -> String {
+    encode_hex(&Sha256::digest(content))
 }

@@ -7,7 +7,7 @@ mod attempt_failure;
 mod key_refresh;
 mod upstream_error;
 
-use attempt_failure::{AttemptError, AttemptFailure, AttemptTarget};
+use attempt_failure::{AttemptError, AttemptFailure, AttemptTarget, late_error_text};
 use delta_base::hex::sha256_hex;
 use delta_base::json_repair::replace_lone_surrogates;
 use delta_base::signal::CancelToken;
@@ -21,7 +21,7 @@ use delta_llm::llm::wire::{
     NeutralBody, RejectedRequest, StreamAssembler, WireCodec, WriteHistory, without_stream_options,
 };
 use delta_llm::llm::{
-    AnswerError, CallObserver, CallProgress, Endpoint, LlmError, LlmRequest, Provider,
+    AnswerError, CallObserver, CallProgress, Endpoint, LlmError, LlmRequest, Provider, StreamError,
     quote_inexact_arguments,
 };
 use delta_words::{
@@ -40,6 +40,11 @@ const MAX_ERROR_RESPONSE_BYTES: usize = 1024 * 1024;
 /// How long a stream may take to end after its last event, so that its connection can be reused.
 const STREAM_END_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// How long a stream may be silent after the end of its answer, before its usage.
+const LATE_EVENT_TIMEOUT: Duration = Duration::from_secs(10);
+/// What begins a stream of events.
+const STREAM_FIELDS: [&str; 6] = ["data:", "event:", "error:", "id:", "retry:", ":"];
+
 /// The provider of an endpoint.
 pub struct EndpointProvider {
     endpoint: Endpoint,
@@ -48,6 +53,8 @@ pub struct EndpointProvider {
     client: HttpClient,
     /// The endpoint rejected `stream_options`.
     omits_stream_options: bool,
+    /// What an earlier process found out about the endpoint has been looked up.
+    has_recalled: bool,
     /// The endpoint has answered: a refused connection means that it restarts, and not that nothing listens.
     has_answered: bool,
     key_refresh: Option<KeyRefresh>,
@@ -98,6 +105,7 @@ impl EndpointProvider {
             codec,
             client,
             omits_stream_options: false,
+            has_recalled: false,
             has_answered: false,
             key_refresh: None,
             options,
@@ -115,6 +123,7 @@ impl EndpointProvider {
             model: self.model.clone(),
             client: self.client.clone_unconnected(),
             omits_stream_options: false,
+            has_recalled: false,
             has_answered: false,
             key_refresh: self.key_refresh.clone(),
             cache: new_cache_planner(&self.endpoint),
@@ -143,6 +152,20 @@ impl EndpointProvider {
         let headers = request_headers(&self.endpoint, &*self.codec);
         self.client.set_headers(headers.map_err(LlmError::from_message)?);
         Ok(true)
+    }
+
+    /// Takes over what an earlier process of the run has found out about the endpoint.
+    fn recall_options(&mut self, request: &LlmRequest<'_>) {
+        if std::mem::replace(&mut self.has_recalled, true) {
+            return;
+        }
+        let Some(exchange) = request.previous_exchange.and_then(|read| read()) else { return };
+        let base_url = without_user_and_query(&self.endpoint.base_url);
+        if exchange.form == self.codec.form().name() && exchange.base_url == Some(base_url) {
+            let merges = self.endpoint.merges_system.unwrap_or(exchange.options.merges_system);
+            self.options.merges_system = merges;
+            self.options.adds_thinking |= exchange.options.adds_thinking;
+        }
     }
 
     /// Translates the request as the endpoint accepts it, as far as is known by now.
@@ -234,7 +257,7 @@ impl EndpointProvider {
         let mut result = if is_streamed {
             reader.read_stream(&mut exchange, live)
         } else {
-            reader.read_unstreamed(&mut exchange)
+            reader.read_unstreamed(&mut exchange, Vec::new())
         };
         let usage = match &mut result {
             Ok(reply) => reply.usage.as_mut(),
@@ -259,7 +282,12 @@ impl EndpointProvider {
             _ => return false,
         };
         let rejected = RejectedRequest { status, response: &message, sent: body };
-        if let Some(options) = self.codec.recovery(&rejected, &self.options) {
+        let merged = if self.endpoint.merges_system.is_none() {
+            wire::merged_system_options(&rejected, &self.options)
+        } else {
+            None
+        };
+        if let Some(options) = merged.or_else(|| self.codec.recovery(&rejected, &self.options)) {
             self.options = options;
             return true;
         }
@@ -289,7 +317,7 @@ impl EndpointProvider {
             Box::new(WireExchange {
                 form: self.codec.form().name().to_owned(),
                 version: wire::TRANSLATION_VERSION,
-                request_sha256: sha256_hex(&encoded.body),
+                request_sha256: sha256_hex(encoded.body.as_str()),
                 options,
                 base_url: Some(without_user_and_query(&self.endpoint.base_url)),
                 api_version: self.endpoint.api_version.clone(),
@@ -312,6 +340,7 @@ impl Provider for EndpointProvider {
         if self.key_refresh.as_ref().is_some_and(KeyRefresh::is_due) {
             self.refresh_key(cancel)?;
         }
+        self.recall_options(request);
         loop {
             if cancel.is_requested() {
                 return Err(LlmError::Cancelled);
@@ -445,7 +474,12 @@ fn new_codec(endpoint: &Endpoint, model: &str) -> Box<dyn WireCodec> {
 }
 
 fn initial_options(endpoint: &Endpoint, codec: &dyn WireCodec) -> EncodeOptions {
-    EncodeOptions { call_ids: endpoint.call_ids, ..codec.initial_options() }
+    EncodeOptions {
+        call_ids: endpoint.call_ids,
+        omits_reasoning: endpoint.omits_reasoning,
+        merges_system: endpoint.merges_system == Some(true),
+        ..codec.initial_options()
+    }
 }
 
 fn request_headers(endpoint: &Endpoint, codec: &dyn WireCodec) -> Result<HeaderMap, String> {
@@ -485,8 +519,12 @@ struct ReplyReader<'a> {
 }
 
 impl ReplyReader<'_> {
-    fn read_unstreamed(&self, exchange: &mut HttpExchange<'_>) -> Result<Reply, AttemptError> {
-        let mut body = Vec::new();
+    /// Reads a body that is not streamed, of which `body` has arrived.
+    fn read_unstreamed(
+        &self,
+        exchange: &mut HttpExchange<'_>,
+        mut body: Vec<u8>,
+    ) -> Result<Reply, AttemptError> {
         while let Some(chunk) = exchange.read_chunk(None)? {
             body.extend(chunk);
             if body.len() > MAX_RESPONSE_BYTES {
@@ -495,12 +533,14 @@ impl ReplyReader<'_> {
         }
         let text = String::from_utf8_lossy(&body);
         let text = text.trim_start_matches('\u{feff}');
-        // Some servers stream under another content type.
-        if ["data:", "event:", ":"].iter().any(|field| text.starts_with(field)) {
+        // Some servers stream under another content type, or without the frames of events.
+        let is_stream = STREAM_FIELDS.iter().any(|field| text.starts_with(field));
+        let is_lines = || text.starts_with('{') && text.trim_end().contains('\n') && !is_json(text);
+        if is_stream || is_lines() {
             let mut assembler = self.codec.new_assembler();
-            assembler.push(text.as_bytes())?;
-            assembler.finish()?;
-            return self.finish_reply(assembler);
+            let pushed = assembler.push(text.as_bytes());
+            let ended = pushed.and_then(|()| assembler.finish());
+            return self.finish_reply(assembler, ended);
         }
         let repaired = replace_lone_surrogates(text);
         let exact = quote_inexact_arguments(&repaired, self.codec.form().arguments_member());
@@ -517,7 +557,16 @@ impl ReplyReader<'_> {
         let mut assembler = self.codec.new_assembler();
         let mut size = 0;
         loop {
-            match exchange.read_chunk(assembler.is_done().then_some(STREAM_END_TIMEOUT)) {
+            let max_wait = match (assembler.is_done(), assembler.is_complete()) {
+                (true, _) => Some(STREAM_END_TIMEOUT),
+                (false, true) => Some(LATE_EVENT_TIMEOUT),
+                (false, false) => None,
+            };
+            match exchange.read_chunk(max_wait) {
+                Ok(Some(chunk)) if size == 0 && is_no_stream(chunk) => {
+                    let body = chunk.to_vec();
+                    return self.read_unstreamed(exchange, body);
+                }
                 Ok(Some(chunk)) => {
                     size += chunk.len();
                     if size > MAX_RESPONSE_BYTES {
@@ -527,25 +576,47 @@ impl ReplyReader<'_> {
                     if let Some(observe) = &mut live {
                         assembler.pass_new_text(observe);
                     }
-                    pushed?;
+                    if pushed.is_err() {
+                        return self.finish_reply(assembler, pushed);
+                    }
                 }
                 Ok(None) => {
-                    assembler.finish()?;
-                    return self.finish_reply(assembler);
+                    let ended = assembler.finish();
+                    if let Some(observe) = &mut live {
+                        assembler.pass_new_text(observe);
+                    }
+                    return self.finish_reply(assembler, ended);
                 }
                 Err(HttpError::Cancelled) => return Err(HttpError::Cancelled.into()),
                 // Only the proper end of the connection is missing.
-                Err(_) if assembler.is_complete() => return self.finish_reply(assembler),
+                Err(_) if assembler.is_complete() => return self.finish_reply(assembler, Ok(())),
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    fn finish_reply(&self, assembler: Box<dyn StreamAssembler>) -> Result<Reply, AttemptError> {
+    /// The reply of a stream that has `ended`. An error after a complete answer does not undo it.
+    fn finish_reply(
+        &self,
+        assembler: Box<dyn StreamAssembler>,
+        ended: Result<(), StreamError>,
+    ) -> Result<Reply, AttemptError> {
         if assembler.is_complete() {
-            Ok(assembler.into_reply(&self.context)?)
-        } else {
-            Err(AttemptError::IncompleteStream)
+            let late_error = ended.err().map(|error| late_error_text(&error));
+            let reply = assembler.into_reply(&self.context)?;
+            return Ok(Reply { late_error, ..reply });
         }
+        ended?;
+        Err(AttemptError::IncompleteStream)
     }
+}
+
+/// Whether the first bytes of a body are no events, though it was announced as a stream: JSON or a page.
+fn is_no_stream(chunk: &[u8]) -> bool {
+    let text = chunk.strip_prefix("\u{feff}".as_bytes()).unwrap_or(chunk);
+    matches!(text.trim_ascii_start().first(), Some(b'{' | b'[' | b'<'))
+}
+
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }

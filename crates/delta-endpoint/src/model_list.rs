@@ -2,6 +2,7 @@
 
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::truncate_to_line;
+use delta_base::text::byte_escape::encode_percent;
 use delta_http::append_path;
 use delta_http_client::{HttpClient, HttpClientConfig, HttpError};
 use delta_llm::llm::Endpoint;
@@ -36,11 +37,16 @@ pub fn list_models(endpoint: &Endpoint, cancel: &CancelToken) -> Result<Vec<Offe
     for _ in 0..MAX_PAGES {
         let url = page_url(endpoint, page.as_deref());
         let response = fetch_json(endpoint, &url, cancel)?;
-        let key = if endpoint.form == WireForm::Gemini { "models" } else { "data" };
-        let Some(items) = response.get(key).and_then(Value::as_array) else {
-            return Err(format!("expected a list of models in `{key}` from {url}"));
+        let Some(items) = listed_items(&response) else {
+            return Err(format!(
+                "expected a list of models, or one in `data` or `models`, from {url}"
+            ));
         };
+        let known = models.len();
         models.extend(items.iter().filter_map(read_model));
+        if models.len() == known && !items.is_empty() {
+            return Err(format!("expected models with an `id` or a `name` from {url}"));
+        }
         let next = next_page(endpoint.form, &response);
         if next.is_none() || next == page {
             break;
@@ -50,6 +56,12 @@ pub fn list_models(endpoint: &Endpoint, cancel: &CancelToken) -> Result<Vec<Offe
     models.sort_by(|a, b| a.name.cmp(&b.name));
     models.dedup_by(|a, b| a.name == b.name);
     Ok(models)
+}
+
+/// The models in an answer. Not all endpoints put them where the interface that they imitate does.
+fn listed_items(response: &Value) -> Option<&Vec<Value>> {
+    let places = ["/data", "/models", "/data/models", ""];
+    places.into_iter().find_map(|place| response.pointer(place)?.as_array())
 }
 
 fn page_url(endpoint: &Endpoint, page: Option<&str>) -> String {
@@ -67,23 +79,10 @@ fn page_url(endpoint: &Endpoint, page: Option<&str>) -> String {
         let mark = if url.contains('?') { '&' } else { '?' };
         url.push_str(&format!("{mark}{size_name}=1000"));
         if let Some(page) = page {
-            url.push_str(&format!("&{page_name}={}", encode_query(page)));
+            url.push_str(&format!("&{page_name}={}", encode_percent(page, b"-_.~")));
         }
     }
     url
-}
-
-fn encode_query(text: &str) -> String {
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                encoded.push(char::from(byte));
-            }
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
 }
 
 fn next_page(form: WireForm, response: &Value) -> Option<String> {
@@ -105,8 +104,9 @@ fn read_model(item: &Value) -> Option<OfferedModel> {
             .iter()
             .find_map(|pointer| item.pointer(pointer)?.as_u64().filter(|count| *count > 0))
     };
-    // Gemini has resource names.
-    let name = text("id").or_else(|| text("name")?.strip_prefix("models/"))?;
+    // Gemini has resource names, Ollama `name` and `model`; some list names alone.
+    let named = || Some(text("name")?.trim_start_matches("models/"));
+    let name = text("id").or_else(|| text("model")).or_else(named).or(item.as_str())?;
     Some(OfferedModel {
         name: name.to_owned(),
         // Anthropic, Gemini, OpenRouter, vLLM.
@@ -144,7 +144,14 @@ fn fetch_json(endpoint: &Endpoint, url: &str, cancel: &CancelToken) -> Result<Va
         let separator = if detail.is_empty() { "" } else { ": " };
         return Err(format!("{shown_url} answered {status}{separator}{detail}"));
     }
-    serde_json::from_str(&text).map_err(|_| format!("expected JSON from {shown_url}"))
+    serde_json::from_str(&text).map_err(|_| {
+        let found = if text.trim_start().starts_with('<') {
+            ", found a web page: `base_url` may lack a path such as `/v1`"
+        } else {
+            ""
+        };
+        format!("expected JSON from {shown_url}{found}")
+    })
 }
 
 fn get_text(

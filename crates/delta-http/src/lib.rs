@@ -1,10 +1,10 @@
 //! What a client of HTTP decides and parses, without a connection: the head of a response, whether another attempt makes
 //! sense ([`retry`]), a body of server-sent events ([`sse_parser`]), addresses.
 
+pub use host::{host_of, is_loopback_host};
 use http::{HeaderMap, StatusCode};
-pub use loopback::is_loopback_host;
 
-mod loopback;
+mod host;
 pub mod retry;
 pub mod sse_parser;
 

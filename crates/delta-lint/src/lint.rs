@@ -28,7 +28,6 @@ mod context_sources;
 mod declared_calls;
 mod env_file;
 mod hook_commands;
-mod interpreter;
 mod llm_settings;
 mod mcp_servers;
 mod option_injection;
@@ -42,7 +41,6 @@ mod sandbox_use;
 mod shell_script;
 mod tool_definition;
 mod unset_variable;
-mod wrapper_program;
 
 /// The key that lists the rules to ignore in a tool, a source, a hook or a whole file.
 const ALLOW_KEY: &str = "x-lint-allow";

@@ -5,11 +5,12 @@
 
 use delta_base::engine_variables::EngineVars;
 use delta_base::signal::CancelToken;
-use delta_words::{Attempt, Reply, TryNumber};
+use delta_words::{Attempt, Reply, TryNumber, WireExchange};
 use serde_json::Value;
 use std::sync::Arc;
 
 mod answer_error;
+mod argument_text;
 mod call_markers;
 pub mod cassette;
 mod command_provider;
@@ -57,6 +58,8 @@ pub struct LlmRequest<'a> {
     pub is_live: bool,
     /// Reads the body of the last request of the run, if an earlier process sent one.
     pub previous_body: Option<&'a dyn Fn() -> Option<String>>,
+    /// Reads how that request was sent, where its record has that.
+    pub previous_exchange: Option<&'a dyn Fn() -> Option<WireExchange>>,
     /// Whether a message may have the member `native`.
     pub has_native: bool,
     /// The run: an endpoint may keep the caches of its requests together.

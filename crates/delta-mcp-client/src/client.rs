@@ -164,10 +164,18 @@ impl McpClient {
             Some(ProtocolEra::Legacy) => client.open_legacy(&mut context)?,
             Some(ProtocolEra::Modern) => client.set_modern(&Json::Null),
             None => {
-                if !client.probe(&mut context)? && client.open_legacy(&mut context).is_err() {
-                    // A server may refuse to change the era of a connection.
+                if client.probe(spec, &mut context)? {
+                    return Ok(client);
+                }
+                if let Err(failure) = client.open_legacy(&mut context) {
+                    if client.stdio().is_none() || context.has_gone() {
+                        client.close(context.cancel);
+                        return Err(failure);
+                    }
+                    // At a first message other than `initialize`, legacy servers end, answer nothing more, or refuse all others.
                     client.close(context.cancel);
                     client = start(spec)?;
+                    context.deadline = Instant::now() + spec.start_timeout();
                     client.open_legacy(&mut context)?;
                 }
             }
@@ -202,9 +210,14 @@ impl McpClient {
         &self.identity
     }
 
-    /// Whether the server has ended; a server with a URL never has.
+    /// Whether the server, if it is a child, has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.stdio().is_some_and(StdioTransport::has_ended)
+    }
+
+    /// Whether the server no longer knows the session over HTTP.
+    pub(crate) fn has_lost_session(&self) -> bool {
+        matches!(&self.transport, Transport::Http(http) if http.has_lost_session)
     }
 
     /// Whether the server has announced another list of tools since the last call of this.
@@ -223,52 +236,45 @@ impl McpClient {
         }
     }
 
-    /// Asks which era the server speaks; false for the legacy one.
-    fn probe(&mut self, context: &mut RequestWait<'_>) -> Result<bool, McpFailure> {
+    /// Asks whether the server speaks the modern era. Whatever else answers, it may speak the legacy one.
+    fn probe(
+        &mut self,
+        spec: &ServerSpec,
+        context: &mut RequestWait<'_>,
+    ) -> Result<bool, McpFailure> {
         self.set_modern(&Json::Null);
-        let is_http = matches!(self.transport, Transport::Http(_));
-        let mut outcome = self.discover(context);
-        if let Ok(HttpAware { outcome: Err(error), .. }) = &outcome
+        // What is left of the start is for `initialize`.
+        let limit = PROBE_TIMEOUT.min(spec.start_timeout() / 2);
+        let mut discover = |client: &mut Self| {
+            let mut context = context.with_deadline(Instant::now() + limit);
+            client.exchange("server/discover", Json::Null, &[], &mut context)
+        };
+        let mut outcome = discover(self);
+        if let Ok(Err(error)) = &outcome
             && is_modern_refusal(error)
             && supported_versions(error).any(|version| version == MODERN_VERSION)
         {
             // It refused a version that it speaks, so it may accept it now.
-            outcome = self.discover(context);
+            outcome = discover(self);
         }
         match outcome {
-            Ok(HttpAware { outcome: Ok(answer), .. }) => {
+            Ok(Ok(answer)) => {
                 let supported = answer.get("supportedVersions").and_then(Json::as_array);
-                let speaks_modern = supported.is_none_or(|versions| {
-                    versions.iter().any(|version| version == MODERN_VERSION)
-                });
+                let is_modern = supported
+                    .is_some_and(|versions| versions.iter().any(|one| one == MODERN_VERSION));
                 self.set_modern(&answer);
-                Ok(speaks_modern)
+                Ok(is_modern)
             }
-            Ok(HttpAware { outcome: Err(error), .. }) if is_modern_refusal(&error) => {
-                if supported_versions(&error).any(|version| LEGACY_VERSIONS.contains(&version)) {
-                    return Ok(false);
-                }
-                Err(error.into())
+            Ok(Err(error)) if is_modern_refusal(&error) => {
+                let may_be_legacy = {
+                    let versions: Vec<&str> = supported_versions(&error).collect();
+                    versions.is_empty() || versions.iter().any(|one| LEGACY_VERSIONS.contains(one))
+                };
+                if may_be_legacy { Ok(false) } else { Err(error.into()) }
             }
-            Ok(HttpAware { outcome: Err(error), status }) => match status {
-                Some(401 | 403) => Err(error.into()),
-                Some(status) if status >= 500 => Err(error.into()),
-                _ => Ok(false),
-            },
-            // A silent program may be a legacy server that ignores what it does not know.
-            Err(McpFailure::Unreachable(reason)) => {
-                if is_http || self.has_ended() {
-                    return Err(McpFailure::Unreachable(reason));
-                }
-                Ok(false)
-            }
-            Err(failure) => Err(failure),
+            Err(McpFailure::Cancelled) => Err(McpFailure::Cancelled),
+            Ok(Err(_)) | Err(_) => Ok(false),
         }
-    }
-
-    fn discover(&mut self, context: &mut RequestWait<'_>) -> Result<HttpAware, McpFailure> {
-        let mut context = context.with_deadline(Instant::now() + PROBE_TIMEOUT);
-        self.exchange("server/discover", Json::Null, &[], &mut context)
     }
 
     fn set_modern(&mut self, answer: &Json) {
@@ -292,8 +298,20 @@ impl McpClient {
         if let Transport::Http(http) = &mut self.transport {
             http.version = None;
         }
-        let params = json!({"protocolVersion": LEGACY_VERSIONS[0], "capabilities": {}, "clientInfo": implementation_info()});
-        let answer = self.exchange("initialize", params, &[], context)?.outcome?;
+        let mut initialize = |client: &mut Self, version: &str| {
+            let params = json!({"protocolVersion": version, "capabilities": {}, "clientInfo": implementation_info()});
+            client.exchange("initialize", params, &[], context)
+        };
+        let mut outcome = initialize(self, LEGACY_VERSIONS[0])?;
+        // A server should answer with a version that it speaks; some refuse one that they do not speak.
+        let other = outcome.as_ref().err().and_then(|error| {
+            let is_named = |known: &&str| supported_versions(error).any(|one| one == *known);
+            LEGACY_VERSIONS.into_iter().find(is_named)
+        });
+        if let Some(version) = other {
+            outcome = initialize(self, version)?;
+        }
+        let answer = outcome?;
         let protocol = answer.get("protocolVersion").and_then(Json::as_str).unwrap_or_default();
         if !LEGACY_VERSIONS.contains(&protocol) {
             return Err(McpFailure::invalid_answer(format!(
@@ -316,17 +334,26 @@ impl McpClient {
 
     /// The definitions of all tools, in the server's order. Over HTTP, a tool with an invalid `x-mcp-header` is left out.
     pub fn list_tools(&mut self, context: &mut RequestWait<'_>) -> Result<Vec<Json>, McpFailure> {
-        let mut tools = Vec::new();
-        let mut params = Json::Null;
+        let mut tools: Vec<Json> = Vec::new();
+        let mut cursors: Vec<Json> = Vec::new();
         for _ in 0..MAX_PAGES {
-            let page = self.exchange("tools/list", params, &[], context)?.outcome?;
+            let params = cursors.last().map_or(Json::Null, |cursor| json!({"cursor": cursor}));
+            let page = self.exchange("tools/list", params, &[], context)??;
             let listed = page.get("tools").and_then(Json::as_array).ok_or_else(|| {
                 McpFailure::invalid_answer("expected a list `tools` in the answer to `tools/list`")
             })?;
-            tools.extend(listed.iter().cloned());
-            match page.get("nextCursor").and_then(Json::as_str) {
-                Some(cursor) => params = json!({"cursor": cursor}),
-                None => {
+            // A server that ignores the cursor lists the same tools again.
+            let repeats = !listed.is_empty() && listed.iter().all(|tool| tools.contains(tool));
+            if !repeats {
+                tools.extend(listed.iter().cloned());
+            }
+            match page.get("nextCursor") {
+                Some(cursor)
+                    if !repeats && !is_last_cursor(cursor) && !cursors.contains(cursor) =>
+                {
+                    cursors.push(cursor.clone());
+                }
+                _ => {
                     if matches!(self.transport, Transport::Http(_)) {
                         tools.retain(|tool| tool.get("inputSchema").is_none_or(has_valid_marks));
                     }
@@ -381,9 +408,9 @@ impl McpClient {
                     abandon_fd: context.abandon_fd,
                     on_notice: observe,
                 };
-                self.exchange_as(id, "tools/call", params.clone(), &headers, &mut context)?.outcome
+                self.exchange_as(id, "tools/call", params.clone(), &headers, &mut context)?
             };
-            let has_failed = outcome.as_ref().map_or(true, crate::tool_result::is_tool_error);
+            let has_failed = outcome.as_ref().map_or(true, delta_mcp::tool_result::is_tool_error);
             if has_failed && !server_request.is_null() {
                 return Err(McpFailure::NeedsInput(server_request));
             }
@@ -445,7 +472,7 @@ impl McpClient {
     ) -> Result<Json, McpFailure> {
         self.capabilities =
             json!({"extensions": {TASKS_EXTENSION: {}}, "elicitation": {"form": {}}});
-        Ok(self.exchange(method, params, &[], context)?.outcome?)
+        Ok(self.exchange(method, params, &[], context)??)
     }
 
     fn next_id(&self) -> i64 {
@@ -458,7 +485,7 @@ impl McpClient {
         params: Json,
         headers: &[(String, String)],
         context: &mut RequestWait<'_>,
-    ) -> Result<HttpAware, McpFailure> {
+    ) -> Result<Result<Json, RpcError>, McpFailure> {
         let id = self.next_id();
         self.exchange_as(id, method, params, headers, context)
     }
@@ -471,7 +498,7 @@ impl McpClient {
         params: Json,
         headers: &[(String, String)],
         context: &mut RequestWait<'_>,
-    ) -> Result<HttpAware, McpFailure> {
+    ) -> Result<Result<Json, RpcError>, McpFailure> {
         if context.has_gone() {
             return Err(McpFailure::Cancelled);
         }
@@ -484,14 +511,8 @@ impl McpClient {
         let params = if is_modern { with_modern_meta(params, &self.capabilities) } else { params };
         let request = RpcMessage::request(id, method, params);
         match &mut self.transport {
-            Transport::Stdio(stdio) => {
-                let outcome = stdio.exchange(id, &request, context)?;
-                Ok(HttpAware { status: None, outcome })
-            }
-            Transport::Http(http) => {
-                let answer = http.exchange(id, &request, &all_headers, context)?;
-                Ok(HttpAware { status: Some(answer.status), outcome: answer.outcome })
-            }
+            Transport::Stdio(stdio) => stdio.exchange(id, &request, context),
+            Transport::Http(http) => http.exchange(id, &request, &all_headers, context),
         }
     }
 }
@@ -503,10 +524,9 @@ fn supported_versions(error: &RpcError) -> impl Iterator<Item = &str> {
     supported.iter().filter_map(Json::as_str)
 }
 
-/// An outcome with the HTTP status it came with, if it came by HTTP.
-struct HttpAware {
-    status: Option<u16>,
-    outcome: Result<Json, RpcError>,
+/// Whether no page follows this cursor: servers also write that as an empty text or `false`.
+fn is_last_cursor(cursor: &Json) -> bool {
+    matches!(cursor, Json::Null | Json::Bool(false)) || cursor == ""
 }
 
 /// The parameters of the call that answers `input_required`.

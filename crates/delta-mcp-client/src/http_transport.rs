@@ -3,11 +3,12 @@
 use crate::client::{LIST_CHANGED_METHOD, RequestWait, ServerNotice, answer_server_request};
 use crate::param_header::encode_header_value;
 use delta_base::signal::{CancelToken, to_timespec};
+use delta_base::terminal_text::strip_terminal_controls;
 use delta_http::sse_parser::SseParser;
 use delta_http::{ResponseHead, is_loopback_host};
 use delta_http_client::{HttpClient, HttpClientConfig, HttpError, HttpExchange};
 use delta_mcp::failure::McpFailure;
-use delta_mcp::json_rpc::{RpcError, RpcId, RpcMessage};
+use delta_mcp::json_rpc::{INVALID_REQUEST, RpcError, RpcId, RpcMessage};
 use delta_mcp::line_framing::MAX_LINE_BYTES;
 use delta_mcp::protocol_era::MODERN_VERSION;
 use delta_mcp::server_spec::ServerSpec;
@@ -15,16 +16,17 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 use serde_json::{Value as Json, json};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The header with the session of a legacy server.
 const SESSION_HEADER: &str = "mcp-session-id";
 
-/// The status of a request in a session that the server no longer knows.
-const SESSION_ENDED_STATUS: u16 = 404;
 /// How long the notice that a request is cancelled may take.
 const NOTICE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How much of an answer that is none is quoted.
+const MAX_QUOTED_CHARS: usize = 200;
 
 /// A server that is reached by HTTP.
 pub(crate) struct HttpTransport {
@@ -33,14 +35,10 @@ pub(crate) struct HttpTransport {
     session: Option<String>,
     /// Whether the server has announced another list of tools since the last look.
     has_list_changed: bool,
+    /// Whether the server no longer knows the session.
+    pub(crate) has_lost_session: bool,
     /// The version in the header of every request; `None` before a legacy opening.
     pub(crate) version: Option<String>,
-}
-
-/// An answer that is an error, with the status that it came with.
-pub(crate) struct HttpOutcome {
-    pub(crate) status: u16,
-    pub(crate) outcome: Result<Json, RpcError>,
 }
 
 impl HttpTransport {
@@ -83,7 +81,14 @@ impl HttpTransport {
                 "expected `https:` for `{host}`: plain `http:` is for loopback addresses only"
             )));
         }
-        Ok(Self { client, base_headers, session: None, has_list_changed: false, version: None })
+        Ok(Self {
+            client,
+            base_headers,
+            session: None,
+            has_list_changed: false,
+            has_lost_session: false,
+            version: None,
+        })
     }
 
     /// Another client of the same session, with a connection of its own.
@@ -93,6 +98,7 @@ impl HttpTransport {
             base_headers: self.base_headers.clone(),
             session: self.session.clone(),
             has_list_changed: false,
+            has_lost_session: false,
             version: self.version.clone(),
         }
     }
@@ -120,7 +126,7 @@ impl HttpTransport {
         request: &RpcMessage,
         more: &[(String, String)],
         context: &mut RequestWait<'_>,
-    ) -> Result<HttpOutcome, McpFailure> {
+    ) -> Result<Result<Json, RpcError>, McpFailure> {
         let cancel = new_cancel_token()?;
         let deadline = context.deadline;
         let fds: Vec<BorrowedFd<'_>> =
@@ -150,9 +156,14 @@ impl HttpTransport {
         outcome
     }
 
+    /// Whether a legacy server was opened.
+    fn is_legacy(&self) -> bool {
+        self.version.as_deref().is_some_and(|version| version != MODERN_VERSION)
+    }
+
     /// Cancels a request of a legacy server. For a modern one the closed connection does that.
     fn cancel_request(&mut self, id: i64) {
-        if self.version.as_deref().is_none_or(|version| version == MODERN_VERSION) {
+        if !self.is_legacy() {
             return;
         }
         let params = json!({"requestId": id, "reason": "the caller gave up"});
@@ -194,53 +205,166 @@ impl HttpTransport {
         more: &[(String, String)],
         context: &mut RequestWait<'_>,
         cancel: &CancelToken,
-    ) -> Result<HttpOutcome, McpFailure> {
+    ) -> Result<Result<Json, RpcError>, McpFailure> {
         self.set_headers(more);
         let mut replies = self.client.clone_unconnected();
         let body = Arc::new(request.to_json().to_string());
         let mut exchange = self.client.post(body, cancel);
         let head = exchange.send().map_err(|error| explain_http_error(&replies, &error))?;
         let status = head.status.as_u16();
-        if status == SESSION_ENDED_STATUS && self.session.take().is_some() {
-            return Err(McpFailure::SessionEnded);
-        }
         if let Some(session) = head.header_text(SESSION_HEADER) {
             self.session = Some(session.to_owned());
         }
         let is_stream = head.header_text("content-type").is_some_and(|kind| {
             kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream")
         });
-        if is_stream {
-            let outcome = read_event_stream(&mut exchange, id, context, &mut replies, cancel)?;
-            return Ok(HttpOutcome { status, outcome });
-        }
         let mut body = Vec::new();
-        while let Some(chunk) =
-            exchange.read_chunk(None).map_err(|error| explain_http_error(&replies, &error))?
-        {
-            body.extend_from_slice(chunk);
-            check_length(body.len())?;
-        }
-        let outcome = match RpcMessage::parse(&body) {
-            Ok(RpcMessage::Response { outcome, .. }) => outcome,
-            _ if status >= 500 => {
-                let message = format!("the server answered with HTTP status {status}");
-                return Err(McpFailure::Unreachable(message));
+        let message = if is_stream {
+            read_event_stream(&mut exchange, id, context, &mut replies, cancel)?
+        } else {
+            while let Some(chunk) =
+                exchange.read_chunk(None).map_err(|error| explain_http_error(&replies, &error))?
+            {
+                body.extend_from_slice(chunk);
+                check_length(body.len())?;
             }
-            _ => Err(RpcError::new(i64::from(status), explain_status(&head))),
+            RpcMessage::parse(&body).ok()
         };
-        Ok(HttpOutcome { status, outcome })
+        let answer = match message {
+            Some(RpcMessage::Response { outcome: Ok(result), .. }) => return Ok(Ok(result)),
+            Some(RpcMessage::Response { id, outcome: Err(error) }) => Some((id, error)),
+            _ => None,
+        };
+        let text = match &answer {
+            Some((_, error)) => Cow::from(&error.message),
+            None => String::from_utf8_lossy(&body),
+        };
+        let refusal = Refusal {
+            status,
+            code: answer.as_ref().map(|(_, error)| error.code),
+            has_id: answer.as_ref().is_some_and(|(id, _)| id.is_some()),
+            names_lost_session: names_lost_session(&text),
+        };
+        if self.is_legacy() {
+            let fate = refusal.session_fate(self.session.is_some());
+            self.has_lost_session = match fate {
+                SessionFate::Alive => false,
+                SessionFate::Lost => true,
+                SessionFate::Unclear => !self.is_session_alive(cancel),
+            };
+            if self.has_lost_session {
+                self.session = None;
+                if refusal.is_before_request() {
+                    return Err(McpFailure::SessionEnded);
+                }
+            }
+        }
+        match answer {
+            Some((_, error)) => Ok(Err(error)),
+            None if status >= 500 => Err(McpFailure::Unreachable(format!(
+                "the server answered with HTTP status {status}{}",
+                quote_body(&text)
+            ))),
+            None => Ok(Err(RpcError::new(i64::from(status), explain_status(&head, &text)))),
+        }
+    }
+
+    /// Whether the server still answers in the session: `ping` has no effect. Silence says nothing.
+    fn is_session_alive(&mut self, cancel: &CancelToken) -> bool {
+        self.set_headers(&[]);
+        let id = RpcId::Text("delta-ping".to_owned());
+        let ping = RpcMessage::Request { id, method: "ping".to_owned(), params: Json::Null };
+        let mut exchange = self.client.post(Arc::new(ping.to_json().to_string()), cancel);
+        let Ok(head) = exchange.send() else { return true };
+        let body = exchange.read_bytes(MAX_LINE_BYTES).unwrap_or_default();
+        head.status.as_u16() < 400 && !names_lost_session(&String::from_utf8_lossy(&body))
     }
 }
 
-/// Reads events until the answer to the request `id`. `replies` sends the answers to requests of the server.
+/// What is known of an answer that is an error.
+struct Refusal {
+    status: u16,
+    /// The code, if it is an error of JSON-RPC.
+    code: Option<i64>,
+    /// Whether it names the request.
+    has_id: bool,
+    /// Whether its words are about a session that is not there.
+    names_lost_session: bool,
+}
+
+/// What became of the session of a request that was refused.
+enum SessionFate {
+    Alive,
+    Lost,
+    Unclear,
+}
+
+impl Refusal {
+    fn session_fate(&self, has_session: bool) -> SessionFate {
+        let is_http_error = self.status >= 400;
+        // A tool may have sessions of its own, of which the errors of its calls speak.
+        let is_of_transport = is_http_error
+            || !self.has_id
+            || matches!(self.code, Some(-32099..=-32000 | INVALID_REQUEST));
+        match self.status {
+            404 | 410 if has_session => SessionFate::Lost,
+            _ if self.names_lost_session && is_of_transport => SessionFate::Lost,
+            _ if self.names_lost_session => SessionFate::Unclear,
+            401 | 403 | 408 | 413 | 429 => SessionFate::Alive,
+            _ if has_session && is_http_error => SessionFate::Unclear,
+            _ => SessionFate::Alive,
+        }
+    }
+
+    /// Whether a request in a lost session had no effect: the server did not come to it.
+    fn is_before_request(&self) -> bool {
+        let is_nameless = self.code.is_some() && !self.has_id;
+        self.names_lost_session || (400..500).contains(&self.status) || is_nameless
+    }
+}
+
+/// Whether an error says that the session is unknown, is over, or was never opened.
+fn names_lost_session(text: &str) -> bool {
+    let text: String = text.chars().take(MAX_QUOTED_CHARS * 10).collect();
+    let text = text.to_lowercase();
+    let has_any = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    has_any(&["not initialized", "uninitialized", "before initialization", "not been initialized"])
+        || (text.contains("session") && has_any(&LOST_WORDS))
+}
+
+/// The words of SDKs and servers for a session that is gone.
+const LOST_WORDS: [&str; 21] = [
+    "not found",
+    "no valid",
+    "invalid",
+    "not valid",
+    "expired",
+    "unknown",
+    "unrecognized",
+    "not recognized",
+    "terminated",
+    "no longer",
+    "not exist",
+    "n't exist",
+    "missing",
+    "required",
+    "closed",
+    "ended",
+    "stale",
+    "no active",
+    "no such",
+    "lost",
+    "initialize",
+];
+
+/// Reads events until the answer to the request `id`, or an error without an id. `replies` sends the answers to requests of the server.
 fn read_event_stream(
     exchange: &mut HttpExchange<'_>,
     id: i64,
     context: &mut RequestWait<'_>,
     replies: &mut HttpClient,
     cancel: &CancelToken,
-) -> Result<Result<Json, RpcError>, McpFailure> {
+) -> Result<Option<RpcMessage>, McpFailure> {
     let mut parser = SseParser::default();
     let mut length = 0;
     loop {
@@ -251,14 +375,16 @@ fn read_event_stream(
         check_length(length)?;
         let events = match chunk {
             Some(chunk) => parser.push(chunk),
-            None => parser.finish().into_iter().collect(),
+            None => parser.finish(),
         };
         for event in events {
-            match RpcMessage::parse(event.as_bytes()) {
-                Ok(RpcMessage::Response { id: Some(RpcId::Number(answered)), outcome })
-                    if answered == id =>
+            match RpcMessage::parse(event.text().as_bytes()) {
+                Ok(RpcMessage::Response { id: answered, outcome })
+                    if answered
+                        .as_ref()
+                        .map_or(outcome.is_err(), |one| *one == RpcId::Number(id)) =>
                 {
-                    return Ok(outcome);
+                    return Ok(Some(RpcMessage::Response { id: answered, outcome }));
                 }
                 Ok(RpcMessage::Notification { method, params }) => {
                     let notice = ServerNotice::Notification { method: &method, params: &params };
@@ -310,7 +436,7 @@ fn explain_http_error(client: &HttpClient, error: &HttpError) -> McpFailure {
 }
 
 /// Why an answer with this head is not one.
-fn explain_status(head: &ResponseHead) -> String {
+fn explain_status(head: &ResponseHead, body: &str) -> String {
     let status = head.status.as_u16();
     match (status, head.header_text("location")) {
         (300..=399, Some(location)) => format!(
@@ -321,7 +447,24 @@ fn explain_status(head: &ResponseHead) -> String {
                 "access is refused (HTTP status {status}); `token_env` names the variable with a token"
             )
         }
-        _ => format!("expected an answer of JSON-RPC, found HTTP status {status}"),
+        _ => {
+            format!(
+                "expected an answer of JSON-RPC, found HTTP status {status}{}",
+                quote_body(body)
+            )
+        }
+    }
+}
+
+/// The beginning of an answer that is none, for the end of a message; nothing of a page for people.
+fn quote_body(body: &str) -> String {
+    let body = strip_terminal_controls(body.trim());
+    match body.as_ref() {
+        "" => String::new(),
+        page if page.starts_with('<') => {
+            " with a web page: `url` may lead to another place".to_owned()
+        }
+        text => format!(": {}", text.chars().take(MAX_QUOTED_CHARS).collect::<String>()),
     }
 }
 

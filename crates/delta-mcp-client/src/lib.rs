@@ -9,6 +9,5 @@ mod http_transport;
 mod param_header;
 mod server_task;
 mod stdio_transport;
-pub mod tool_result;
 pub mod tool_session;
 mod wake_signal;

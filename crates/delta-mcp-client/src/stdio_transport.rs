@@ -54,6 +54,8 @@ struct ServerState {
     has_closed_stderr: bool,
     /// Whether the server has announced another list of tools since the last look.
     has_list_changed: bool,
+    /// Whether a message was sent that gets no answer.
+    has_notified: bool,
     /// Why the last line that began like a message was none.
     unreadable: Option<String>,
     /// The requests without an answer.
@@ -134,6 +136,7 @@ impl StdioTransport {
                 has_closed: false,
                 has_closed_stderr: false,
                 has_list_changed: false,
+                has_notified: false,
                 unreadable: None,
                 waiting: BTreeMap::new(),
             }),
@@ -143,7 +146,9 @@ impl StdioTransport {
 
     /// Sends a message without an answer.
     pub(crate) fn notify(&self, message: &RpcMessage) {
-        self.shared.lock().send(message);
+        let mut state = self.shared.lock();
+        state.has_notified = true;
+        state.send(message);
     }
 
     /// Sends a request and waits for its answer.
@@ -343,12 +348,22 @@ impl ServerState {
     /// Hands a line to the requests that it concerns. Everything else is dropped: servers print greetings.
     fn dispatch(&mut self, line: &FramedLine) {
         let text = match line {
-            FramedLine::Text(bytes) => String::from_utf8_lossy(bytes),
+            // Some runtimes write a byte order mark before their first line.
+            FramedLine::Text(bytes) => {
+                String::from_utf8_lossy(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes))
+            }
             FramedLine::Overlong => return self.hand_to_all(&|| Arrived::Overlong),
         };
         match RpcMessage::parse(text.as_bytes()) {
-            Ok(RpcMessage::Response { id: Some(RpcId::Number(id)), outcome }) => {
-                if let Some(inbox) = self.waiting.get_mut(&id) {
+            Ok(RpcMessage::Response { id, outcome }) => {
+                // Before any notification, an error without an id can only be about the one request that is open.
+                let is_of_opening =
+                    outcome.is_err() && !self.has_notified && self.waiting.len() == 1;
+                let is_answered = |waiting: i64| {
+                    id.as_ref().map_or(is_of_opening, |id| *id == RpcId::Number(waiting))
+                };
+                if let Some((_, inbox)) = self.waiting.iter_mut().find(|(id, _)| is_answered(**id))
+                {
                     inbox.messages.push_back(Arrived::Answer(outcome));
                     inbox.wake.wake();
                 }
@@ -372,17 +387,18 @@ impl ServerState {
                     params: params.clone(),
                 });
             }
-            Ok(RpcMessage::Response { .. }) => {}
             Err(error) => self.dispatch_unreadable(&text, error.message),
         }
     }
 
-    /// Handles a line without a message. One that has the id of a request was meant as its answer.
+    /// Handles a line without a message. One that has the id of a request, and is no line of a log, was meant as its answer.
     fn dispatch_unreadable(&mut self, text: &str, reason: String) {
         if !text.trim_start().starts_with('{') {
             return;
         }
-        let id = serde_json::from_str::<Json>(text).ok().and_then(|line| line.get("id")?.as_i64());
+        let line = serde_json::from_str::<Json>(text).unwrap_or_default();
+        let is_meant = ["jsonrpc", "result", "error"].iter().any(|key| line.get(key).is_some());
+        let id = line.get("id").and_then(Json::as_i64).filter(|_| is_meant);
         match id.and_then(|id| self.waiting.get_mut(&id)) {
             Some(inbox) => {
                 inbox.messages.push_back(Arrived::Invalid(reason));

@@ -219,7 +219,7 @@ impl<'a> ToolSession<'a> {
         let mut context = RequestWait { deadline, cancel, abandon_fd, on_notice };
         let mut lease = self.lease(&mut context)?;
         let answer = self.send_call_with(&mut lease, request, &mut context);
-        if let Err(McpFailure::SessionEnded) = answer {
+        if lease.client.has_lost_session() {
             let mut state = self.lock();
             if state.epoch == lease.epoch {
                 state.connection = None;
@@ -236,6 +236,8 @@ impl<'a> ToolSession<'a> {
         request: &RemoteToolCall,
         context: &mut RequestWait<'_>,
     ) -> Result<CallAnswer, McpFailure> {
+        // The server may have taken long to start.
+        context.deadline = Instant::now() + self.spec.start_timeout();
         let listed = self.list(lease, context)?;
         let definition = listed
             .iter()

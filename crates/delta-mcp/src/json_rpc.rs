@@ -26,7 +26,11 @@ pub enum RpcId {
 impl RpcId {
     fn from_json(value: &Json) -> Option<Self> {
         match value {
-            Json::Number(number) => number.as_i64().map(Self::Number),
+            // Some languages have no whole numbers.
+            Json::Number(number) => {
+                let float = || number.as_f64().filter(|float| float.fract() == 0.0);
+                number.as_i64().or_else(|| float().map(|float| float as i64)).map(Self::Number)
+            }
             Json::String(text) => Some(Self::Text(text.clone())),
             _ => None,
         }

@@ -10,3 +10,4 @@ pub mod peer_input;
 pub mod protocol_era;
 pub mod server_sandbox;
 pub mod server_spec;
+pub mod tool_result;

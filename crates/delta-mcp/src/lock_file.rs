@@ -60,7 +60,8 @@ impl LockedTool {
             Some(((*key).to_owned(), value.clone()))
         });
         let definition: Map<String, Json> = members.collect();
-        Some(Self { name, sha256: sha256_hex(&canonical_members(&definition)), definition })
+        let sha256 = sha256_hex(sorted_json(Json::Object(definition.clone())));
+        Some(Self { name, sha256, definition })
     }
 
     /// The description; empty without one.
@@ -108,7 +109,7 @@ impl LockedServer {
 
     /// The hash of everything that is locked of the server.
     pub fn sha256(&self) -> String {
-        sha256_hex(&sorted_json(&self.to_json()))
+        sha256_hex(sorted_json(self.to_json()))
     }
 
     /// Reads the part of a server.
@@ -173,22 +174,9 @@ impl LockFile {
 }
 
 /// JSON without blanks, with the keys of every object sorted.
-fn sorted_json(value: &Json) -> String {
-    match value {
-        Json::Object(members) => canonical_members(members),
-        Json::Array(items) => {
-            format!("[{}]", items.iter().map(sorted_json).collect::<Vec<_>>().join(","))
-        }
-        scalar => scalar.to_string(),
-    }
-}
-
-fn canonical_members(members: &Map<String, Json>) -> String {
-    let sorted: BTreeMap<&String, &Json> = members.iter().collect();
-    let members = sorted
-        .into_iter()
-        .map(|(key, value)| format!("{}:{}", Json::from(key.as_str()), sorted_json(value)));
-    format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+fn sorted_json(mut value: Json) -> String {
+    value.sort_all_objects();
+    value.to_string()
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ const WITHHELD_OBSERVATION: &str = "[withheld: the hook post_tool_execution did 
 /// The observation of a call whose output the LLM must not see.
 pub fn withheld_observation(observation: Observation) -> Observation {
     let text = WITHHELD_OBSERVATION.to_owned();
-    Observation { text, image: None, is_withheld: true, ..observation }
+    Observation { text, images: Vec::new(), is_withheld: true, ..observation }
 }
 
 /// The observation of the call `call_id`, denied in a run at `state`.

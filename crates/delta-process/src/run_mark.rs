@@ -62,7 +62,7 @@ pub(super) struct CallMark(u64);
 impl RunMark {
     /// The mark of the run `run_id`, whose directory is `run_dir`, an absolute path.
     pub fn new(run_id: &str, run_dir: &Path) -> Self {
-        let digest = hex::sha256_hex(&format!("{run_id}\0{}", run_dir.display()));
+        let digest = hex::sha256_hex(format!("{run_id}\0{}", run_dir.display()));
         Self { hash: u64::from_str_radix(&digest[..16], 16).unwrap_or_default() }
     }
 

@@ -209,6 +209,9 @@ impl Conversation {
         for (index, call) in thought.tool_calls.iter().enumerate() {
             let id = self.unique_call_id(&call.id, thought.iteration, index);
             let arguments = call.function.arguments.as_json().trim();
+            // All arguments as one text.
+            let inner = serde_json::from_str::<String>(arguments).ok();
+            let arguments = inner.as_deref().map_or(arguments, str::trim);
             let is_object = serde_json::from_str::<serde_json::Map<_, _>>(arguments).is_ok();
             // Endpoints reject arguments that are not an object. The observation of the call reports what was wrong.
             let arguments = if is_object { arguments } else { "{}" };

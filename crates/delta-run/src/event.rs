@@ -381,6 +381,9 @@ pub struct ActionRequest {
     pub tool_name: String,
     /// The arguments; a string if they were not JSON.
     pub tool_args: Json,
+    /// The names of the arguments that came as texts, and were taken as what the texts say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub coerced: Vec<String>,
     /// The command line; absent if no process is started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub argv: Option<Vec<String>>,

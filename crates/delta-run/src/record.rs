@@ -5,13 +5,11 @@
 
 use delta_base::checksum;
 use delta_base::durable::{self, FileError, NewPrivateFile};
-use delta_base::hex::encode_hex;
 use delta_base::json;
 use delta_base::redact::Secrets;
 use delta_base::time::Timestamp;
 use delta_process::{INLINE_BYTES, ProcessEnd};
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -73,7 +71,7 @@ pub struct WrittenRecord {
 /// The SHA-256 of the record `name`; `None` if it is missing or empty, because its engine died.
 pub fn hash_written_record(run_dir: &Path, name: &str) -> Option<String> {
     let bytes = read_record_bytes(run_dir, name).ok().filter(|bytes| !bytes.is_empty())?;
-    Some(encode_hex(&Sha256::digest(bytes)))
+    Some(sha256_hex(bytes))
 }
 
 /// How a process ended, in the words of a record; `None` if it exited.

@@ -156,6 +156,7 @@ fn connect_and_list(
     let deadline = Instant::now() + server.spec.start_timeout();
     let mut context = RequestWait { deadline, cancel, abandon_fd: None, on_notice: &mut |_| {} };
     let mut client = McpClient::connect(&server.spec, None, &McpClient::start, &mut context)?;
+    context.deadline = Instant::now() + server.spec.start_timeout();
     match client.list_tools(&mut context) {
         Ok(tools) => Ok((client, tools)),
         Err(failure) => {

@@ -1,5 +1,5 @@
-//! The command line of `delta-sweep`, which is the part `sweep` of delta's: its commands, errors, completions and manual pages
-//! belong to `delta sweep`.
+//! The command line of `delta-sweep`, which is the part `sweep` of delta's: the commands, errors, completions and
+//! manual pages of `delta sweep` come from here.
 
 use crate::commands::{SweepCommand, sweep_command};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -21,16 +21,16 @@ use std::process::ExitCode;
 /// The command line of delta, of which this program has a part.
 #[derive(Debug, Parser)]
 #[command(name = "delta")]
-struct DeltaCli {
+struct SweepCli {
     #[command(flatten)]
     options: GlobalOptions,
     #[command(subcommand)]
-    command: DeltaCommand,
+    command: RootCommand,
 }
 
 #[derive(Debug, Subcommand)]
 #[command(defer = true)]
-enum DeltaCommand {
+enum RootCommand {
     #[command(subcommand)]
     Sweep(SweepCommand),
     #[command(hide = true)]
@@ -40,7 +40,7 @@ enum DeltaCommand {
 const PROGRAM: CliProgram = CliProgram {
     name: "delta",
     completion_variable: "DELTA_COMPLETE",
-    command: DeltaCli::command,
+    command: SweepCli::command,
     exit_codes: None,
     has_page: |page| page.starts_with("delta-sweep"),
 };
@@ -63,21 +63,22 @@ pub fn main() -> ExitCode {
     }
     signal::ignore_io_signals();
     config::apply_color();
-    let code = run_with_arguments(std::env::args_os().collect());
+    let code = run_sweep_program(std::env::args_os().collect());
     delta_run::sweep::packed::remove_extracted_runs();
     stdio::finish_output(code)
 }
 
-fn run_with_arguments(given: Vec<OsString>) -> ExitCode {
+fn run_sweep_program(program_arguments: Vec<OsString>) -> ExitCode {
     let is_by_hand = environment::starter_build().is_none();
-    if is_by_hand && let Some(code) = answer_version_request(&given) {
+    if is_by_hand && let Some(code) = answer_own_version(&program_arguments) {
         return code;
     }
-    let arguments = if is_by_hand { as_part_of_delta(given) } else { given };
-    let cli = match parse_arguments(&arguments) {
+    let arguments =
+        if is_by_hand { as_part_of_delta(program_arguments) } else { program_arguments };
+    let cli = match parse_sweep_arguments(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            let error = with_tip_for(error, &arguments);
+            let error = with_sweep_tip(error, &arguments);
             // Help goes to stdout and succeeds, everything else is a usage error.
             stdio::print_clap_message(&error);
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
@@ -87,25 +88,25 @@ fn run_with_arguments(given: Vec<OsString>) -> ExitCode {
         return failure.report();
     }
     match cli.command {
-        DeltaCommand::Sweep(command) => sweep_command(&command),
-        DeltaCommand::Man(args) => man::print_manual_page(&args, &PROGRAM, show_manual_page),
+        RootCommand::Sweep(command) => sweep_command(&command),
+        RootCommand::Man(args) => man::print_manual_page(&args, &PROGRAM, show_manual_page),
     }
 }
 
-fn parse_arguments(arguments: &[OsString]) -> Result<DeltaCli, clap::Error> {
-    let mut command = compact_if_asked(DeltaCli::command(), arguments);
+fn parse_sweep_arguments(arguments: &[OsString]) -> Result<SweepCli, clap::Error> {
+    let mut command = compact_if_asked(SweepCli::command(), arguments);
     let mut matches = command.try_get_matches_from_mut(arguments)?;
-    DeltaCli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+    SweepCli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
-/// The arguments of `delta-sweep` as arguments of `delta`, which has handed over its own if it has started this program.
-fn as_part_of_delta(given: Vec<OsString>) -> Vec<OsString> {
+/// The arguments of `delta-sweep` as arguments of `delta`, which hands over all of its own when it starts this program.
+fn as_part_of_delta(program_arguments: Vec<OsString>) -> Vec<OsString> {
     let names = ["delta", "sweep"].map(OsString::from);
-    names.into_iter().chain(given.into_iter().skip(1)).collect()
+    names.into_iter().chain(program_arguments.into_iter().skip(1)).collect()
 }
 
 /// Answers `delta-sweep --version`, also with `--json`.
-fn answer_version_request(arguments: &[OsString]) -> Option<ExitCode> {
+fn answer_own_version(arguments: &[OsString]) -> Option<ExitCode> {
     if let [_, argument] = arguments
         && (argument == "--version" || argument == "-V")
     {
@@ -116,8 +117,8 @@ fn answer_version_request(arguments: &[OsString]) -> Option<ExitCode> {
 }
 
 /// Adds what to type to a usage error.
-fn with_tip_for(error: clap::Error, arguments: &[OsString]) -> clap::Error {
-    let named = named_command(DeltaCli::command(), arguments);
+fn with_sweep_tip(error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    let named = named_command(SweepCli::command(), arguments);
     let error = with_usage_of_command(&named, error);
     let text_of = |kind: ContextKind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),

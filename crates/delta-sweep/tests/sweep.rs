@@ -34,7 +34,7 @@ fn c_11_14_the_program_starts_the_delta_beside_it() {
     let alone = run_copy(&sandbox).expect_code(126);
     assert!(alone.stderr.contains("the program delta, which works on the runs, is missing: "));
     assert!(alone.stderr.contains("help: install `delta` and `delta-sweep` in one directory\n"));
-    // The delta next to it hears who starts it, and refuses to work for another build.
+    // The delta in its directory gets the build that starts it, and refuses to work for another one.
     sandbox.write_program("bin/delta", "#!/bin/sh\necho \"$DELTA_STARTED_BY\" > starter\nexit 2\n");
     let other = run_copy(&sandbox);
     assert_ne!(other.code, 0, "{other:?}");

@@ -1,9 +1,10 @@
 //! The arguments of a tool call: the text that the LLM wrote, and its JSON.
 
 use delta_base::json_repair::replace_lone_surrogates;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value as Json;
+use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 
@@ -51,6 +52,40 @@ impl CallArguments {
     pub fn to_value(&self) -> Json {
         self.parse().unwrap_or_else(|_| Json::from(self.as_str()))
     }
+}
+
+/// Arguments that a text has more than once, or after empty ones, as the text has them once; any other text as it is.
+pub fn settled_arguments(text: &str) -> &str {
+    if !text.trim_start().starts_with('{') || serde_json::from_str::<IgnoredAny>(text).is_ok() {
+        return text;
+    }
+    let mut taken = "";
+    for value in serde_json::Deserializer::from_str(text).into_iter::<&RawValue>() {
+        let Ok(value) = value.map(RawValue::get) else { return text };
+        if are_no_arguments(taken) || is_same_json(taken, value) {
+            taken = value;
+        } else if !are_no_arguments(value) {
+            return text;
+        }
+    }
+    taken
+}
+
+/// Whether a text stands for arguments that are still to come: none, `{}` or `null`.
+pub fn are_no_arguments(text: &str) -> bool {
+    let mut characters = text.chars().filter(|character| !character.is_whitespace());
+    match characters.next() {
+        None => true,
+        Some('{') => characters.eq(['}']),
+        Some('n') => text.trim() == "null",
+        Some(_) => false,
+    }
+}
+
+/// Whether two texts are the same JSON.
+pub fn is_same_json(one: &str, other: &str) -> bool {
+    let parse = |text: &str| serde_json::from_str::<Json>(text).ok();
+    one.trim() == other.trim() || parse(one).is_some_and(|one| Some(one) == parse(other))
 }
 
 impl PartialEq for CallArguments {

@@ -13,12 +13,12 @@ mod wire_exchange;
 mod wire_form;
 
 pub use attempt::{Attempt, TryNumber, is_throttling_status};
-pub use call_arguments::CallArguments;
+pub use call_arguments::{CallArguments, are_no_arguments, is_same_json, settled_arguments};
 pub use message::{FunctionCall, Message, ToolCall, message_text};
 pub use native_parts::NativeParts;
 pub use pricing::{PRICING_HELP, PriceOrigin, Pricing, TokenPrices};
 pub use recorded_call::RecordedCall;
-pub use reply::{Reply, ResponseBody, parse_reply, thinking_text};
-pub use usage::{Usage, are_token_counts, parse_token_count};
+pub use reply::{REASONING_FIELDS, Reply, ResponseBody, parse_reply, thinking_text};
+pub use usage::{Usage, are_token_counts, merge_counts, parse_token_count};
 pub use wire_exchange::{CacheLifetime, CacheMarkers, CacheUse, EncodeOptions, WireExchange};
 pub use wire_form::{ANTHROPIC_MAX_TOKENS, AuthScheme, GEMINI_LENGTH_KEYS, WireForm};

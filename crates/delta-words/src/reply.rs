@@ -2,7 +2,7 @@
 
 use crate::message::content_text;
 use crate::think_text::split_think;
-use crate::{NativeParts, ToolCall, Usage, WireExchange};
+use crate::{NativeParts, ToolCall, Usage, WireExchange, settled_arguments};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
@@ -57,6 +57,8 @@ pub struct Reply {
     pub sent_body: Option<Arc<String>>,
     /// The exchange in the form of the endpoint, where that is another one.
     pub wire: Option<Box<WireExchange>>,
+    /// The words of an error that the endpoint reported after the complete answer.
+    pub late_error: Option<String>,
     /// In a recorded reply, the indices of the tool calls whose arguments contained a key: the recording has them redacted,
     /// and they were not run.
     pub redacted_calls: Vec<usize>,
@@ -92,6 +94,10 @@ impl Reply {
     }
 }
 
+/// The names that endpoints of Chat Completions use for the reasoning, as far as it is a text; the most frequent one first.
+pub const REASONING_FIELDS: [&str; 4] =
+    ["reasoning_content", "reasoning", "reasoning_text", "thinking"];
+
 /// Parses an unstreamed Chat Completions response. `model` is used if the response does not name one.
 pub fn parse_reply(response: &Value, model: &str) -> Result<Reply, String> {
     let choice = response.get("choices").and_then(|choices| choices.get(0));
@@ -106,8 +112,9 @@ pub fn parse_reply(response: &Value, model: &str) -> Result<Reply, String> {
     let model = response.get("model").and_then(Value::as_str).unwrap_or(model);
     Ok(Reply {
         content: text("content"),
-        reasoning: text("reasoning_content")
-            .or_else(|| text("reasoning"))
+        reasoning: REASONING_FIELDS
+            .into_iter()
+            .find_map(text)
             .or_else(|| thinking_text(message.get("content"))),
         tool_calls: calls.iter().map(parse_tool_call).collect(),
         finish_reason: finish_reason.and_then(Value::as_str).map(str::to_owned),
@@ -139,7 +146,7 @@ fn parse_tool_call(call: &Value) -> ToolCall {
     let empty = Map::new();
     let function = call.get("function").and_then(Value::as_object).unwrap_or(&empty);
     let arguments = match function.get("arguments") {
-        Some(Value::String(text)) => text.clone(),
+        Some(Value::String(text)) => settled_arguments(text).to_owned(),
         // Some local servers send the object itself instead of its text.
         Some(object @ Value::Object(_)) => object.to_string(),
         _ => String::new(),

@@ -27,13 +27,16 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Finds the usage in the fields of a response of `model`: in `usage`, or in `x_groq.usage`, where Groq streams it.
+    /// Finds the usage in the fields of a response of `model`: in `usage`, in the first choice, as Moonshot has it, or in
+    /// `x_groq.usage`, where Groq streams it.
     pub fn from_response<'a>(
         field: impl Fn(&str) -> Option<&'a Value>,
         model: &str,
     ) -> Option<Self> {
         let usage = field("usage").and_then(|usage| Self::parse(usage, model));
-        usage.or_else(|| Self::parse(field("x_groq")?.get("usage")?, model))
+        usage
+            .or_else(|| Self::parse(field("choices")?.get(0)?.get("usage")?, model))
+            .or_else(|| Self::parse(field("x_groq")?.get("usage")?, model))
     }
 
     /// Parses the `usage` of a Chat Completions response of `model`; `None` if it has no tokens, or counts that are none.
@@ -51,9 +54,13 @@ impl Usage {
         let written = input("cache_write_tokens")
             .or_else(|| input("cache_creation_tokens"))
             .or_else(|| count("cache_creation_input_tokens"));
-        let input_tokens = count("prompt_tokens").or_else(|| count("input_tokens")).unwrap_or(0);
-        let mut output_tokens =
-            count("completion_tokens").or_else(|| count("output_tokens")).unwrap_or(0);
+        // A 0 in one place says nothing about another place.
+        let input_tokens = count("prompt_tokens").max(count("input_tokens")).unwrap_or(0);
+        let mut output_tokens = count("completion_tokens").max(count("output_tokens")).unwrap_or(0);
+        let cached = ["cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens"]
+            .into_iter()
+            .map(count)
+            .chain([input("cached_tokens"), detail("input_tokens_details", "cached_tokens")]);
         let reasoning_tokens = detail("completion_tokens_details", "reasoning_tokens");
         // The completion tokens of xAI are without the reasoning; only the total has both.
         let with_reasoning = reasoning_tokens.map(|tokens| output_tokens.saturating_add(tokens));
@@ -66,9 +73,7 @@ impl Usage {
         Some(Self {
             model: model.to_owned(),
             input_tokens,
-            cached_input_tokens: input("cached_tokens")
-                .or_else(|| count("prompt_cache_hit_tokens"))
-                .unwrap_or(0),
+            cached_input_tokens: cached.flatten().max().unwrap_or(0).min(input_tokens),
             cache_write_tokens: written.filter(|tokens| *tokens > 0),
             output_tokens,
             reasoning_tokens: reasoning_tokens.filter(|tokens| *tokens > 0),
@@ -84,6 +89,21 @@ impl Usage {
         self.output_tokens += other.output_tokens;
         self.reasoning_tokens = add_counts(self.reasoning_tokens, other.reasoning_tokens);
         self.cost_usd = self.cost_usd.zip(other.cost_usd).map(|(one, other)| one + other);
+    }
+}
+
+/// Replaces the members of a usage by those of a later one of the same answer. A 0 replaces no number: some servers count
+/// the tokens in one event, and send zeros in the next.
+pub fn merge_counts(usage: &mut Value, later: Value) {
+    match (usage, later) {
+        (Value::Object(members), Value::Object(later)) => {
+            for (name, value) in later {
+                merge_counts(members.entry(name).or_insert(Value::Null), value);
+            }
+        }
+        (_, Value::Null) => {}
+        (usage, later) if parse_token_count(&later) == Some(0) && !usage.is_null() => {}
+        (usage, later) => *usage = later,
     }
 }
 

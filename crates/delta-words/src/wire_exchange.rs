@@ -15,6 +15,15 @@ pub struct EncodeOptions {
     /// The endpoint rejected parts whose `basis` agrees too: none are sent.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub drops_native: bool,
+    /// The operator keeps the reasoning of earlier answers out.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub omits_reasoning: bool,
+    /// The endpoint takes one system message only, at the beginning.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub merges_system: bool,
+    /// The endpoint wants reasoning with every call: where an answer had none, it gets an empty part.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub adds_thinking: bool,
     /// The last opaque part that the endpoint rejected, named by the codec: it and those before it are left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected_native: Option<String>,

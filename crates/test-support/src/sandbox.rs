@@ -218,7 +218,7 @@ impl Sandbox {
     /// A command of the program, in the sandbox, with a cleared environment.
     pub fn delta<I: IntoIterator<Item = S>, S: Into<OsString>>(&self, args: I) -> Delta {
         let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
-        // Cargo builds the programs of other packages for a test only on request.
+        // Cargo builds the programs of other packages for a test only on demand.
         if args.first().is_some_and(|command| command == "sweep") {
             crate::sibling("delta-sweep");
         }

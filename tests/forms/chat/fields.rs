@@ -76,6 +76,16 @@ fn vendor_answers() -> Vec<VendorAnswer> {
             returned: json!({"reasoning_content": "Let me"}),
         },
         VendorAnswer {
+            name: "vllm",
+            deltas: vec![
+                json!({"reasoning": "Let"}),
+                json!({"reasoning": " me"}),
+                json!({"tool_calls": [call]}),
+            ],
+            message: json!({"role": "assistant", "content": null, "reasoning": "Let me", "tool_calls": [call]}),
+            returned: json!({"reasoning": "Let me"}),
+        },
+        VendorAnswer {
             name: "mistral",
             deltas: vec![
                 json!({"content": [thinking("Let")]}),
@@ -105,7 +115,7 @@ fn contains(value: &Value, expected: &Value) -> bool {
     }
 }
 
-const FIELDS: [&str; 3] = ["reasoning_details", "thinking_blocks", "extra_content"];
+const FIELDS: [&str; 4] = ["reasoning", "reasoning_details", "thinking_blocks", "extra_content"];
 
 #[test]
 fn c_23_1_the_fields_of_every_vendor_go_back_streamed_or_whole() {
@@ -263,8 +273,12 @@ fn c_23_1_an_endpoint_that_rejects_the_fields_gets_none() {
 }
 
 #[test]
-fn c_23_1_echo_reasoning_sends_the_reasoning_of_texts_too() {
-    for (llm, echoed) in [("", Value::Null), ("\n  echo_reasoning: true", json!("Let me"))] {
+fn c_7_7_the_reasoning_of_texts_goes_back_too_unless_it_is_kept_out() {
+    for (llm, echoed) in [
+        ("", json!("Let me")),
+        ("\n  echo_reasoning: true", json!("Let me")),
+        ("\n  echo_reasoning: false", Value::Null),
+    ] {
         let server = ScriptedServer::start(vec![
             Answer::text("first").thinking("Let me"),
             Answer::call("echo", json!({"text": "x"})),

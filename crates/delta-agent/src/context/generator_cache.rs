@@ -6,7 +6,7 @@
 use super::{PipelineStage, resolve_context_path};
 use delta_base::durable;
 use delta_base::engine_variables::{EngineVariable, EngineVars, StringPart, parse_plain_string};
-use delta_base::hex::encode_hex;
+use delta_base::hex::{encode_hex, sha256_hex};
 use delta_base::time::{Clock, Timestamp};
 use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode};
@@ -258,5 +258,5 @@ fn hash_part(hash: &mut Sha256, part: &[u8]) {
 }
 
 fn hash_file(path: &Path) -> Option<String> {
-    Some(encode_hex(&Sha256::digest(durable::read_regular(path).ok()?)))
+    Some(sha256_hex(durable::read_regular(path).ok()?))
 }

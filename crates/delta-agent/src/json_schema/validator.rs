@@ -39,7 +39,7 @@ pub(super) fn find_violations(schema: &JsonSchema, value: &Json) -> Vec<SchemaVi
     validator.apply_subschema(0, value, &ValuePath::Root, &mut violations);
     if validator.is_too_deep {
         let message = "is nested too deeply to be checked".to_owned();
-        return vec![SchemaViolation { pointer: String::new(), message }];
+        return vec![SchemaViolation { pointer: String::new(), message, refuses_type: false }];
     }
     violations.entries
 }
@@ -82,9 +82,19 @@ impl ViolationList {
     }
 
     fn push(&mut self, path: &ValuePath, message: impl FnOnce() -> String) {
+        self.push_violation(path, false, message);
+    }
+
+    fn push_violation(
+        &mut self,
+        path: &ValuePath,
+        refuses_type: bool,
+        message: impl FnOnce() -> String,
+    ) {
         self.is_valid = false;
         if self.entries.len() < self.limit {
-            self.entries.push(SchemaViolation { pointer: path.to_pointer(), message: message() });
+            let (pointer, message) = (path.to_pointer(), message());
+            self.entries.push(SchemaViolation { pointer, message, refuses_type });
         }
     }
 }
@@ -236,6 +246,11 @@ impl<'s> SchemaValidator<'s> {
         out: &mut ViolationList,
     ) {
         let mut reasons = Vec::new();
+        let refuses_type = alternatives.iter().all(|id| {
+            self.schema.subschemas[*id].iter().any(|keyword| {
+                matches!(keyword, SchemaKeyword::Type(types) if !types.iter().any(|it| it.matches(value)))
+            })
+        });
         // Nested alternatives have a list for one violation, and get no reasons.
         let max_reasons = if out.limit > 1 { MAX_ALTERNATIVES } else { 0 };
         for id in alternatives.iter().take(max_reasons) {
@@ -243,7 +258,7 @@ impl<'s> SchemaValidator<'s> {
             self.apply_subschema(*id, value, path, &mut violations);
             reasons.extend(violations.entries.first().map(ToString::to_string));
         }
-        out.push(path, || {
+        out.push_violation(path, refuses_type, || {
             let ellipsis = if alternatives.len() > MAX_ALTERNATIVES { "; ..." } else { "" };
             let value = describe_value(value);
             let message = format!("must match one of the schemas of `{keyword}`, not {value}");
@@ -358,7 +373,7 @@ impl<'s> SchemaValidator<'s> {
 
 fn check_type(types: &[JsonType], value: &Json, path: &ValuePath, out: &mut ViolationList) {
     if !types.iter().any(|json_type| json_type.matches(value)) {
-        out.push(path, || {
+        out.push_violation(path, true, || {
             let nouns: Vec<&str> = types.iter().map(|json_type| json_type.noun()).collect();
             format!("must be {}, not {}", nouns.join(" or "), describe_value(value))
         });

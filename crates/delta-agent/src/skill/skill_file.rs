@@ -67,7 +67,12 @@ impl SkillFile {
             report.push(Diagnostic::for_file(path, message, Some(help.to_owned())));
             return None;
         };
-        let doc = match YamlDocument::parse(path, front_matter) {
+        let parsed = YamlDocument::parse(path.as_str(), front_matter).or_else(|diagnostic| {
+            // Other programs read these values to the end of their lines.
+            YamlDocument::parse(path.as_str(), quote_plain_values(front_matter))
+                .map_err(|_| diagnostic)
+        });
+        let doc = match parsed {
             Ok(doc) => doc,
             Err(diagnostic) => {
                 report.push(diagnostic);
@@ -96,6 +101,54 @@ impl SkillFile {
         let description = description.filter(|text| !text.is_empty()).map(str::to_owned);
         doc.drain_diagnostics(report);
         Some(Self { description, file: file.to_owned() })
+    }
+}
+
+/// The front matter with quotes around the plain values of its top-level keys, on the same lines. A value goes on in the indented
+/// lines after it.
+fn quote_plain_values(front_matter: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    // The line in which the last plain value ends.
+    let mut open: Option<usize> = None;
+    for line in front_matter.lines() {
+        let is_indented = line.starts_with([' ', '\t']) || line.is_empty();
+        let value = line.split_once(':').filter(|(key, value)| {
+            let is_key = key.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '_'));
+            !is_indented && is_key && value.starts_with([' ', '\t'])
+        });
+        let value = value.map(|(key, value)| (key, value.trim()));
+        let is_plain = |key: &str, value: &str| {
+            let quote = value.chars().next().filter(|first| matches!(first, '"' | '\''));
+            let is_quoted = quote.is_some_and(|quote| value.len() > 1 && value.ends_with(quote));
+            let is_text = ["name", "description"].contains(&key);
+            let is_list = value.starts_with(['[', '{']) && !is_text;
+            !value.is_empty() && !value.starts_with(['|', '>', '#']) && !is_quoted && !is_list
+        };
+        match (value, open) {
+            (Some((key, value)), _) if is_plain(key, value) => {
+                close(&mut lines, open);
+                open = Some(lines.len());
+                lines.push(format!("{key}: '{}", value.replace('\'', "''")));
+            }
+            (None, Some(end)) if is_indented => {
+                if !line.trim().is_empty() {
+                    open = Some(lines.len().max(end));
+                }
+                lines.push(line.replace('\'', "''"));
+            }
+            _ => {
+                close(&mut lines, open.take());
+                lines.push(line.to_owned());
+            }
+        }
+    }
+    close(&mut lines, open);
+    lines.join("\n")
+}
+
+fn close(lines: &mut [String], end: Option<usize>) {
+    if let Some(line) = end.and_then(|end| lines.get_mut(end)) {
+        line.push('\'');
     }
 }
 
@@ -135,21 +188,24 @@ pub(super) fn is_skill_name(name: &str) -> bool {
 /// Whether the first line of a skill is the one before the front matter.
 fn begins_front_matter(text: &str) -> bool {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    text.lines().next().is_some_and(|line| line.trim_end() == FENCE)
+    text.trim_start().lines().next().is_some_and(|line| line.trim_end() == FENCE)
 }
 
 /// The front matter with its first fence, so that its lines have the numbers of the file, and the text after it.
 pub(super) fn split_front_matter(text: &str) -> Option<(&str, &str)> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut end = 0;
-    for (index, line) in text.split_inclusive('\n').enumerate() {
+    let mut is_open = false;
+    for line in text.split_inclusive('\n') {
         let is_fence = line.trim_end() == FENCE;
-        if index == 0 && !is_fence {
-            return None;
-        }
-        if index > 0 && is_fence {
+        // `...` also ends a YAML document.
+        if is_open && (is_fence || line.trim_end() == "...") {
             return Some((&text[..end], &text[end + line.len()..]));
         }
+        if !is_open && !is_fence && !line.trim().is_empty() {
+            return None;
+        }
+        is_open |= is_fence;
         end += line.len();
     }
     None
@@ -157,7 +213,7 @@ pub(super) fn split_front_matter(text: &str) -> Option<(&str, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_skill_name, split_front_matter};
+    use super::{is_skill_name, quote_plain_values, split_front_matter};
     use proptest::prelude::*;
 
     #[test]
@@ -172,9 +228,31 @@ mod tests {
     }
 
     #[test]
+    fn c_24_2_plain_values_are_quoted_to_the_end_of_their_lines() {
+        for (front_matter, expected) in [
+            ("---\nname: a\ndescription: b: c's\n", "---\nname: 'a'\ndescription: 'b: c''s'"),
+            (
+                "---\ndescription: b: c\n  d: e\n\n  f\nx: |\n  y: 'z'\n",
+                "---\ndescription: 'b: c\n  d: e\n\n  f'\nx: |\n  y: 'z'",
+            ),
+            (
+                "---\ndescription: [OLD] b: c\ntags: [a]\nm:\n  k: v\n",
+                "---\ndescription: '[OLD] b: c'\ntags: [a]\nm:\n  k: v",
+            ),
+            (
+                "---\ndescription: \"b\" c: d\nname: \"e\"\n",
+                "---\ndescription: '\"b\" c: d'\nname: \"e\"",
+            ),
+        ] {
+            assert_eq!(quote_plain_values(front_matter), expected);
+        }
+    }
+
+    #[test]
     fn c_24_2_front_matter_is_between_two_lines() {
         let split = split_front_matter("---\nname: a\n---\n\nbody\n---\nmore");
         assert_eq!(split, Some(("---\nname: a\n", "\nbody\n---\nmore")));
+        assert_eq!(split_front_matter("\n---\na: 1\n...\nb"), Some(("\n---\na: 1\n", "b")));
         assert_eq!(split_front_matter("\u{feff}---\r\na: 1\r\n---"), Some(("---\r\na: 1\r\n", "")));
         for text in
             ["", "---", "---\n", "---\nname: a\n", "# Title\n---\na: 1\n---\n", "----\n---\n"]

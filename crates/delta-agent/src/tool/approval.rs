@@ -327,6 +327,6 @@ impl Tool {
         if let Some(profile) = &self.profile {
             command["sandbox"] = profile.to_yaml().into();
         }
-        sha256_hex(&command.to_string())
+        sha256_hex(command.to_string())
     }
 }

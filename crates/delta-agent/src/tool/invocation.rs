@@ -4,6 +4,7 @@
 //! inserted into words and never parsed again.
 
 use super::checked_value::CheckedValue;
+use super::coercion::CoercedArguments;
 use super::{CommandPart, CommandWord, InjectAs, ParameterType, Tool, ToolParameter, ValueSchema};
 use delta_base::engine_variables::EngineVars;
 use delta_base::suggest;
@@ -33,6 +34,8 @@ pub struct CheckedArguments {
     values: Vec<Option<CheckedValue>>,
     json: Json,
     object_text: String,
+    /// The names of the arguments that were taken as another JSON type than they came in.
+    coerced: Vec<String>,
 }
 
 impl CheckedArguments {
@@ -41,7 +44,12 @@ impl CheckedArguments {
         &self.values
     }
 
-    /// The arguments as events contain them, which is what [`CallArguments::to_value`] returns.
+    /// The names of the arguments that came as text, and were taken as what the text is.
+    pub fn coerced(&self) -> &[String] {
+        &self.coerced
+    }
+
+    /// The arguments as events contain them, which is what [`CallArguments::to_value`] returns, as they were taken.
     pub fn json(&self) -> &Json {
         &self.json
     }
@@ -58,6 +66,21 @@ impl Tool {
     /// # Errors
     /// The observation that names every problem for the LLM.
     pub fn check_arguments(&self, arguments: &CallArguments) -> Result<CheckedArguments, String> {
+        let problem = match self.check_exact(arguments) {
+            Ok(checked) => return Ok(checked),
+            Err(problem) => problem,
+        };
+        let coerced = if self.strict_arguments { None } else { self.coerce(arguments) };
+        coerced
+            .and_then(|CoercedArguments { arguments, names }| {
+                let checked = self.check_exact(&arguments).ok()?;
+                Some(CheckedArguments { coerced: names, ..checked })
+            })
+            .ok_or(problem)
+    }
+
+    /// Checks the arguments as they came.
+    fn check_exact(&self, arguments: &CallArguments) -> Result<CheckedArguments, String> {
         let object = ArgumentObject::parse(arguments)
             .map_err(|error| format!("Invalid arguments for tool `{}`: {error}.", self.name))?;
         let json = arguments.to_value();
@@ -65,7 +88,7 @@ impl Tool {
             Some(schema) => self.check_object(&object, &json, schema)?,
             None => self.check_parameters(&object, &json)?,
         };
-        Ok(CheckedArguments { values, json, object_text: object.to_text() })
+        Ok(CheckedArguments { values, json, object_text: object.to_text(), coerced: Vec::new() })
     }
 
     /// Checks arguments against the parameters of the tool.
@@ -363,13 +386,13 @@ struct WrittenValue<'a> {
 }
 
 /// The arguments of a call as an object: the exact text of each value, without a tree.
-struct ArgumentObject<'a> {
-    entries: Vec<(String, &'a RawValue)>,
+pub(super) struct ArgumentObject<'a> {
+    pub(super) entries: Vec<(String, &'a RawValue)>,
 }
 
 impl<'a> ArgumentObject<'a> {
     /// Splits the text into its entries; blank text is `{}`.
-    fn parse(arguments: &'a CallArguments) -> Result<Self, String> {
+    pub(super) fn parse(arguments: &'a CallArguments) -> Result<Self, String> {
         let arguments = arguments.as_json().trim();
         if arguments.is_empty() {
             return Ok(Self { entries: Vec::new() });

@@ -3,16 +3,21 @@
 
 use super::ToolOutput;
 use super::media_type::{is_binary, media_type};
+use delta_base::durable;
+use delta_mcp::holder_config::HOLDER_DIR;
+use delta_mcp::tool_result::{attachment_stem, named_images};
 use delta_process::truncated_output::{
     OUTPUT_FILE_PREFIX, append_truncated, describe_discarded, ensure_line_end,
 };
 use delta_process::{
     LeftProcesses, MAX_LISTED_PROCESSES, OutputCapture, ProcessEnd, ProcessResult, signal_name,
 };
-use delta_run::event::image_file::{ImageFile, NewImage, text_with_images, too_large_reason};
+use delta_run::event::image_file::{
+    ImageFile, NewImage, USUAL_MAX_IMAGE_BYTES, text_with_images, too_large_reason,
+};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
-use std::slice;
+use std::path::Path;
 
 /// How many command lines of background processes are shown.
 const MAX_SHOWN_COMMANDS: usize = 10;
@@ -25,8 +30,8 @@ pub const INTERRUPTED_PREFIX: &str = "[interrupted: ";
 pub struct Observation {
     /// The text for the LLM.
     pub text: String,
-    /// The image after the text, of a tool with `output: image`.
-    pub image: Option<NewImage>,
+    /// The images after the text.
+    pub images: Vec<NewImage>,
     /// The exit code; 127 or 126 if the program could not be started, `None` if it was killed.
     pub exit_code: Option<i32>,
     /// Whether some of the output was left out.
@@ -39,13 +44,13 @@ pub struct Observation {
 
 impl Observation {
     /// The images, as the journal names them.
-    pub fn images(&self) -> &[ImageFile] {
-        self.image.as_ref().map_or(&[], |new| slice::from_ref(&new.image))
+    pub fn images(&self) -> Vec<ImageFile> {
+        self.images.iter().map(|new| new.image.clone()).collect()
     }
 
     /// The text with a line for the image, for readers that take only text.
     pub fn described_text(&self) -> Cow<'_, str> {
-        text_with_images(&self.text, self.images())
+        text_with_images(&self.text, &self.images())
     }
 }
 
@@ -61,14 +66,16 @@ pub fn render_observation(
 ) -> Observation {
     let mut text = String::new();
     let stdout = &finished.stdout;
-    let mut image = None;
+    let mut images = Vec::new();
     let mut truncated = match output {
-        ToolOutput::Text => append_stream(&mut text, stdout, dir, record),
+        ToolOutput::Text | ToolOutput::TextAndImages => {
+            append_stream(&mut text, stdout, dir, record)
+        }
         ToolOutput::File => append_file(&mut text, "output", stdout, dir, record),
         ToolOutput::Json => append_json(&mut text, finished, dir, record),
         ToolOutput::Image => match read_image(finished) {
             Ok(new) => {
-                image = Some(new);
+                images.push(new);
                 false
             }
             Err(reason) => append_stdout(&mut text, stdout, reason.as_deref(), dir, record),
@@ -104,7 +111,7 @@ pub fn render_observation(
         ensure_line_end(&mut text);
         text.push_str(&note);
     }
-    if text.is_empty() && image.is_none() {
+    if text.is_empty() && images.is_empty() {
         text.push_str("[no output]");
     }
     let exit_code = match finished.end {
@@ -115,7 +122,7 @@ pub fn render_observation(
         | ProcessEnd::OutOfTime => None,
     };
     let left = finished.left.clone();
-    Observation { text, image, exit_code, truncated, left, is_withheld: false }
+    Observation { text, images, exit_code, truncated, left, is_withheld: false }
 }
 
 /// Appends a stream, or if it is not text, where it is; returns true when some of it is left out.
@@ -195,6 +202,18 @@ fn without_blanks(json: &str) -> String {
         out.push(c);
     }
     out
+}
+
+/// The images that the output of a call of an MCP server names, in the order of their files' names there; `run_dir` is the run's
+/// directory. What is none, or larger than endpoints take, is named only.
+pub fn read_named_images(finished: &ProcessResult, run_dir: &Path, call_id: &str) -> Vec<NewImage> {
+    let text = String::from_utf8_lossy(finished.stdout.whole.as_deref().unwrap_or_default());
+    let dir = run_dir.join("io").join(HOLDER_DIR);
+    let images = named_images(&text, &attachment_stem(call_id)).into_iter().filter_map(|name| {
+        let content = durable::read_no_follow_at_most(&dir.join(name), USUAL_MAX_IMAGE_BYTES);
+        NewImage::from_bytes(content.ok()?).ok()
+    });
+    images.collect()
 }
 
 /// The image that a tool has printed; else why there is none, `None` where the ending of the process says it.

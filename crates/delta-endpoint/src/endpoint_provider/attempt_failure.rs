@@ -35,6 +35,22 @@ const CONTEXT_LENGTH_PHRASES: [&str; 12] = [
     "reduce the length",
 ];
 
+/// Codes and types of errors that another attempt would have too: of the key, the credit, the model and the content.
+const LASTING_ERRORS: [&str; 12] = [
+    "authentication_error",
+    "billing_error",
+    "content_filter",
+    "content_policy_violation",
+    "insufficient_quota",
+    "invalid_api_key",
+    "invalid_request_error",
+    "BadRequestError",
+    "model_not_found",
+    "not_found_error",
+    "permission_error",
+    "request_too_large",
+];
+
 /// Parts of the messages with which servers of TLS answer plain HTTP.
 const TLS_EXPECTED_PHRASES: [&str; 3] = [
     "plain http request was sent to https port",
@@ -82,6 +98,16 @@ impl From<AnswerError> for AttemptError {
 impl From<StreamError> for AttemptError {
     fn from(error: StreamError) -> Self {
         AnswerError::from(error).into()
+    }
+}
+
+/// The words of an error that came after a complete answer.
+pub fn late_error_text(error: &StreamError) -> String {
+    match error {
+        StreamError::NotJson(text) => text.clone(),
+        StreamError::Reported(body) => {
+            error_message(body).unwrap_or_else(|| body_excerpt(&body.to_string()))
+        }
     }
 }
 
@@ -179,12 +205,14 @@ impl AttemptFailure {
 
 /// Describes an error that is the response itself, or an event of it.
 fn describe_reported(body: Value, target: &AttemptTarget<'_>) -> AttemptFailure {
-    let error = error_message(&body).unwrap_or_default();
+    let error = error_message(&body).unwrap_or_else(|| body_excerpt(&body.to_string()));
     let message = format!("the endpoint reported an error: {error}");
     let is_too_long = is_context_length_error(&body.to_string().to_lowercase());
     let RejectionAdvice { retry, hint } = target.codec.advise_reported(&body);
     let status = reported_status(&body);
-    let is_final = is_too_long || status.is_some_and(|status| !is_retried_status(status));
+    let is_final = is_too_long
+        || names_lasting_error(&body)
+        || status.is_some_and(|status| !is_retried_status(status));
     let default = if is_final { RetryDecision::Never } else { RetryDecision::Backoff };
     let hint = hint.or_else(|| rejection_hint(status?, &body.to_string(), target));
     AttemptFailure {
@@ -193,6 +221,14 @@ fn describe_reported(body: Value, target: &AttemptTarget<'_>) -> AttemptFailure 
         response: Some(body),
         ..AttemptFailure::retryable(message)
     }
+}
+
+/// Whether an error is one that another attempt would have too, by its name.
+fn names_lasting_error(body: &Value) -> bool {
+    ["/error/code", "/error/type"].into_iter().any(|path| {
+        let name = body.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        LASTING_ERRORS.contains(&name)
+    })
 }
 
 fn describe_http_error(error: &HttpError, target: &AttemptTarget<'_>) -> AttemptFailure {

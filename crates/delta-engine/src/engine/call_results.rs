@@ -6,9 +6,9 @@ use super::hooks::HookInput;
 use super::surviving::HeldOutcome;
 use super::{Engine, EngineError, duration_millis};
 use delta_agent::hook::HookPoint;
-use delta_agent::tool::Tool;
 use delta_agent::tool::invocation::CheckedArguments;
-use delta_agent::tool::observation::{Observation, render_observation};
+use delta_agent::tool::observation::{Observation, read_named_images, render_observation};
+use delta_agent::tool::{Tool, ToolOutput};
 use delta_base::durable::NewPrivateFile;
 use delta_base::time::Timestamp;
 use delta_process::{ProcessEnd, ProcessResult};
@@ -104,6 +104,7 @@ impl<'e, 'a> ResultRecorder<'e, 'a> {
             };
             let StartingCall { approved, execution, .. } = &starting[index];
             run.record(Payload::ActionRequest(Box::new(ActionRequest {
+                coerced: approved.coerced(),
                 argv: Some(approved.invocation.argv.clone()),
                 execution: Some(execution.clone()),
                 approval: approved.approval.clone(),
@@ -237,7 +238,7 @@ impl Engine<'_> {
             self.sandbox_outcome(run, starting, finished);
         let hint = sandbox_execution.as_ref().and_then(|sandbox| sandbox.hint.as_deref());
         let dir = self.displayed_records(run);
-        let observation = render_observation(
+        let mut observation = render_observation(
             finished,
             tool.output,
             tool.timeout_ms,
@@ -245,6 +246,9 @@ impl Engine<'_> {
             &format!("{stem}.json"),
             hint,
         );
+        if tool.output == ToolOutput::TextAndImages {
+            observation.images = read_named_images(finished, &run.dir, &call.id);
+        }
         let record_sha256 = run.records.write_execution(
             record,
             &ToolExecutionRecord {
@@ -262,9 +266,7 @@ impl Engine<'_> {
         let arguments = approved.arguments.as_ref();
         let (observation, hook_result) =
             self.filter_observation(run, call, arguments, observation, Some(execution));
-        if let Some(image) = &observation.image {
-            image.store(&run.dir)?;
-        }
+        observation.images.iter().try_for_each(|image| image.store(&run.dir))?;
         let outcome = CallOutcome {
             duration_ms: duration_millis(finished.duration),
             execution: Some(execution.clone()),
@@ -367,7 +369,7 @@ fn action_result(
         iteration: call.iteration,
         call_id: call.id.clone(),
         tool_name: call.tool.clone(),
-        images: observation.images().to_vec(),
+        images: observation.images(),
         observation_content: observation.text,
         exit_code: observation.exit_code,
         duration_ms,

@@ -48,6 +48,11 @@ impl<'a> ApprovedCall<'a> {
         self.arguments.is_none()
     }
 
+    /// The names of the arguments that were taken as another JSON type.
+    pub(super) fn coerced(&self) -> Vec<String> {
+        self.arguments.as_ref().map(|arguments| arguments.coerced().to_vec()).unwrap_or_default()
+    }
+
     /// The arguments as events contain them.
     pub(super) fn tool_args(&self) -> Json {
         match &self.arguments {
@@ -223,7 +228,10 @@ impl<'a> Engine<'a> {
                     timeout: held_call.map_or(timeout, |_| HeldCall::patience(timeout)),
                     spool: Some(spool),
                     excerpt_bytes: tool.max_output_bytes,
-                    capture_whole: matches!(tool.output, ToolOutput::Image | ToolOutput::Json),
+                    capture_whole: matches!(
+                        tool.output,
+                        ToolOutput::Image | ToolOutput::TextAndImages | ToolOutput::Json
+                    ),
                     marks,
                 }
             })
@@ -292,6 +300,7 @@ pub(super) fn unstarted_request(call: &PendingCall, tool_args: Json) -> ActionRe
         call_id: call.id.clone(),
         tool_name: call.tool.clone(),
         tool_args,
+        coerced: Vec::new(),
         argv: None,
         execution: None,
         approval: None,

@@ -484,7 +484,7 @@ impl<'a> Engine<'a> {
             .and_then(|()| self.apply_failure_policy(run, &hook_run, failure));
         let observation = match answer {
             Ok(HookAnswer { replacement: Some(text), .. }) => {
-                Observation { text, image: None, ..observation }
+                Observation { text, images: Vec::new(), ..observation }
             }
             Ok(_) => observation,
             Err(_) => unfiltered(observation),

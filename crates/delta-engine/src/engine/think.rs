@@ -186,6 +186,12 @@ impl Engine<'_> {
         match exchange.result {
             Err(error) => Err(EngineError::Llm { error, invocation: Box::new(invocation) }),
             Ok(reply) => {
+                if let Some(words) = &reply.late_error {
+                    let words = run.secrets().redact(words).into_owned();
+                    let warning =
+                        format!("the endpoint reported an error after its answer: {words}");
+                    run.notify(RunNotice::Warning(&warning));
+                }
                 let reply = self.filter_reply(run, iteration, reply)?;
                 let strips = self.agent.llm.strip_think;
                 let reply = if strips { reply.with_stripped_think() } else { reply };
@@ -342,6 +348,11 @@ impl Engine<'_> {
         let run_dir = run.dir.clone();
         let reader = ImageReader::new(&run_dir, image_file::read_data_url);
         let read_previous_body = previous_body_reader(run);
+        let last_invocation = run.state().last_invocation.clone();
+        let read_previous_exchange = || {
+            let sent = record::read_wire_exchange(&run_dir, last_invocation.as_deref()?).ok()?;
+            Some(sent?.wire)
+        };
         let request = LlmRequest {
             body: prepared.body.text(),
             task: &prepared.task,
@@ -350,6 +361,7 @@ impl Engine<'_> {
             script_turn: run.state().script_turn,
             is_live: self.is_live,
             previous_body: Some(&read_previous_body),
+            previous_exchange: Some(&read_previous_exchange),
             has_native: run.state().conversation.has_native(),
             run_id: run_id.as_str(),
             images: run.state().conversation.has_images().then_some(reader),

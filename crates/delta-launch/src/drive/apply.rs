@@ -1,7 +1,7 @@
 //! `delta apply`: applies the changes of a staged run to the workspace.
 
 use crate::drive::continue_run::ClaimedRun;
-use crate::drive::restore_point::{self, ChangeCount, MIN_ID_DIGITS};
+use crate::drive::restore_point::{self, ChangeCount, ChangeFormat, MIN_ID_DIGITS};
 use crate::drive::rollback::open_rollback_observer;
 use crate::drive::run_argument::{LocatedRun, RunArgument};
 use crate::drive::run_list;
@@ -10,7 +10,7 @@ use crate::operator::cancel;
 use crate::operator::env_files::EnvFileOptions;
 use crate::operator::failure::CommandFailure;
 use crate::prepare::completion_candidates;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::durable;
 use delta_base::id::{RunId, SnapshotId};
@@ -19,7 +19,6 @@ use delta_program::stdio;
 use delta_run::event::{Payload, StageApply};
 use delta_run::record;
 use delta_run::state::stage::StageDir;
-use delta_run::workspace::Workspace;
 use delta_snapshot::{SnapshotDiff, StagedMerge};
 use serde_json::json;
 use std::path::PathBuf;
@@ -54,8 +53,8 @@ pub struct ApplyArgs {
     #[command(flatten)]
     env_files: EnvFileOptions,
     /// Output format
-    #[arg(long, value_enum, default_value_t = ApplyFormat::Text)]
-    format: ApplyFormat,
+    #[arg(long, value_enum, default_value_t = ChangeFormat::Text)]
+    format: ChangeFormat,
 }
 
 const EXAMPLES: &str = "\
@@ -66,14 +65,6 @@ Examples:
   delta apply RUN src/lib.rs docs -w ./work # some files and directories only
 
 Exit codes: 0 applied or nothing to apply, 1 a conflict or another failure, 2 usage error";
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum ApplyFormat {
-    /// Readable summary
-    Text,
-    /// One JSON object
-    Json,
-}
 
 /// The changes of an apply, or of a dry run.
 struct ApplyOutcome {
@@ -87,7 +78,7 @@ struct ApplyOutcome {
 /// Applies staged changes; returns the exit code.
 pub fn apply_command(args: &ApplyArgs) -> ExitCode {
     let applied = args.run.find(&args.work_dir).and_then(|run| {
-        let outcome = apply_run(args, &run.id, &run.workspace)?;
+        let outcome = apply_run(args, &run)?;
         Ok((run, outcome))
     });
     match applied {
@@ -102,14 +93,11 @@ pub fn apply_command(args: &ApplyArgs) -> ExitCode {
     }
 }
 
-fn apply_run(
-    args: &ApplyArgs,
-    id: &RunId,
-    workspace: &Workspace,
-) -> Result<ApplyOutcome, CommandFailure> {
+fn apply_run(args: &ApplyArgs, run: &LocatedRun) -> Result<ApplyOutcome, CommandFailure> {
+    let LocatedRun { id, workspace, .. } = run;
     let selection = PathSelection::parse(&args.paths, &workspace.root)?;
     let cancel = cancel::install_cancel()?;
-    let mut claimed = ClaimedRun::claim_for("apply", id, workspace, args.force)?;
+    let mut claimed = ClaimedRun::claim_for("apply", run, args.force)?;
     stage::require_stage(&claimed.state().stage, id)?;
     stage::check_no_active_run(workspace, id)?;
     if !args.dry_run {
@@ -160,7 +148,10 @@ fn apply_run(
     })));
     // Record first, then act: after a crash, the next process finishes what the journal names.
     run.commit_act()?;
-    store.apply_restore(&plan, &workspace.root, Some(&cancel)).map_err(partial_apply_failure)?;
+    store.apply_restore(&plan, &workspace.root, Some(&cancel)).map_err(|error| {
+        let hint = "the changes are partly applied; run the same command again to finish";
+        CommandFailure::from(error).with_hint(Some(hint.to_owned()))
+    })?;
     durable::sync_file_system(&workspace.root)?;
     run.record(Payload::ApplyEnd { iteration, rest: false, seal: None });
     run.commit()?;
@@ -202,12 +193,6 @@ fn check_paths(selection: &PathSelection, selected: &SnapshotDiff) -> Result<(),
     }
 }
 
-/// The failure for an apply that stopped in the middle.
-fn partial_apply_failure(error: delta_snapshot::SnapshotError) -> CommandFailure {
-    let hint = "the changes are partly applied; run the same command again to finish";
-    CommandFailure::from(error).with_hint(Some(hint.to_owned()))
-}
-
 /// Prints how the workspace gets its previous state again: it is staged, and applied.
 fn print_undo(run: &LocatedRun, outcome: &ApplyOutcome) {
     let id = &run.id;
@@ -229,7 +214,7 @@ fn print_undo(run: &LocatedRun, outcome: &ApplyOutcome) {
 fn render_apply(args: &ApplyArgs, id: &RunId, outcome: &ApplyOutcome) -> String {
     let changes = &outcome.diff.changes;
     let count = ChangeCount::new(changes);
-    if args.format == ApplyFormat::Json {
+    if args.format == ChangeFormat::Json {
         let summary = json!({
             "run_id": id.as_str(),
             "tree": outcome.tree.to_string(),

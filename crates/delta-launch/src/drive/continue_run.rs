@@ -7,7 +7,7 @@ use crate::drive::run_argument::{LocatedRun, RunArgument};
 use crate::drive::{run_list, sealer};
 use crate::operator::failure::{CommandFailure, quote_workspace_of};
 use crate::operator::own_run::{
-    CHANGED_JOURNAL, EDITED_JOURNAL, check_is_own, find_run_dir, fold_journal, fold_own_journal,
+    CHANGED_JOURNAL, EDITED_JOURNAL, check_is_own, fold_journal, fold_own_journal,
     other_owner_failure, other_run_owner,
 };
 use crate::operator::{cancel, command_line, state};
@@ -194,7 +194,7 @@ fn claim_packed_copy(
     resume: &ResumeOptions,
 ) -> Option<(LocatedRun, ClaimedRun)> {
     let copy = run.copy_packed(&resume.work_dir).ok()??;
-    let claimed = ClaimedRun::claim(&copy.id, &copy.workspace, resume.force).ok()?;
+    let claimed = ClaimedRun::claim(&copy, resume.force).ok()?;
     let is_accepted =
         resume.agent.is_some() || check_is_own(&copy.id, &claimed.dir, &claimed.folded).is_ok();
     is_accepted.then_some((copy, claimed))
@@ -236,9 +236,9 @@ fn continue_located_run(
 ) -> Result<RunResult, CommandFailure> {
     let workspace = &run.workspace;
     let options = &resume.options;
-    run_message::wait_for_leaving_process(&run.id, workspace, options)?;
+    run_message::wait_for_leaving_process(run, options)?;
     let answered = AnsweredRequest::new(resume.request_id.as_deref(), may_answer, run)?;
-    let mut claimed = ClaimedRun::claim(&run.id, workspace, resume.force)?;
+    let mut claimed = ClaimedRun::claim(run, resume.force)?;
     if resume.agent.is_none() {
         check_is_own(&run.id, &claimed.dir, &claimed.folded)?;
     }
@@ -276,19 +276,19 @@ pub struct ClaimedRun {
 }
 
 impl ClaimedRun {
-    /// Claims the run `id` in `workspace`.
-    pub fn claim(id: &RunId, workspace: &Workspace, force: bool) -> Result<Self, CommandFailure> {
-        let dir = find_run_dir(id, workspace)?;
+    /// Claims the run.
+    pub fn claim(run: &LocatedRun, force: bool) -> Result<Self, CommandFailure> {
+        let LocatedRun { id, dir, .. } = run;
         let patience = ClaimPatience {
             is_forced: force,
             waits: true,
             notify: Some(&print_wait_note),
             ..ClaimPatience::default()
         };
-        let ownership = Ownership::claim_from_dying_owner(id, &dir, &patience)
-            .map_err(|error| run_in_use_failure(error, id, &dir))?;
-        let folded = fold_own_journal(id, &dir)?;
-        Self::new(id, dir, ownership, folded, Some(force))
+        let ownership = Ownership::claim_from_dying_owner(id, dir, &patience)
+            .map_err(|error| run_in_use_failure(error, id, dir))?;
+        let folded = fold_own_journal(id, dir)?;
+        Self::new(id, dir.clone(), ownership, folded, Some(force))
     }
 
     /// Claims a run whose last process has exited. `force` allows that for a process on another host, which cannot be

@@ -65,7 +65,7 @@ pub fn discard_command(args: &DiscardArgs) -> ExitCode {
 fn discard_run(args: &DiscardArgs, run: &LocatedRun) -> Result<String, CommandFailure> {
     let LocatedRun { id, workspace, .. } = run;
     let cancel = cancel::install_cancel()?;
-    let mut claimed = ClaimedRun::claim_for("discard", id, workspace, args.force)?;
+    let mut claimed = ClaimedRun::claim_for("discard", run, args.force)?;
     stage::require_stage(&claimed.state().stage, id)?;
     claimed.end_apply(ApplyEnding::Tidy, workspace, &args.env_files, &cancel)?;
     let dir = claimed.dir.clone();

@@ -3,6 +3,7 @@
 use crate::operator::env_files::{self, EnvFileOptions};
 use crate::operator::failure::CommandFailure;
 use crate::operator::{environment, trust};
+use clap::ValueEnum;
 use delta_agent::agent::Agent;
 use delta_base::durable::FileError;
 use delta_base::id::SnapshotId;
@@ -197,6 +198,15 @@ pub fn list_some_paths(paths: &[Vec<u8>]) -> String {
 /// A path of a snapshot on one line.
 pub fn display_snapshot_path(path: &[u8]) -> String {
     strip_terminal_controls(&String::from_utf8_lossy(path)).replace('\n', "?")
+}
+
+/// How a command prints the changes that it makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ChangeFormat {
+    /// Readable summary
+    Text,
+    /// One JSON object
+    Json,
 }
 
 /// The number of changes of each kind.

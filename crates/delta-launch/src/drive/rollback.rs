@@ -1,14 +1,14 @@
 //! `delta rollback`: restores the workspace of a run, and records that in the journal.
 
 use crate::drive::continue_run::ClaimedRun;
-use crate::drive::restore_point::{self, ChangeCount, MIN_ID_DIGITS, RestorePoint};
+use crate::drive::restore_point::{self, ChangeCount, ChangeFormat, MIN_ID_DIGITS, RestorePoint};
 use crate::drive::run_argument::{LocatedRun, RunArgument};
 use crate::drive::{run_list, stage};
 use crate::operator::cancel;
 use crate::operator::env_files::EnvFileOptions;
 use crate::operator::failure::CommandFailure;
 use crate::prepare::completion_candidates;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::durable::{self, LogFile};
 use delta_base::id::{RunId, SnapshotId};
@@ -54,8 +54,8 @@ pub struct RollbackArgs {
     #[command(flatten)]
     env_files: EnvFileOptions,
     /// Output format
-    #[arg(long, value_enum, default_value_t = RollbackFormat::Text)]
-    format: RollbackFormat,
+    #[arg(long, value_enum, default_value_t = ChangeFormat::Text)]
+    format: ChangeFormat,
 }
 
 const EXAMPLES: &str = "\
@@ -63,14 +63,6 @@ Examples:
   delta rollback RUN --to 3 -w ./work --dry-run   # show what would change
   delta rollback RUN --to 3 -w ./work        # restore the end of iteration 3
   delta rollback RUN --to 0 -w ./work        # restore the state before the run";
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum RollbackFormat {
-    /// Readable summary
-    Text,
-    /// One JSON object
-    Json,
-}
 
 /// The changes of a rollback, or of a dry run.
 struct RollbackOutcome {
@@ -84,7 +76,11 @@ struct RollbackOutcome {
 
 /// Rolls a workspace back; returns the exit code.
 pub fn rollback_command(args: &RollbackArgs) -> ExitCode {
-    match locate_and_rollback(args) {
+    let rolled_back = args.run.find(&args.work_dir).and_then(|run| {
+        let outcome = rollback_run(args, &run)?;
+        Ok((run, outcome))
+    });
+    match rolled_back {
         Ok((run, outcome)) => {
             stdio::print_text(&render_rollback(args, &run.id, &outcome));
             if !args.dry_run && !outcome.diff.changes.is_empty() {
@@ -102,21 +98,10 @@ pub fn rollback_command(args: &RollbackArgs) -> ExitCode {
     }
 }
 
-fn locate_and_rollback(
-    args: &RollbackArgs,
-) -> Result<(LocatedRun, RollbackOutcome), CommandFailure> {
-    let run = args.run.find(&args.work_dir)?;
-    let outcome = rollback_run(args, &run.id, &run.workspace)?;
-    Ok((run, outcome))
-}
-
-fn rollback_run(
-    args: &RollbackArgs,
-    id: &RunId,
-    workspace: &Workspace,
-) -> Result<RollbackOutcome, CommandFailure> {
+fn rollback_run(args: &RollbackArgs, run: &LocatedRun) -> Result<RollbackOutcome, CommandFailure> {
+    let LocatedRun { id, workspace, .. } = run;
     let cancel = cancel::install_cancel()?;
-    let mut claimed = ClaimedRun::claim_for("roll back", id, workspace, args.force)?;
+    let mut claimed = ClaimedRun::claim_for("roll back", run, args.force)?;
     let tree = args.to.resolve(claimed.state(), id)?.ok_or_else(|| {
         let message = "`now` is the current state of the workspace";
         CommandFailure::not_found(message, "name an iteration or a snapshot id")
@@ -174,7 +159,10 @@ fn rollback_run(
     });
     // Record first, then act: after a crash the journal names the snapshot of the old files.
     run.commit_act()?;
-    store.apply_restore(&plan, &workspace.root, Some(&cancel)).map_err(partial_restore_failure)?;
+    store.apply_restore(&plan, &workspace.root, Some(&cancel)).map_err(|error| {
+        let hint = "the workspace is partly restored; run the same command again to finish";
+        CommandFailure::from(error).with_hint(Some(hint.to_owned()))
+    })?;
     // A power failure must not undo a part of what is reported as done.
     durable::sync_file_system(&workspace.root)?;
     store.save_index()?;
@@ -212,12 +200,6 @@ fn target_iteration(point: &RestorePoint) -> Option<u32> {
     }
 }
 
-/// The failure for a rollback that stopped in the middle.
-fn partial_restore_failure(error: delta_snapshot::SnapshotError) -> CommandFailure {
-    let hint = "the workspace is partly restored; run the same command again to finish";
-    CommandFailure::from(error).with_hint(Some(hint.to_owned()))
-}
-
 /// Prints warnings to stderr and writes engine.log; the output of the command reports the rollback itself.
 pub fn open_rollback_observer(dir: &Path, state: &RunState) -> Result<RunObserver, CommandFailure> {
     let mut progress = ProgressPrinter::new(Verbosity::Quiet, false, time::current_time);
@@ -234,7 +216,7 @@ pub fn open_rollback_observer(dir: &Path, state: &RunState) -> Result<RunObserve
 fn render_rollback(args: &RollbackArgs, id: &RunId, outcome: &RollbackOutcome) -> String {
     let SnapshotDiff { changes, omitted, unrestorable } = &outcome.diff;
     let count = ChangeCount::new(changes);
-    if args.format == RollbackFormat::Json {
+    if args.format == ChangeFormat::Json {
         let summary = json!({
             "run_id": id.as_str(),
             "to": target_iteration(&args.to),

@@ -50,7 +50,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
     agent: Option<PathBuf>,
     /// Task, as an option
-    #[arg(short, long, value_name = "TEXT", value_parser = parse_task)]
+    #[arg(short, long, value_name = "TEXT")]
     message: Option<String>,
     #[command(flatten)]
     attached: AttachOptions,
@@ -116,6 +116,9 @@ impl RunArgs {
             format!("\n\n  tip: name the agent with `--agent {word}`")
         };
         match (self.words.as_slice(), &self.message) {
+            ([], Some(message)) if message.trim().is_empty() && self.attached.is_empty() => {
+                Err("the task is empty".to_owned())
+            }
             ([], Some(message)) => Ok(message),
             ([], None) => Err("the task is missing\n\n  tip: write `delta run TEXT`, or `delta run -` to read it from stdin".to_owned()),
             ([word], None) if Path::new(word).join("agent.yaml").is_file() => {

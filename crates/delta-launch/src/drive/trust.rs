@@ -159,7 +159,7 @@ fn trust_run(target: &Path, args: &TrustArgs) -> Result<String, CommandFailure> 
         return Err(CommandFailure::config(message, hint));
     }
     let cancel = cancel::install_cancel()?;
-    let claimed = ClaimedRun::claim(&run.id, &run.workspace, false)?;
+    let claimed = ClaimedRun::claim(&run, false)?;
     claimed.check_directory_owner()?;
     let agent_home = claimed.start.agent_home.clone();
     let task = truncate_to_line(&strip_terminal_controls(claimed.state().conversation.task()), 60);

@@ -34,12 +34,12 @@ pub fn starter_variable() -> (OsString, OsString) {
 /// and files. Returns the exit code then.
 pub fn refuse_other_build(program: &str) -> Option<ExitCode> {
     let starter = environment::starter_build()?.to_string_lossy();
-    let own = describe_build();
-    if starter == own {
+    let own_build = describe_build();
+    if starter == own_build {
         return None;
     }
     stdio::print_error_line(&format!(
-        "error: `{program}` is of another build, {own}, than the program of delta that started it, {starter}: install both from one release"
+        "error: `{program}` is of another build, {own_build}, than the program of delta that started it, {starter}: install both from one release"
     ));
     Some(ExitCode::from(2))
 }

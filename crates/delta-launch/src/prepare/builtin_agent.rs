@@ -45,7 +45,7 @@ pub fn builtin_directory() -> Option<PathBuf> {
 fn hash_files(files: &[TemplateFile]) -> String {
     let texts = files.iter().flat_map(|file| [&file.path, &file.text]);
     let mut hash =
-        sha256_hex(&texts.map(|text| format!("{} {text}", text.len())).collect::<String>());
+        sha256_hex(texts.map(|text| format!("{} {text}", text.len())).collect::<String>());
     hash.truncate(16);
     hash
 }

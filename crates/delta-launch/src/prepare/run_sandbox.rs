@@ -13,6 +13,7 @@ use delta_base::hex::sha256_hex;
 use delta_llm::llm::ModelSelection;
 use delta_run::event::SandboxRecord;
 use delta_run::run_tree;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -108,7 +109,7 @@ pub fn sandbox_setup(
     let key = if vars.run_dir.as_os_str().is_empty() {
         sha256_hex(&key)
     } else {
-        sha256_hex(&vars.run_dir.to_string_lossy())
+        sha256_hex(vars.run_dir.as_os_str().as_bytes())
     };
     Ok(SandboxSetup {
         program,

@@ -1,12 +1,12 @@
 //! `program-text`: values with which a program starts other programs: the value of an option that is a command, a variable
 //! of a makefile, the program of `env` and other wrapper programs.
 
+use super::command_view::wrapper_program::{strip_wrappers, wrapped_commands};
 use super::command_view::{ArgumentValue, CommandView, LintWord};
 use super::option_injection::is_option_value;
 use super::program_table::find_known_program;
 use super::program_text::RULE;
 use super::tool_definition::is_mistaken_parameter;
-use super::wrapper_program::{strip_wrappers, wrapped_commands};
 use super::{Linter, ToolSubject};
 
 const ENUM_HELP: &str = "write it in the template, or list the allowed values with `enum:`";

@@ -6,6 +6,9 @@ use delta_base::shell_quote;
 use delta_shell::{ExecWord, OutlinePart, Placeholder, ShellOutline, SimpleCommand, TemplatePart};
 use std::collections::HashMap;
 
+pub(super) mod interpreter;
+pub(super) mod wrapper_program;
+
 /// A variable with more parts is expanded to its values only.
 const MAX_VARIABLE_PARTS: usize = 16;
 

@@ -1,6 +1,6 @@
 //! The commands of hooks.
 
-use super::interpreter::Interpreter;
+use super::command_view::interpreter::Interpreter;
 use super::{Linter, context_sources};
 use delta_yaml::yaml::{YamlDocument, YamlNode};
 use std::path::Path;

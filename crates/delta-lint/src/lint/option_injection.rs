@@ -1,14 +1,14 @@
 //! `option-injection`: values that a program may parse as options. `raw`: values that the shell splits.
 
 use super::command_options;
+use super::command_view::interpreter::Interpreter;
+use super::command_view::wrapper_program::strip_wrappers;
 use super::command_view::{ArgumentValue, CommandView, LeadingDash, LintWord};
-use super::interpreter::Interpreter;
 use super::program_table::{
     self, HARMLESS_PROGRAMS, KnownProgram, OptionTerminator, find_known_program,
 };
 use super::proposed_line::propose_line;
 use super::tool_definition::is_mistaken_parameter;
-use super::wrapper_program::strip_wrappers;
 use super::{LintLevel, Linter, ToolSubject};
 
 pub(super) fn check_option_injection(subject: &ToolSubject<'_>, linter: &mut Linter<'_>) {

@@ -1,8 +1,8 @@
 //! `program-not-found`, `program-not-executable`, `relative-program`: programs that a command cannot start.
 
+use super::command_view::wrapper_program::strip_path_wrappers;
 use super::command_view::{self, LintWord, WordPart};
 use super::program_table::SHELL_BUILTINS;
-use super::wrapper_program::strip_path_wrappers;
 use super::{Linter, ToolSubject, shell_script};
 use delta_agent::tool::{Tool, ToolSyntax};
 use delta_base::engine_variables::{EngineVariable, StringPart, parse_plain_string};

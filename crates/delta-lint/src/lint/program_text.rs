@@ -1,8 +1,8 @@
 //! `program-text`: values in a text that another interpreter parses as a program.
 
+use super::command_view::interpreter::{Interpreter, operands, words_after_option};
+use super::command_view::wrapper_program::{is_wrapper, strip_wrappers, wrapped_commands};
 use super::command_view::{ArgumentValue, CommandView, LintWord, WordPart};
-use super::interpreter::{Interpreter, operands, words_after_option};
-use super::wrapper_program::{is_wrapper, strip_wrappers, wrapped_commands};
 use super::{Linter, ToolSubject};
 use delta_agent::tool::InjectAs;
 

@@ -1,11 +1,11 @@
 //! The rules for `shell:` scripts and for text that only a shell would expand: `not-posix-sh`, `hidden-failure`,
 //! `could-be-exec`, `not-expanded`, `lost-backslash`, `shell-arguments`.
 
+use super::command_view::wrapper_program::strip_wrappers;
 use super::command_view::{CommandView, LintWord};
 use super::program_table::SHELL_BUILTINS;
 use super::proposed_line::propose_exec_key;
 use super::tool_definition::is_mistaken_parameter;
-use super::wrapper_program::strip_wrappers;
 use super::{LintLevel, Linter, ToolSubject};
 use delta_agent::tool::{InjectAs, ToolSyntax};
 use delta_shell::{ShellOutline, TemplatePart, split_exec_template};

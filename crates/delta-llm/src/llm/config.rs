@@ -26,7 +26,7 @@ pub static LLM_MAPPING: MappingSchema = llm_mapping(&LLM_KEYS);
 static LLM_KEYS: [KeySchema; LLM_KEY_COUNT] = llm_keys(ValueShape::Any);
 
 /// The number of [`llm_keys`].
-pub const LLM_KEY_COUNT: usize = 33;
+pub const LLM_KEY_COUNT: usize = 35;
 
 /// The section with these keys.
 pub const fn llm_mapping(keys: &'static [KeySchema]) -> MappingSchema {
@@ -140,11 +140,21 @@ pub const fn llm_keys(sandbox: ValueShape) -> [KeySchema; LLM_KEY_COUNT] {
             ValueShape::Mapping(&PRICING_MAPPING),
             "The price of tokens, in USD per million.",
         ),
-        KeySchema::with_default(
+        KeySchema::optional(
             "echo_reasoning",
             ValueShape::Boolean,
+            "Whether to send the reasoning of earlier replies back; if absent, to the endpoint that sent it.",
+        ),
+        KeySchema::optional(
+            "system_messages",
+            ValueShape::Choice(&["separate", "merged"]),
+            "Whether the endpoint gets its system messages as they are, or as one at the beginning; if absent, delta finds out.",
+        ),
+        KeySchema::with_default(
+            "strict_arguments",
+            ValueShape::Boolean,
             DefaultValue::Boolean(false),
-            "Whether to send the reasoning of earlier replies back.",
+            "Whether arguments of another JSON type than the tool's are refused, even where their meaning is beyond doubt.",
         ),
         KeySchema::with_default(
             "strip_think",
@@ -260,8 +270,14 @@ pub struct LlmConfig {
     pub sets_max_retries: bool,
     /// The price of tokens.
     pub pricing: Option<Pricing>,
-    /// Whether to send the reasoning of earlier replies back.
+    /// Whether to send the reasoning of earlier replies back, also to another endpoint than its own.
     pub echo_reasoning: bool,
+    /// Whether its own endpoint does not get it back either.
+    pub omits_reasoning: bool,
+    /// Whether the system messages go out as one; `None` if the endpoint's refusals decide.
+    pub merges_system: Option<bool>,
+    /// Whether arguments of another JSON type than the tool's are refused in any case.
+    pub strict_arguments: bool,
     /// Whether the reasoning at the beginning of a text is taken out of it.
     pub strip_think: bool,
     /// The other keys of the request body, in the order of the file.
@@ -445,6 +461,10 @@ impl LlmConfig {
             sets_max_retries: fields.non_null("max_retries").is_some(),
             pricing,
             echo_reasoning: fields.boolean("echo_reasoning"),
+            omits_reasoning: fields.non_null("echo_reasoning").is_some()
+                && !fields.boolean("echo_reasoning"),
+            merges_system: fields.text("system_messages").map(|how| how == "merged"),
+            strict_arguments: fields.boolean("strict_arguments"),
             strip_think: fields.boolean("strip_think"),
             body: read_body(doc, fields),
             has_default_max_tokens: false,

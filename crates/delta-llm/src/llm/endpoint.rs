@@ -5,7 +5,7 @@ use super::wire::CachePolicy;
 use delta_base::redact::Secrets;
 use delta_base::shell_quote::shell_quote;
 use delta_base::url_secrets::mask_url;
-use delta_http::is_loopback_host;
+use delta_http::{host_of, is_loopback_host};
 use delta_words::{AuthScheme, WireForm};
 use http::{HeaderValue, Uri};
 use std::fmt;
@@ -39,6 +39,10 @@ pub struct Endpoint {
     pub cache: CachePolicy,
     /// The number of letters and digits that call ids must have.
     pub call_ids: Option<u8>,
+    /// Whether the reasoning of its own answers is kept out of requests.
+    pub omits_reasoning: bool,
+    /// Whether the system messages go out as one; `None` if its refusals decide.
+    pub merges_system: Option<bool>,
     /// Whether to request streamed responses.
     pub stream: bool,
     /// The timeout of a whole response, in milliseconds.
@@ -310,6 +314,8 @@ impl Endpoint {
             headers: config.headers.clone(),
             cache: config.cache,
             call_ids: config.call_ids,
+            omits_reasoning: config.omits_reasoning,
+            merges_system: config.merges_system,
             base_url: address.url,
             note,
             stream: config.stream,
@@ -329,26 +335,6 @@ fn http_scheme_and_host(uri: &Uri) -> Option<(&str, &str)> {
     let scheme = uri.scheme_str().filter(|scheme| matches!(*scheme, "http" | "https"))?;
     let host = uri.host().filter(|host| !host.is_empty())?;
     Some((scheme, host))
-}
-
-/// The host that `text` names: a host with or without a port, or an http(s) URL. An IPv6 address has its brackets.
-pub fn host_of(text: &str) -> Option<&str> {
-    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    let authority = match rest {
-        Some(rest) => rest.split(['/', '?', '#']).next().unwrap_or_default(),
-        None => text,
-    };
-    let name_end = authority.find(']').map_or(0, |end| end + 1);
-    let port = authority[name_end..].find(':').map(|colon| name_end + colon);
-    let host = &authority[..port.unwrap_or(authority.len())];
-    let is_host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
-        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => {
-            host.contains(|c: char| c.is_ascii_alphanumeric())
-                && host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
-        }
-    };
-    is_host.then_some(host)
 }
 
 /// The host of an address in agent.yaml, if keys of the operator go there only when the operator allows that.
@@ -489,6 +475,9 @@ mod tests {
             sets_max_retries: true,
             pricing: None,
             echo_reasoning: false,
+            omits_reasoning: false,
+            merges_system: None,
+            strict_arguments: false,
             strip_think: false,
             body: serde_json::Map::new(),
             has_default_max_tokens: false,

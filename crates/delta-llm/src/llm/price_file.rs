@@ -7,9 +7,9 @@
 use super::pricing::{WrittenPrices, cache_write_factor, complete_pricing};
 use super::wire::CachePolicy;
 use super::{LlmConfig, ProviderKind};
-use crate::llm::endpoint::host_of;
 use delta_base::hex::sha256_hex;
 use delta_base::suggest;
+use delta_http::host_of;
 use delta_words::{ANTHROPIC_MAX_TOKENS, CacheLifetime, PriceOrigin, Pricing, WireForm};
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -63,7 +63,7 @@ impl Provider for RecordedProvider<'_> {
             response: None,
             script_turn: recorded.map(|_| index),
         };
-        let sha256 = &sha256_hex(request.body);
+        let sha256 = &sha256_hex(request.body.as_str());
         let comparison = RequestComparison { index, request: request.body, sha256, recorded };
         (self.check_request)(&comparison).map_err(fail)?;
         let Some(recorded) = recorded else {
@@ -100,6 +100,7 @@ mod tests {
             script_turn,
             is_live: false,
             previous_body: None,
+            previous_exchange: None,
             has_native: false,
             run_id: "",
             images: None,

@@ -3,23 +3,19 @@
 //! Knows nothing of connections or retries. It accepts what servers send in practice, because each splits and numbers
 //! its deltas differently; but a stream without a sign of its end is never complete.
 
+use super::argument_text::ArgumentText;
 use super::exact_arguments::quote_inexact_arguments;
 use super::wire::chat;
-use super::wire::chat::{AnswerOrigin, BLOCK_FIELDS, EXTRA_FIELD, has_thinking};
+use super::wire::chat::{AnswerOrigin, BLOCK_FIELDS, EXTRA_FIELD, REASONING_FIELDS, has_thinking};
+use super::wire::{EventReader, excerpt, reported_error};
 use super::{CallObserver, CallProgress};
 use delta_base::json_repair::replace_lone_surrogates;
-use delta_http::sse_parser::SseParser;
-use delta_words::{NativeParts, Reply, ResponseBody, ToolCall, Usage, thinking_text};
+use delta_words::{NativeParts, Reply, ResponseBody, ToolCall, Usage, merge_counts, thinking_text};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 // A chunk is dropped after it is read, so this type borrows its texts.
 use serde_json_borrow::Value as Chunk;
 use std::borrow::Cow;
-
-/// The names that endpoints use for the reasoning; Mistral sends it as a part of the content.
-const REASONING_KEYS: [&str; 2] = ["reasoning_content", "reasoning"];
-/// The most characters shown of an event that is not JSON.
-const MAX_EXCERPT_CHARS: usize = 500;
 
 /// Why a stream has no reply.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,20 +29,25 @@ pub enum StreamError {
 /// A streamed reply, as far as it has arrived.
 #[derive(Debug, Default)]
 pub struct ReplyAssembler {
-    parser: SseParser,
+    reader: EventReader,
     /// The last values of the fields other than `choices`.
     fields: ResponseFields,
     content: Option<String>,
     reasoning: Option<(&'static str, String)>,
     refusal: Option<String>,
     calls: Vec<PartialCall>,
+    /// The call that the last piece belonged to.
+    open_call: Option<usize>,
+    /// The number of the chunks so far.
+    chunks: usize,
     opaque: OpaqueFields,
     /// Who answers, for the fields that have to go back there.
     origin: Option<AnswerOrigin>,
     finish_reason: Option<String>,
     /// A chunk of the first choice has arrived.
     has_choice: bool,
-    is_done: bool,
+    /// A chunk was an answer that is whole.
+    is_whole: bool,
     /// The bytes of the content and of the reasoning that an observer has.
     observed_bytes: (usize, usize),
 }
@@ -56,9 +57,21 @@ struct PartialCall {
     index: Option<u64>,
     id: String,
     name: String,
-    arguments: String,
+    arguments: ArgumentText,
+    /// The last chunk with a piece of it.
+    chunk: usize,
     /// The data of the vendor; null if there is none.
     extra: Value,
+}
+
+/// A piece of a call.
+#[derive(Debug)]
+struct CallPiece<'a> {
+    index: Option<u64>,
+    id: &'a str,
+    name: &'a str,
+    arguments: Cow<'a, str>,
+    chunk: usize,
 }
 
 /// The fields of the message that only the endpoint understands.
@@ -73,17 +86,48 @@ struct OpaqueFields {
 }
 
 impl PartialCall {
-    /// Whether a delta with this index, id and name starts another call. Some servers number every call 0, or none; then
-    /// another call starts when this one is complete.
-    fn ends_before(&self, index: Option<u64>, id: &str, name: &str) -> bool {
-        let has_name = !name.is_empty();
-        let differs_in_id = !id.is_empty() && !self.id.is_empty() && self.id != id;
-        let differs_in_name = has_name && !self.name.is_empty() && self.name != name;
-        let is_unnumbered =
-            index.is_none() && id.is_empty() && has_name && !self.arguments.is_empty();
-        (differs_in_id && has_name)
-            || (differs_in_name && is_unnumbered)
-            || (is_unnumbered && is_valid_json(&self.arguments))
+    /// Whether a piece that this call could continue with begins another one. Some servers number every call 0, or none, or
+    /// give every piece another id.
+    fn ends_before(&self, piece: &CallPiece<'_>) -> bool {
+        let text = piece.arguments.trim();
+        let is_repetition = text.is_empty() || self.arguments.is_repeated_by(text);
+        let is_other_id = !piece.id.is_empty() && !self.id.is_empty() && self.id != piece.id;
+        let is_other_index =
+            piece.index.is_some() && self.index.is_some() && self.index != piece.index;
+        if piece.name.is_empty() {
+            return is_other_id && self.arguments.is_filled() && !is_repetition;
+        }
+        if is_other_id {
+            // No arguments begin in their middle.
+            let is_rest = !self.arguments.is_empty()
+                && !self.arguments.is_closed()
+                && !text.is_empty()
+                && !text.starts_with('{');
+            return !(is_rest && self.name == piece.name && !is_other_index);
+        }
+        let is_other_name = !self.name.is_empty() && self.name != piece.name;
+        if !piece.id.is_empty() && self.id == piece.id {
+            let is_other = is_other_index || is_other_name;
+            return is_other && self.arguments.is_closed() && !is_repetition;
+        }
+        let is_listed_alone = self.chunk == piece.chunk && !self.name.is_empty();
+        is_listed_alone
+            || (is_other_name && !self.arguments.is_empty())
+            || (self.arguments.is_filled() && !is_repetition)
+    }
+
+    fn add(&mut self, piece: &CallPiece<'_>) {
+        self.chunk = piece.chunk;
+        if self.id.is_empty() {
+            piece.id.clone_into(&mut self.id);
+        }
+        // Some servers repeat the name with every piece of the arguments, or as far as it has arrived.
+        if piece.name.starts_with(&self.name) {
+            piece.name.clone_into(&mut self.name);
+        } else {
+            self.name.push_str(piece.name);
+        }
+        self.arguments.push(&piece.arguments);
     }
 }
 
@@ -95,28 +139,28 @@ impl ReplyAssembler {
 
     /// Adds the next bytes of the body.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
-        for data in self.parser.push(bytes) {
-            self.add_event(&data)?;
-        }
-        Ok(())
+        let mut reader = std::mem::take(&mut self.reader);
+        let result = reader.push(bytes, |data| self.add_event(data));
+        self.reader = reader;
+        result
     }
 
     /// Ends the body. A last event that is cut off is not an error by itself: [`ReplyAssembler::is_complete`] decides.
     pub fn finish(&mut self) -> Result<(), StreamError> {
-        match self.parser.finish().map(|data| self.add_event(&data)) {
-            Some(Err(StreamError::Reported(error))) => Err(StreamError::Reported(error)),
-            _ => Ok(()),
-        }
+        let mut reader = std::mem::take(&mut self.reader);
+        let result = reader.finish(|data| self.add_event(data));
+        self.reader = reader;
+        result
     }
 
-    /// Whether the stream sent `[DONE]`.
+    /// Whether nothing more is expected: the stream sent `[DONE]`, or its end and its usage.
     pub fn is_done(&self) -> bool {
-        self.is_done
+        self.reader.is_done() || (self.is_complete() && self.fields.get("usage").is_some())
     }
 
-    /// Whether the reply is complete: it has a finish reason, or the stream sent `[DONE]`.
+    /// Whether the reply is complete: it has a finish reason. `[DONE]` alone is what some servers send after a failure too.
     pub fn is_complete(&self) -> bool {
-        self.has_choice && (self.is_done || self.finish_reason.is_some())
+        self.has_choice && (self.is_whole || self.finish_reason.is_some())
     }
 
     /// Passes on the text and the reasoning that have arrived since the last time.
@@ -137,28 +181,30 @@ impl ReplyAssembler {
     }
 
     fn add_event(&mut self, data: &str) -> Result<(), StreamError> {
-        if self.is_done || data.trim().is_empty() {
-            return Ok(());
-        }
-        if data.trim() == "[DONE]" {
-            self.is_done = true;
-            return Ok(());
-        }
         let data = replace_lone_surrogates(data);
-        let chunk: Chunk<'_> = match serde_json::from_str(&data) {
-            Ok(chunk @ Chunk::Object(_)) => chunk,
-            _ => return Err(StreamError::NotJson(data.chars().take(MAX_EXCERPT_CHARS).collect())),
-        };
+        let chunk: Chunk<'_> =
+            serde_json::from_str(&data).map_err(|_| StreamError::NotJson(excerpt(&data)))?;
         // Some servers send the object itself instead of its text.
         if has_object_arguments(&chunk)
             && let Cow::Owned(exact) = quote_inexact_arguments(&data, "arguments")
         {
             return self.add_event(&exact);
         }
-        if member(&chunk, "error").is_some_and(|error| !error.is_null()) {
-            return Err(StreamError::Reported(chunk.into()));
+        let choices = list_items(member(&chunk, "choices"));
+        if choices.is_empty() || member(&chunk, "error").is_some_and(|error| !error.is_null()) {
+            let value = Value::from(&chunk);
+            if let Some(error) = reported_error(&value) {
+                return Err(StreamError::Reported(error));
+            }
+            if !value.is_object() {
+                return Err(StreamError::NotJson(excerpt(&data)));
+            }
         }
-        for choice in list_items(member(&chunk, "choices")) {
+        self.chunks += 1;
+        self.is_whole |= member(&chunk, "object").and_then(Chunk::as_str)
+            == Some("chat.completion")
+            && choices.iter().any(|choice| member(choice, "message").is_some());
+        for choice in choices {
             if member(choice, "index").and_then(Chunk::as_u64).unwrap_or(0) == 0 {
                 self.add_choice(choice)?;
             }
@@ -173,17 +219,46 @@ impl ReplyAssembler {
 
     fn add_choice(&mut self, choice: &Chunk<'_>) -> Result<(), StreamError> {
         self.has_choice = true;
-        if let Some(delta) = member(choice, "delta").or_else(|| member(choice, "message")) {
+        if let Some(delta) = member(choice, "delta").filter(|delta| !delta.is_null()) {
             self.add_delta(delta);
+        }
+        if let Some(message) = member(choice, "message").filter(|message| !message.is_null()) {
+            self.add_message(message);
+        }
+        // Moonshot.
+        if let Some(usage) = member(choice, "usage").filter(|usage| usage.is_object()) {
+            self.fields.set("usage", usage);
         }
         let reason = member(choice, "finish_reason").and_then(Chunk::as_str);
         if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
             self.finish_reason = Some(reason.to_owned());
-            if let Some(error) = chat::choice_error(&choice.into()) {
-                return Err(StreamError::Reported(error));
-            }
         }
-        Ok(())
+        let may_have_error = reason.is_some() || member(choice, "error").is_some();
+        match may_have_error.then(|| chat::choice_error(&choice.into())).flatten() {
+            Some(error) => Err(StreamError::Reported(error)),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds a message that is whole: what came before it in pieces, it says once more.
+    fn add_message(&mut self, message: &Chunk<'_>) {
+        let is_first = self.content.is_none() && self.reasoning.is_none() && self.calls.is_empty();
+        if is_first {
+            return self.add_delta(message);
+        }
+        let text = chunk_text(member(message, "content")).unwrap_or_default();
+        if self.content.as_deref().is_none_or(|content| text.starts_with(content))
+            && !text.is_empty()
+        {
+            self.content = Some(text.into_owned());
+        }
+        let calls = list_items(member(message, "tool_calls"));
+        if !calls.is_empty() {
+            self.calls.clear();
+            self.open_call = None;
+            self.chunks += 1;
+            calls.iter().for_each(|call| self.add_call_delta(call));
+        }
     }
 
     fn add_delta(&mut self, delta: &Chunk<'_>) {
@@ -197,8 +272,8 @@ impl ReplyAssembler {
         if let Some(text) = chunk_text(member(delta, "refusal")) {
             self.refusal.get_or_insert_default().push_str(&text);
         }
-        // A server that sends both keys sends the same text in both.
-        let mut reasoning = REASONING_KEYS
+        // A server that sends several of them sends the same text in each.
+        let mut reasoning = REASONING_FIELDS
             .into_iter()
             .filter_map(|key| Some((key, chunk_text(member(delta, key))?)));
         if let Some((key, text)) = reasoning.next() {
@@ -253,43 +328,64 @@ impl ReplyAssembler {
     fn add_call_delta(&mut self, delta: &Chunk<'_>) {
         let function = member(delta, "function");
         let function_member = |key| function.and_then(|function| member(function, key));
-        let text = |value: Option<&'_ Chunk<'_>>| {
+        let text = |value: Option<&Chunk<'_>>| {
             value.and_then(Chunk::as_str).unwrap_or_default().to_owned()
         };
-        let id = text(member(delta, "id"));
-        let name = text(function_member("name"));
-        let index = member(delta, "index").and_then(Chunk::as_u64);
-        let call = self.call_mut(index, &id, &name);
-        if call.id.is_empty() {
-            call.id = id;
-        }
-        // Some servers repeat the complete name with every piece of the arguments.
-        if call.name != name {
-            call.name.push_str(&name);
-        }
-        match function_member("arguments") {
-            Some(Chunk::Str(piece)) => call.arguments.push_str(piece),
-            Some(object @ Chunk::Object(_)) => call.arguments.push_str(&object.to_string()),
-            _ => {}
-        }
+        let (id, name) = (text(member(delta, "id")), text(function_member("name")));
+        let arguments = match function_member("arguments") {
+            Some(Chunk::Str(piece)) => Cow::Borrowed(&**piece),
+            Some(object @ Chunk::Object(_)) => Cow::Owned(object.to_string()),
+            _ => Cow::Borrowed(""),
+        };
+        let piece = CallPiece {
+            index: member(delta, "index").and_then(Chunk::as_u64),
+            id: &id,
+            name: &name,
+            arguments,
+            chunk: self.chunks,
+        };
+        let position = self.position_of(&piece).unwrap_or_else(|| {
+            self.calls.push(PartialCall { index: piece.index, ..PartialCall::default() });
+            self.calls.len() - 1
+        });
+        self.open_call = Some(position);
+        let call = &mut self.calls[position];
+        call.add(&piece);
         if let Some(extra) = member(delta, EXTRA_FIELD) {
             chat::merge_extra(&mut call.extra, extra.into());
         }
     }
 
-    /// The call that a delta belongs to: an earlier one, or else a new one.
-    fn call_mut(&mut self, index: Option<u64>, id: &str, name: &str) -> &mut PartialCall {
-        let position = match index {
-            Some(_) => self.calls.iter().rposition(|call| call.index == index),
-            None if id.is_empty() => self.calls.len().checked_sub(1),
-            None => self.calls.iter().rposition(|call| call.id == id || call.id.is_empty()),
+    /// The call that a piece belongs to; `None` if it begins another one. An id decides before an index, and what has
+    /// neither belongs to the call that is open.
+    fn position_of(&self, piece: &CallPiece<'_>) -> Option<usize> {
+        let find = |is_it: &dyn Fn(&PartialCall) -> bool| self.calls.iter().rposition(is_it);
+        let by_id = if piece.id.is_empty() { None } else { find(&|call| call.id == piece.id) };
+        let by_index = piece.index.and_then(|index| find(&|call| call.index == Some(index)));
+        let open = self.open_call.filter(|at| !self.calls[*at].arguments.is_closed());
+        let position = if by_id.is_some() {
+            by_id
+        } else if piece.name.is_empty() && piece.id.is_empty() {
+            match by_index {
+                // What follows a whole object can only repeat it.
+                Some(at) if self.calls[at].arguments.is_closed() => {
+                    let repeats = self.calls[at].arguments.is_same(&piece.arguments);
+                    if repeats { Some(at) } else { open.or(Some(at)) }
+                }
+                Some(at) => Some(at),
+                None if piece.index.is_some() => open,
+                None => self.open_call,
+            }
+        } else if piece.id.is_empty() && piece.index.is_none() {
+            self.calls.len().checked_sub(1)
+        } else {
+            let is_rest = piece.name.is_empty()
+                && !matches!(piece.arguments.trim().as_bytes(), [] | [b'{', ..]);
+            let without_id =
+                if piece.index.is_none() { find(&|call| call.id.is_empty()) } else { by_index };
+            without_id.or_else(|| open.filter(|_| is_rest))
         };
-        let position = position.filter(|&at| !self.calls[at].ends_before(index, id, name));
-        let position = position.unwrap_or(self.calls.len());
-        if position == self.calls.len() {
-            self.calls.push(PartialCall { index, ..PartialCall::default() });
-        }
-        &mut self.calls[position]
+        position.filter(|at| !self.calls[*at].ends_before(piece))
     }
 
     /// The complete reply. `model` is used if the response does not name one.
@@ -302,17 +398,17 @@ impl ReplyAssembler {
         let extras: Vec<Value> =
             self.calls.iter_mut().map(|call| std::mem::take(&mut call.extra)).collect();
         let calls = self.calls.into_iter();
-        let calls: Vec<_> =
-            calls.map(|call| ToolCall::new(call.id, call.name, call.arguments)).collect();
+        let calls: Vec<_> = calls
+            .map(|call| ToolCall::new(call.id, call.name, call.arguments.into_text()))
+            .collect();
         let fields = self.fields;
         let model = fields.get("model").and_then(Value::as_str).unwrap_or(model);
         let (reasoning_key, reasoning) = self.reasoning.unzip();
         let returned_reasoning =
-            reasoning.as_deref().filter(|_| reasoning_key == Some(REASONING_KEYS[0]));
-        let native = self.origin.and_then(|origin| {
-            let returned_reasoning = returned_reasoning.filter(|_| !calls.is_empty());
-            origin.into_native(opaque.to_fields(returned_reasoning, &extras))
-        });
+            reasoning_key.filter(|key| REASONING_FIELDS.contains(key)).zip(reasoning.as_deref());
+        let native = self
+            .origin
+            .and_then(|origin| origin.into_native(opaque.to_fields(returned_reasoning, &extras)));
         let reply = Reply {
             content: self.content,
             reasoning,
@@ -332,10 +428,10 @@ impl ReplyAssembler {
 
 impl OpaqueFields {
     /// The fields that have to go back, in the order of [`chat`]'s selection from a whole message.
-    fn to_fields(&self, reasoning: Option<&str>, extras: &[Value]) -> Map<String, Value> {
+    fn to_fields(&self, reasoning: Option<(&str, &str)>, extras: &[Value]) -> Map<String, Value> {
         let mut fields = Map::new();
-        if let Some(reasoning) = reasoning {
-            fields.insert(REASONING_KEYS[0].to_owned(), reasoning.into());
+        if let Some((name, reasoning)) = reasoning {
+            fields.insert(name.to_owned(), reasoning.into());
         }
         for (name, blocks) in BLOCK_FIELDS.into_iter().zip(&self.blocks) {
             if !blocks.is_empty() {
@@ -369,6 +465,7 @@ impl ResponseFields {
     fn set(&mut self, name: &str, value: &Chunk<'_>) {
         match self.0.iter_mut().find(|(key, _)| key == name) {
             Some((_, old)) if old.is_string() && old.as_str() == value.as_str() => {}
+            Some((_, old)) if name == "usage" => merge_counts(old, value.into()),
             Some((_, old)) => *old = value.into(),
             None => self.0.push((name.to_owned(), value.into())),
         }
@@ -403,10 +500,8 @@ struct ResponseChoice<'a> {
 struct ResponseMessage<'a> {
     role: &'static str,
     content: ResponseContent<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reasoning_content: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reasoning: Option<&'a str>,
+    #[serde(flatten)]
+    reasoning: Option<ReasoningMember<'a>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     reasoning_details: &'a [Value],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -419,6 +514,15 @@ struct ResponseMessage<'a> {
     tool_calls: ResponseCalls<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     native: Option<&'a NativeParts>,
+}
+
+/// The reasoning under the name with which it came.
+struct ReasoningMember<'a>(&'a str, &'a str);
+
+impl Serialize for ReasoningMember<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map([(self.0, self.1)])
+    }
 }
 
 #[derive(Serialize)]
@@ -445,11 +549,11 @@ impl ResponseCalls<'_> {
 impl<'a> ResponseMessage<'a> {
     fn new(
         reply: &'a Reply,
-        reasoning_key: Option<&str>,
+        reasoning_key: Option<&'a str>,
         opaque: &'a OpaqueFields,
         extras: &[Value],
     ) -> Self {
-        let reasoning = |key| reply.reasoning.as_deref().filter(|_| reasoning_key == Some(key));
+        let reasoning_key = reasoning_key.filter(|key| REASONING_FIELDS.contains(key));
         let [reasoning_details, thinking_blocks] = &opaque.blocks;
         let content = if opaque.content.is_empty() {
             ResponseContent::Text(reply.content.as_deref())
@@ -471,8 +575,9 @@ impl<'a> ResponseMessage<'a> {
         Self {
             role: "assistant",
             content,
-            reasoning_content: reasoning(REASONING_KEYS[0]),
-            reasoning: reasoning(REASONING_KEYS[1]),
+            reasoning: reasoning_key
+                .zip(reply.reasoning.as_deref())
+                .map(|(key, text)| ReasoningMember(key, text)),
             reasoning_details,
             thinking_blocks,
             extra_content: &opaque.extra,
@@ -544,10 +649,6 @@ fn chunk_text<'c>(value: Option<&'c Chunk<'_>>) -> Option<Cow<'c, str>> {
     (!text.is_empty()).then_some(text)
 }
 
-fn is_valid_json(text: &str) -> bool {
-    serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -562,7 +663,8 @@ mod tests {
             assembler.push(format!("data: {chunk}\n\n").as_bytes()).unwrap();
         }
         assert!(!assembler.is_complete());
-        assembler.push(b"data: [DONE]\n\n").unwrap();
+        let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+        assembler.push(format!("data: {end}\n\ndata: [DONE]\n\n").as_bytes()).unwrap();
         assert!(assembler.is_complete());
         let reply = assembler.into_reply("model");
         let response = reply.response.to_value();
@@ -652,7 +754,7 @@ mod tests {
         for chunk in chunks {
             assembler.push(format!("data: {chunk}\n\n").as_bytes()).unwrap();
         }
-        assert!(assembler.is_complete() && !assembler.is_done());
+        assert!(assembler.is_complete() && assembler.is_done());
         let message = json!({"role": "assistant", "content": "hi"});
         let expected = json!({"id": "c1", "object": "chat.completion", "created": 5, "model": "m",
             "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],

@@ -14,12 +14,13 @@ mod neutral_request;
 mod neutral_response;
 mod patched_object;
 mod responses;
-mod write_history;
+mod system_messages;
 
 use super::CallObserver;
 use super::answer_error::AnswerError;
 use super::reply_assembler::StreamError;
 use delta_base::hex::sha256_hex;
+use delta_base::text::byte_escape::encode_percent;
 use delta_http::ResponseHead;
 use delta_http::retry::RetryDecision;
 use delta_words::{EncodeOptions, Reply, WireExchange, WireForm};
@@ -27,13 +28,14 @@ use serde_json::Value;
 use std::sync::Arc;
 
 pub use cache_plan::{CacheBlock, CacheHistory, CachePolicy};
-pub use event_stream::{EventAssembler, EventStream};
+pub use event_stream::{EventAssembler, EventReader, EventStream, excerpt, reported_error};
 pub use image_reader::ImageReader;
 pub use neutral_request::{
     NeutralCall, NeutralContent, NeutralMessage, NeutralPart, NeutralRequest, NeutralTool,
 };
 pub use neutral_response::NeutralAnswer;
 pub use patched_object::PatchedObject;
+pub use system_messages::{merge_system_messages, merged_system_options};
 pub use write_history::WriteHistory;
 
 /// The version of the translation in records; it changes when the same request would become other wire bytes.
@@ -54,14 +56,7 @@ pub struct CodecSettings {
 
 /// The name of a model as a part of an address.
 fn encode_model_name(name: &str) -> String {
-    name.bytes().fold(String::new(), |mut encoded, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~/@:".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
-        }
-        encoded
-    })
+    encode_percent(name, b"-._~/@:")
 }
 
 /// A request body before its translation.
@@ -120,7 +115,7 @@ pub fn encode_again(
         api_version: exchange.api_version.clone(),
     };
     let encoded = codec_for(form, settings).encode(body, &exchange.options)?;
-    if sha256_hex(&encoded.body) == exchange.request_sha256 {
+    if sha256_hex(encoded.body.as_str()) == exchange.request_sha256 {
         return Ok(Arc::unwrap_or_clone(encoded.body));
     }
     let reason = if exchange.version == TRANSLATION_VERSION {

@@ -153,6 +153,7 @@ fn ask_model(
         script_turn: state.script_turn,
         is_live: false,
         previous_body: None,
+        previous_exchange: None,
         has_native: state.conversation.has_native(),
         run_id: original.id.as_str(),
         images: state.conversation.has_images().then_some(reader),

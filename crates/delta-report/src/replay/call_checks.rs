@@ -3,6 +3,7 @@
 use super::verifier::{RecordedConfig, RunVerifier};
 use delta_agent::hook::answer::{self, GateVerdict, HookAnswer};
 use delta_agent::hook::{HookFailurePolicy, HookPoint};
+use delta_agent::tool::ToolOutput;
 use delta_agent::tool::invocation::ToolInvocation;
 use delta_agent::tool::observation::{Observation, render_observation};
 use delta_plan::approval_plan::{ApprovalPlan, call_after_gate, plan_approval};
@@ -94,7 +95,10 @@ impl RunVerifier<'_> {
     ) -> (ExpectedOutcome, Json, Json) {
         let recorded_approval = approval_summary(request.approval.as_ref());
         let Some(config) = self.config.as_ref().map(Rc::clone) else {
-            return (ExpectedOutcome::Unknown, call.arguments.to_value(), recorded_approval);
+            let is_coerced = !request.coerced.is_empty();
+            let tool_args =
+                if is_coerced { request.tool_args.clone() } else { call.arguments.to_value() };
+            return (ExpectedOutcome::Unknown, tool_args, recorded_approval);
         };
         let checked = match self.gated_call(&config, call) {
             Ok(checked) => checked,
@@ -308,8 +312,11 @@ impl RunVerifier<'_> {
         let Some(observation) = self.filtered_observation(result, observation) else { return };
         let run_result = tool.run_result(&finished.end, &observation);
         self.check_observation(result, &observation.text, run_result.as_ref());
-        let subject = format!("the image of {call}");
-        self.report.compare_json(iteration, subject, &result.images, observation.images());
+        // The files that a call of an MCP server has stored may be packed; those of the journal have their checksums.
+        if output != ToolOutput::TextAndImages {
+            let subject = format!("the image of {call}");
+            self.report.compare_json(iteration, subject, &result.images, observation.images());
+        }
         let left = |commands: &[String], running: &[String]| json!({"ended_background": commands, "left_running": running});
         self.report.compare_json(
             iteration,
@@ -344,7 +351,7 @@ impl RunVerifier<'_> {
         let hook_result = self.hook_result(&record, result.iteration)?;
         Some(match answer::parse_observation_replacement(&hook_result, &config) {
             Ok(HookAnswer { replacement: Some(text), .. }) => {
-                Observation { text, image: None, ..observation }
+                Observation { text, images: Vec::new(), ..observation }
             }
             Ok(_) => observation,
             Err(_) => after_failure,

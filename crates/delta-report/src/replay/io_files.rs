@@ -2,11 +2,10 @@
 
 use super::ReplayReport;
 use delta_base::checksum::{self, LineChecksum};
-use delta_base::hex::encode_hex;
+use delta_base::hex::sha256_hex;
 use delta_process::{self as process, LeftProcesses, OutputCapture, ProcessEnd, ProcessResult};
 use delta_run::record::{self, ProcessOutcome, RecordedStream};
 use serde::de::DeserializeOwned;
-use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -50,7 +49,7 @@ impl<'a> IoFiles<'a> {
         }
         report.checked.files += 1;
         let hash = self.hashes.get(name);
-        let is_other = hash.filter(|(hash, _)| encode_hex(&Sha256::digest(&bytes)) != *hash);
+        let is_other = hash.filter(|(hash, _)| sha256_hex(&bytes) != *hash);
         match checksum::check_line_checksum(&bytes) {
             LineChecksum::Valid => {
                 if let Some((hash, seq)) = is_other {

@@ -2,11 +2,10 @@
 
 use super::{RunCheck, VerifiedJournal};
 use delta_base::checksum::{self, LineChecksum};
-use delta_base::hex::encode_hex;
+use delta_base::hex::sha256_hex;
 use delta_run::event::Payload;
 use delta_run::record::{self, RecordedStream};
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The streams of a process that a record names by their files.
@@ -46,7 +45,7 @@ impl VerifiedJournal<'_> {
             for image in event.payload.images() {
                 let bytes = record::read_record_bytes(self.run_dir, &image.file);
                 findings.extend(match bytes {
-                    Ok(bytes) if encode_hex(&Sha256::digest(&bytes)) == image.sha256 => None,
+                    Ok(bytes) if sha256_hex(&bytes) == image.sha256 => None,
                     Ok(_) => Some(format!("{} was changed, an image of line {line}", image.file)),
                     Err(error) => Some(format!(
                         "{} cannot be read, an image of line {line}: {error}",
@@ -79,7 +78,7 @@ impl VerifiedJournal<'_> {
                 return Some(format!("{name} cannot be read, the record of line {line}: {error}"));
             }
         };
-        let actual = encode_hex(&Sha256::digest(&bytes));
+        let actual = sha256_hex(&bytes);
         if actual == hash {
             return None;
         }

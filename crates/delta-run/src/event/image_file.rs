@@ -6,12 +6,11 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use delta_base::durable::{self, FileError};
-use delta_base::hex::encode_hex;
+use delta_base::hex::sha256_hex;
 use delta_base::terminal_text::strip_terminal_controls;
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::fmt;
 use std::path::Path;
@@ -72,10 +71,6 @@ impl fmt::Display for ImageFile {
     }
 }
 
-fn hex_digest(content: &[u8]) -> String {
-    encode_hex(&Sha256::digest(content))
-}
-
 /// A size as messages show it, rounded up to KB.
 fn format_size(bytes: u64) -> String {
     if bytes < 1_000 { format!("{bytes} bytes") } else { format!("{} KB", bytes.div_ceil(1_000)) }
@@ -133,7 +128,7 @@ impl NewImage {
             return Err(too_large_reason(bytes));
         }
         let ImageHeader { media_type, extension, width, height } = ImageHeader::parse(&content)?;
-        let sha256 = hex_digest(&content);
+        let sha256 = sha256_hex(&content);
         let file = format!("{FILES_DIR}/{sha256}.{extension}");
         let media_type = media_type.to_owned();
         Ok(Self { image: ImageFile { sha256, file, media_type, bytes, width, height }, content })
@@ -168,7 +163,7 @@ pub fn read_data_url(run_dir: &Path, reference: &str) -> Result<Option<String>, 
         .and_then(|path| durable::read_no_follow_at_most(&path, MAX_IMAGE_BYTES))
         .map_err(|error| format!("could not read the image {file}: {error}"))?;
     let name = file.trim_start_matches("files/");
-    if !name.starts_with(&hex_digest(&content)) {
+    if !name.starts_with(&sha256_hex(&content)) {
         return Err(format!("the image {file} is not the one of its SHA-256: it was changed"));
     }
     Ok(Some(format!("data:{media_type};base64,{}", BASE64.encode(content))))

@@ -91,6 +91,7 @@ mod tests {
             call_id: "c,1".to_owned(),
             tool_name: "list_files".to_owned(),
             tool_args: serde_json::json!({"directory": "."}),
+            coerced: Vec::new(),
             argv: Some(vec!["ls".to_owned(), ".".to_owned()]),
             execution: None,
             approval: None,

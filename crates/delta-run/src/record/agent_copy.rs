@@ -5,8 +5,7 @@
 use crate::event::{AgentCopy, EngineStart};
 use delta_base::checksum;
 use delta_base::durable::{self, FileError};
-use delta_base::hex::{encode_hex, sha256_hex};
-use sha2::{Digest, Sha256};
+use delta_base::hex::sha256_hex;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -46,7 +45,7 @@ impl AgentCopy {
     /// The hash of `bytes` and the one in ENGINE_START, if the file `name` has other bytes.
     pub fn find_mismatch(&self, name: &str, bytes: &[u8]) -> Option<(String, &str)> {
         let (actual, written) = match self.sha256.get(name) {
-            Some(written) => (encode_hex(&Sha256::digest(bytes)), written),
+            Some(written) => (sha256_hex(bytes), written),
             None => (checksum::crc32_hex(bytes), self.crc.get(name)?),
         };
         (actual != *written).then_some((actual, written))

@@ -5,14 +5,13 @@
 
 use crate::event::{HostTrafficRecord, is_zero_number};
 use delta_base::checksum;
-use delta_base::hex::encode_hex;
+use delta_base::hex::sha256_hex;
 use delta_base::json;
 use delta_base::time::Timestamp;
 use delta_process::OutputCapture;
 use delta_words::{Attempt, ResponseBody, Usage, WireExchange};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -251,7 +250,7 @@ impl RecordedStream {
     pub fn find_other_hash(&self, bytes: &[u8]) -> Option<(String, &str)> {
         let Self::File { crc, sha256, .. } = self else { return None };
         let (actual, written) = match (sha256, crc) {
-            (Some(written), _) => (encode_hex(&Sha256::digest(bytes)), written),
+            (Some(written), _) => (sha256_hex(bytes), written),
             (None, Some(written)) => (checksum::crc32_hex(bytes), written),
             (None, None) => return None,
         };

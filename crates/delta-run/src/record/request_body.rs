@@ -230,7 +230,7 @@ mod tests {
         let mut body = RequestBody::default();
         for messages in [&["".into()][..], &[], &["a".into()], &[]] {
             body.update("[h", messages, "}");
-            assert_eq!(body.sha256(), sha256_hex(body.text()));
+            assert_eq!(body.sha256(), sha256_hex(body.text().as_bytes()));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The mounts that this process sees, as /proc/self/mountinfo lists them (proc_pid_mountinfo(5)).
 
+use delta_base::text::byte_escape::unescape_bytes;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -33,7 +34,9 @@ impl MountTable {
     fn parse(text: &[u8]) -> Self {
         let entries = text.split(|byte| *byte == b'\n').filter_map(|line| {
             let mut fields = line.split(|byte| *byte == b' ');
-            let point = PathBuf::from(OsString::from_vec(unescape_octal(fields.nth(4)?)));
+            // The kernel writes spaces, tabs, line ends and backslashes as `\040` and the like.
+            let point = unescape_bytes(fields.nth(4)?, b'\\', 3, 8);
+            let point = PathBuf::from(OsString::from_vec(point));
             // A varying number of fields comes before the separator.
             let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
             let mut next = || rest.next().map(|field| String::from_utf8_lossy(field).into_owned());
@@ -71,27 +74,6 @@ impl MountTable {
         let visible_mount = self.0.iter().rfind(|entry| entry.point == path);
         visible_mount.is_some_and(|entry| entry.file_system == OVERLAY && entry.source == source)
     }
-}
-
-/// Replaces `\040` and the like, as the kernel writes spaces, tabs, line ends and backslashes.
-fn unescape_octal(text: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let [first, tail @ ..] = rest {
-        let digits = tail.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match escaped.filter(|_| *first == b'\\') {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &tail[3..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    bytes
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use super::host_policy::HostPort;
 use super::machine_names::normalize_host_name;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use delta_base::text::byte_escape::decode_percent;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -93,26 +94,6 @@ impl HttpProxy {
             _ => Err(format!("`{variable}` is not an address: expected `http://HOST:PORT`")),
         }
     }
-}
-
-fn decode_percent(text: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let digits = tail.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        let code = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        match code.filter(|_| *first == b'%') {
-            Some(code) => {
-                bytes.push(code);
-                rest = &tail[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    bytes
 }
 
 #[cfg(test)]

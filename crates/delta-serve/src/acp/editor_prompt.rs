@@ -14,7 +14,7 @@ pub struct EditorPrompt {
 /// Reads the blocks of a prompt.
 ///
 /// # Errors
-/// A block is not one that delta takes, or there is no text.
+/// A block is not one that delta takes, or there is neither a text nor an image.
 pub fn read_prompt(blocks: &Json) -> Result<EditorPrompt, RpcError> {
     let blocks = blocks.as_array().ok_or_else(|| invalid_prompt("expected a list as `prompt`"))?;
     let mut texts = Vec::new();
@@ -26,9 +26,25 @@ pub fn read_prompt(blocks: &Json) -> Result<EditorPrompt, RpcError> {
             "resource_link" => texts.push(format!("{}: {}", field("name"), field("uri"))),
             "resource" => {
                 let resource = &block["resource"];
-                let text = resource["text"].as_str();
-                let text = text.ok_or_else(|| invalid_prompt("expected a resource with a text"))?;
-                texts.push(format!("{}:\n{text}", resource["uri"].as_str().unwrap_or_default()));
+                let uri = resource["uri"].as_str().unwrap_or_default();
+                let mime = resource["mimeType"].as_str().unwrap_or("data");
+                match (resource["text"].as_str(), resource["blob"].as_str()) {
+                    (Some(text), _) => texts.push(format!("{uri}:\n{text}")),
+                    (None, Some(blob)) if mime.starts_with("image/") => {
+                        images.push(decode_image(blob)?);
+                        texts.push(format!("{uri}: the attached image"));
+                    }
+                    // Base64 has four characters for three bytes.
+                    (None, Some(blob)) => texts.push(format!(
+                        "{uri}: {mime}, {} bytes, which are not in this message; read them there",
+                        blob.trim_end_matches('=').len() * 3 / 4
+                    )),
+                    (None, None) => {
+                        return Err(invalid_prompt(
+                            "expected a resource with a `text` or a `blob`",
+                        ));
+                    }
+                }
             }
             "image" => images.push(decode_image(field("data"))?),
             other => {
@@ -39,8 +55,8 @@ pub fn read_prompt(blocks: &Json) -> Result<EditorPrompt, RpcError> {
         }
     }
     let text = texts.join("\n\n");
-    if text.trim().is_empty() {
-        return Err(invalid_prompt("expected a text in the prompt"));
+    if text.trim().is_empty() && images.is_empty() {
+        return Err(invalid_prompt("expected a text or an image in the prompt"));
     }
     Ok(EditorPrompt { text, images })
 }

@@ -9,9 +9,9 @@ use delta_launch::operator::failure::CommandFailure;
 use delta_launch::operator::{cancel, environment};
 use delta_mcp::failure::McpFailure;
 use delta_mcp::holder_config::{CALL_ID_VARIABLE, HOLDER_DIR, HOLDER_REQUIRED, HOLDER_VARIABLE};
+use delta_mcp::tool_result::{attachment_stem, is_tool_error, render_tool_result};
 use delta_mcp_client::client::{McpClient, ServerNotice};
 use delta_mcp_client::holder::{RemoteToolCall, ToolReply, call_holder};
-use delta_mcp_client::tool_result::{is_tool_error, render_tool_result};
 use delta_mcp_client::tool_session::{ToolCaller, ToolSession};
 use delta_program::stdin_input::{StdinError, read_all_stdin};
 use delta_program::stdio;
@@ -44,6 +44,9 @@ pub struct CallArgs {
     /// Answer to what the server asks for under KEY; may be repeated
     #[arg(long = "input", value_name = "KEY=JSON", value_parser = parse_argument)]
     inputs: Vec<(String, Json)>,
+    /// Leave structured content out where the result has a text
+    #[arg(long)]
+    no_structured: bool,
     /// Print the complete result as JSON
     #[arg(long)]
     json: bool,
@@ -95,7 +98,7 @@ pub fn call_tool(args: &CallArgs) -> Result<ExitCode, McpCommandError> {
         }
         None => call_directly(args, server, &request)?,
     };
-    print_reply(reply, args.json, attachments)
+    print_reply(reply, args, attachments)
 }
 
 /// Whether the server has a sandbox, which only the run around this process has.
@@ -225,21 +228,21 @@ fn print_progress(params: &Json) {
 
 fn print_reply(
     reply: ToolReply,
-    as_json: bool,
+    args: &CallArgs,
     mut attachments: Attachments,
 ) -> Result<ExitCode, McpCommandError> {
     let result = match reply.outcome {
         Ok(result) => result,
-        Err(McpFailure::NeedsInput(requests)) if as_json => {
+        Err(McpFailure::NeedsInput(requests)) if args.json => {
             stdio::print_json(&format!("{:#}\n", serde_json::json!({"inputRequests": requests})));
             return Err(McpFailure::NeedsInput(requests).into());
         }
         Err(failure) => return Err(failure.into()),
     };
-    if as_json {
+    if args.json {
         stdio::print_json(&format!("{result:#}\n"));
     } else {
-        let text = render_tool_result(&result, &mut |extension, bytes| {
+        let text = render_tool_result(&result, !args.no_structured, &mut |extension, bytes| {
             attachments.store(extension, bytes).map_err(|error| error.to_string())
         });
         let note = reply.note.map_or_else(String::new, |note| format!("{note}\n"));
@@ -260,11 +263,7 @@ impl Attachments {
         let run_dir = environment::path_variable("RUN_DIR");
         let call = environment::variable("DELTA_CALL_ID");
         let stem = call.unwrap_or_else(|| format!("delta-mcp-{}", std::process::id()));
-        let stem: String = stem
-            .chars()
-            .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
-            .take(80)
-            .collect();
+        let stem = attachment_stem(&stem);
         let dir = match run_dir {
             Some(run_dir) => run_dir.join("io").join(HOLDER_DIR),
             None => std::env::temp_dir(),

@@ -92,7 +92,7 @@ impl ClientRequest {
         let meta = &self.params["_meta"];
         let thread = meta["threadId"].as_str()?;
         let call = meta["callId"].as_str()?;
-        let digits = delta_base::hex::sha256_hex(&json!([thread, call]).to_string());
+        let digits = delta_base::hex::sha256_hex(json!([thread, call]).to_string());
         Some(digits[..20].to_owned())
     }
 }

@@ -403,9 +403,6 @@ fn grade_all(
     }
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = args.jobs.map_or(processors, usize::from).min(tasks.len());
-    let not_possible = |error: std::io::Error| {
-        CommandFailure::config(format!("could not start graders: {error}"), None)
-    };
     let program = find_delta()?;
     let env_files: Vec<PathBuf> = args
         .env_file
@@ -414,7 +411,9 @@ fn grade_all(
         .collect();
     durable::ensure_shared_dir(&dir.grades())?;
     let tokens = (0..jobs).map(|_| CancelToken::manual()).collect::<Result<Vec<_>, _>>();
-    let tokens = tokens.map_err(not_possible)?;
+    let tokens = tokens.map_err(|error| {
+        CommandFailure::config(format!("could not start graders: {error}"), None)
+    })?;
     let queue = GradeQueue {
         tasks,
         dir,

@@ -4,7 +4,7 @@ use super::{ClaimedRun, run_in_use_failure, run_process_filter};
 use crate::drive::run_argument::LocatedRun;
 use crate::operator::cancel;
 use crate::operator::failure::CommandFailure;
-use crate::operator::own_run::{find_run_dir, fold_journal};
+use crate::operator::own_run::fold_journal;
 use crate::prepare::options::RunOptions;
 use delta_agent::approval_prompt::ApprovalAnswer;
 use delta_agent::ask_human;
@@ -16,7 +16,6 @@ use delta_run::interaction_request::approval_question;
 use delta_run::ownership::Ownership;
 use delta_run::run_result::{ContinueCommand, SHORT_REQUEST_ID};
 use delta_run::state::{HumanRequest, RunState};
-use delta_run::workspace::Workspace;
 use std::path::Path;
 use std::time::Duration;
 
@@ -39,18 +38,17 @@ impl MissingMessage {
 /// Waits for a process that has recorded the end of its work on the run, and is about to exit. For a server only, which sees
 /// the end in the journal; a person gets an error that names the other process.
 pub(super) fn wait_for_leaving_process(
-    id: &RunId,
-    workspace: &Workspace,
+    run: &LocatedRun,
     options: &RunOptions,
 ) -> Result<(), CommandFailure> {
     if options.served.is_none() {
         return Ok(());
     }
-    let dir = find_run_dir(id, workspace)?;
+    let LocatedRun { id, dir, .. } = run;
     let cancel = cancel::install_cancel()?;
-    while let Err(error) = Ownership::probe(id, &dir) {
+    while let Err(error) = Ownership::probe(id, dir) {
         if !error.is_owned() {
-            return Err(run_in_use_failure(error, id, &dir));
+            return Err(run_in_use_failure(error, id, dir));
         }
         if cancel.wait(LEAVE_POLL_INTERVAL) {
             break;

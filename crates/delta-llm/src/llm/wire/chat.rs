@@ -6,22 +6,21 @@ mod message_fields;
 
 use super::super::CallObserver;
 use super::super::answer_error::AnswerError;
-use super::super::endpoint::host_of;
 use super::super::reply_assembler::{ReplyAssembler, StreamError};
 use super::{
     CodecSettings, DecodeContext, EncodedRequest, NeutralBody, RejectedRequest, StreamAssembler,
     WireCodec,
 };
 use delta_base::json::to_json;
-use delta_http::append_path;
+use delta_http::{append_path, host_of};
 use delta_words::{EncodeOptions, Reply, WireForm, parse_reply};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 pub use call_ids::CALL_ID_LENGTHS;
 pub use message_fields::{
-    AnswerOrigin, BLOCK_FIELDS, EXTRA_FIELD, add_block_piece, extra_of_call, has_thinking,
-    merge_extra,
+    AnswerOrigin, BLOCK_FIELDS, EXTRA_FIELD, REASONING_FIELDS, add_block_piece, extra_of_call,
+    has_thinking, merge_extra,
 };
 
 /// The codec of Chat Completions.
@@ -60,7 +59,10 @@ impl WireCodec for ChatCodec {
         body: &NeutralBody<'_>,
         options: &EncodeOptions,
     ) -> Result<EncodedRequest, String> {
-        let is_translated = body.has_native || options.call_ids.is_some() || body.images.is_some();
+        let is_translated = body.has_native
+            || options.call_ids.is_some()
+            || options.merges_system
+            || body.images.is_some();
         let translated = if is_translated { self.translate(body, options)? } else { None };
         let is_changed = translated.is_some();
         let body = translated.map_or_else(|| Arc::clone(body.text), Arc::new);
@@ -101,8 +103,9 @@ impl WireCodec for ChatCodec {
         options: &EncodeOptions,
     ) -> Option<EncodeOptions> {
         let RejectedRequest { status, response, sent } = rejected;
-        let mut names = BLOCK_FIELDS.into_iter().chain([EXTRA_FIELD, "reasoning_content"]);
-        let names_field = names.any(|name| response.contains(name) && sent.contains(name));
+        let mut names = BLOCK_FIELDS.into_iter().chain([EXTRA_FIELD]).chain(REASONING_FIELDS);
+        let names_field =
+            names.any(|name| response.contains(name) && sent.contains(&format!("\"{name}\":")));
         let lower_response = response.to_lowercase();
         let is_unknown = UNKNOWN_FIELD_PHRASES.iter().any(|phrase| lower_response.contains(phrase));
         let is_rejected = matches!(status, 200 | 400 | 422) && names_field && is_unknown;
@@ -162,8 +165,10 @@ impl ChatCodec {
             model: self.settings.model.clone(),
             endpoint: options.endpoint.clone().unwrap_or_default(),
         };
-        let drops_fields = options.drops_unbound_native;
-        let mut is_changed = message_fields::restore_fields(messages, &origin, drops_fields);
+        let mut is_changed = message_fields::restore_fields(messages, &origin, options);
+        if options.merges_system {
+            is_changed |= super::merge_system_messages(messages);
+        }
         if let Some(length) = options.call_ids {
             is_changed |= call_ids::fit_call_ids(messages, usize::from(length));
         }

@@ -6,12 +6,123 @@ use super::super::reply_assembler::StreamError;
 use super::super::{CallObserver, CallProgress};
 use super::{DecodeContext, StreamAssembler, WireCodec};
 use delta_base::json_repair::replace_lone_surrogates;
-use delta_http::sse_parser::SseParser;
+use delta_http::sse_parser::{SseEvent, SseParser};
 use delta_words::Reply;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The most characters shown of an event that is not JSON.
 const MAX_EXCERPT_CHARS: usize = 500;
+
+/// Reads the events of a stream in any form: JSON, or the words of an error, whichever way they come.
+#[derive(Debug, Default)]
+pub struct EventReader {
+    parser: SseParser,
+    is_done: bool,
+    /// What is no event, as far as it may explain why there is no answer.
+    unframed: String,
+}
+
+impl EventReader {
+    /// Passes the next events on to `add`.
+    ///
+    /// # Errors
+    /// The endpoint reported an error, or what `add` returned.
+    pub fn push(
+        &mut self,
+        bytes: &[u8],
+        add: impl FnMut(&str) -> Result<(), StreamError>,
+    ) -> Result<(), StreamError> {
+        let events = self.parser.push(bytes);
+        self.read(events, add)
+    }
+
+    /// Ends the stream. An event that is cut off is not an error by itself, but without an answer, which `is_complete`
+    /// decides, what is no event is.
+    pub fn finish(
+        &mut self,
+        mut add: impl FnMut(&str) -> Result<(), StreamError>,
+    ) -> Result<(), StreamError> {
+        let events = self.parser.finish();
+        match self.read(events, &mut add) {
+            Err(error @ StreamError::Reported(_)) => return Err(error),
+            Ok(()) | Err(StreamError::NotJson(_)) => {}
+        }
+        match serde_json::from_str::<Value>(&self.unframed) {
+            _ if self.unframed.trim().is_empty() => Ok(()),
+            Ok(value) => {
+                reported_error(&value).map_or(Ok(()), |error| Err(StreamError::Reported(error)))
+            }
+            Err(_) => Err(StreamError::NotJson(excerpt(&self.unframed))),
+        }
+    }
+
+    /// Whether the stream sent `[DONE]`.
+    pub fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    fn read(
+        &mut self,
+        events: Vec<SseEvent>,
+        mut add: impl FnMut(&str) -> Result<(), StreamError>,
+    ) -> Result<(), StreamError> {
+        for event in events {
+            let text = event.text().trim();
+            match &event {
+                _ if self.is_done => {}
+                SseEvent::Error(_) => return Err(StreamError::Reported(error_of_text(text))),
+                SseEvent::Data(_) if text.is_empty() => {}
+                SseEvent::Data(_) if text == "[DONE]" => self.is_done = true,
+                SseEvent::Data(_) => add(event.text())?,
+                SseEvent::Unframed(line) if is_whole_json(line) => add(line)?,
+                SseEvent::Unframed(line) => {
+                    self.unframed.push_str(line);
+                    self.unframed.push('\n');
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a bare line is an event without its frame, and not a line of a text in several lines.
+fn is_whole_json(line: &str) -> bool {
+    let ends = [('{', '}'), ('[', ']')];
+    ends.iter().any(|(start, end)| line.starts_with(*start) && line.trim_end().ends_with(*end))
+}
+
+/// The first characters of an event that is not JSON.
+pub fn excerpt(text: &str) -> String {
+    text.chars().take(MAX_EXCERPT_CHARS).collect()
+}
+
+/// The error that the text of an error event is.
+fn error_of_text(text: &str) -> Value {
+    match serde_json::from_str::<Value>(text) {
+        Ok(value) => reported_error(&value).unwrap_or_else(|| json!({"error": value})),
+        Err(_) if text.is_empty() => {
+            json!({"error": "the stream has an event `error` without a text"})
+        }
+        Err(_) => json!({"error": text}),
+    }
+}
+
+/// The error that an event without a known type is, as the body of an error response: `{"error": ...}`, alone or in a
+/// list, or an object that has a message but is no part of an answer.
+pub fn reported_error(event: &Value) -> Option<Value> {
+    let event = event.get(0).unwrap_or(event);
+    if event.get("error").is_some_and(|error| !error.is_null()) {
+        return Some(event.clone());
+    }
+    let has_text = |name: &str| match event.get(name) {
+        Some(Value::String(text)) => !text.is_empty(),
+        Some(Value::Array(items)) => !items.is_empty(),
+        _ => false,
+    };
+    let is_named =
+        ["object", "type"].iter().any(|name| event.get(name).is_some_and(|it| it == "error"));
+    (is_named || ["message", "detail"].into_iter().any(has_text)).then(|| json!({"error": event}))
+}
 
 /// Assembles the events of one form into the response that the endpoint would have sent whole.
 pub trait EventAssembler {
@@ -29,6 +140,9 @@ pub trait EventAssembler {
         self.is_complete()
     }
 
+    /// The stream has ended as it should.
+    fn end(&mut self) {}
+
     /// The text so far.
     fn text(&self) -> &str;
 
@@ -41,10 +155,9 @@ pub trait EventAssembler {
 
 /// A streamed response, read by an [`EventAssembler`].
 pub struct EventStream<A, C> {
-    parser: SseParser,
+    reader: EventReader,
     assembler: A,
     codec: C,
-    is_done: bool,
     /// The bytes of the text and of the reasoning that an observer has.
     observed_text: usize,
     observed_reasoning: usize,
@@ -54,46 +167,48 @@ impl<A: EventAssembler, C: WireCodec> EventStream<A, C> {
     /// A stream without an event. `codec` decodes the assembled response.
     pub fn new(assembler: A, codec: C) -> Self {
         Self {
-            parser: SseParser::default(),
+            reader: EventReader::default(),
             assembler,
             codec,
-            is_done: false,
             observed_text: 0,
             observed_reasoning: 0,
         }
     }
+}
 
-    fn add_data(&mut self, data: &str) -> Result<(), StreamError> {
-        if self.is_done || data.trim().is_empty() {
-            return Ok(());
+fn add_json<A: EventAssembler>(
+    assembler: &mut A,
+    arguments_member: &str,
+    data: &str,
+) -> Result<(), StreamError> {
+    let data = &replace_lone_surrogates(data);
+    match serde_json::from_str(&quote_inexact_arguments(data, arguments_member)) {
+        Ok(event @ Value::Object(_)) => assembler.add_event(event),
+        Ok(event) => {
+            let error = reported_error(&event).map(StreamError::Reported);
+            Err(error.unwrap_or_else(|| StreamError::NotJson(excerpt(data))))
         }
-        if data.trim() == "[DONE]" {
-            self.is_done = true;
-            return Ok(());
-        }
-        let data = &replace_lone_surrogates(data);
-        let member = self.codec.form().arguments_member();
-        match serde_json::from_str(&quote_inexact_arguments(data, member)) {
-            Ok(event @ Value::Object(_)) => self.assembler.add_event(event),
-            _ => Err(StreamError::NotJson(data.chars().take(MAX_EXCERPT_CHARS).collect())),
-        }
+        Err(_) => Err(StreamError::NotJson(excerpt(data))),
     }
 }
 
 impl<A: EventAssembler, C: WireCodec> StreamAssembler for EventStream<A, C> {
     fn push(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
-        self.parser.push(bytes).iter().try_for_each(|data| self.add_data(data))
+        let member = self.codec.form().arguments_member();
+        let assembler = &mut self.assembler;
+        self.reader.push(bytes, |data| add_json(assembler, member, data))
     }
 
     fn finish(&mut self) -> Result<(), StreamError> {
-        match self.parser.finish().map(|data| self.add_data(&data)) {
-            Some(Err(StreamError::Reported(error))) => Err(StreamError::Reported(error)),
-            _ => Ok(()),
-        }
+        let member = self.codec.form().arguments_member();
+        let assembler = &mut self.assembler;
+        let finished = self.reader.finish(|data| add_json(assembler, member, data));
+        self.assembler.end();
+        finished
     }
 
     fn is_done(&self) -> bool {
-        self.is_done || self.assembler.is_ended()
+        self.reader.is_done() || self.assembler.is_ended()
     }
 
     fn is_complete(&self) -> bool {

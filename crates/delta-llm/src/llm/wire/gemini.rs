@@ -8,13 +8,12 @@ mod rejection;
 mod request;
 
 use super::super::answer_error::AnswerError;
-use super::super::endpoint::host_of;
 use super::{
     CodecSettings, DecodeContext, EncodedRequest, EventStream, NeutralBody, RejectedRequest,
     RejectionAdvice, StreamAssembler, WireCodec,
 };
 use answer::GeminiAssembler;
-use delta_http::ResponseHead;
+use delta_http::{ResponseHead, host_of};
 use delta_words::{EncodeOptions, NativeParts, Reply, WireForm};
 use serde_json::Value;
 use std::sync::Arc;

@@ -7,13 +7,12 @@ mod request;
 mod stream;
 
 use super::super::answer_error::AnswerError;
-use super::super::endpoint::host_of;
 use super::{
     CodecSettings, DecodeContext, EncodedRequest, EventStream, NeutralAnswer, NeutralBody,
     NeutralRequest, RejectedRequest, RejectionAdvice, StreamAssembler, WireCodec,
 };
 use answer::AnswerItems;
-use delta_http::{ResponseHead, append_path};
+use delta_http::{ResponseHead, append_path, host_of};
 use delta_words::{EncodeOptions, NativeParts, Reply, WireForm};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -54,6 +53,9 @@ impl WireCodec for ResponsesCodec {
         body: &NeutralBody<'_>,
         options: &EncodeOptions,
     ) -> Result<EncodedRequest, String> {
+        let merged = if options.merges_system { merged_text(body.text) } else { None };
+        let merged = merged.map(Arc::new);
+        let body = &NeutralBody { text: merged.as_ref().unwrap_or(body.text), ..*body };
         let neutral = NeutralRequest::read(body)?;
         let run_id = body.run_id;
         let request::EncodedBody { text, cache_blocks } =
@@ -125,6 +127,13 @@ impl WireCodec for ResponsesCodec {
     fn advise_reported(&self, error: &Value) -> RejectionAdvice {
         failure::error_advice(error)
     }
+}
+
+/// The request with one system message; `None` if it is the same.
+fn merged_text(text: &str) -> Option<String> {
+    let mut request: Value = serde_json::from_str(text).ok()?;
+    let messages = request.get_mut("messages")?.as_array_mut()?;
+    super::merge_system_messages(messages).then(|| request.to_string())
 }
 
 /// Why the response is incomplete, in the words of Chat Completions.

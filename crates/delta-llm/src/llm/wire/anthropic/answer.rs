@@ -3,53 +3,139 @@
 use super::super::super::answer_error::{AnswerError, CONTEXT_LENGTH_HINT, UnusableAnswer};
 use super::super::super::reply_assembler::StreamError;
 use super::super::neutral_response::NeutralUsage;
-use super::super::{DecodeContext, EventAssembler, NeutralAnswer};
+use super::super::{DecodeContext, EventAssembler, NeutralAnswer, reported_error};
+use crate::llm::argument_text::ArgumentText;
 use delta_http::retry::RetryDecision;
-use delta_words::{NativeParts, Reply, ToolCall, WireForm, are_token_counts, parse_token_count};
-use serde_json::{Map, Value};
+use delta_words::{
+    NativeParts, Reply, ToolCall, WireForm, are_token_counts, merge_counts, parse_token_count,
+    settled_arguments,
+};
+use serde_json::{Map, Value, json};
 
 /// Assembles the events of a stream into the message that the endpoint would have sent whole; only the input of a call
 /// stays the text that arrived.
 #[derive(Debug, Default)]
 pub struct MessageAssembler {
     message: Map<String, Value>,
-    /// The blocks with their indexes, in the order of their first events.
-    blocks: Vec<(u64, Map<String, Value>)>,
+    /// The blocks in the order of their first events.
+    blocks: Vec<PartialBlock>,
     text: String,
     reasoning: String,
-    is_complete: bool,
+    is_stopped: bool,
+}
+
+#[derive(Debug, Default)]
+struct PartialBlock {
+    index: u64,
+    block: Map<String, Value>,
+    /// The input of a call.
+    input: ArgumentText,
+}
+
+impl PartialBlock {
+    fn is_of(&self, kind: BlockKind) -> bool {
+        let name = self.block.get("type").and_then(Value::as_str).unwrap_or_default();
+        match kind {
+            BlockKind::Call => name.ends_with("tool_use"),
+            BlockKind::Text => name == "text",
+            BlockKind::Thinking => name == "thinking",
+            BlockKind::Other => true,
+        }
+    }
+}
+
+/// What a piece belongs to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum BlockKind {
+    Call,
+    Text,
+    Thinking,
+    Other,
+}
+
+impl BlockKind {
+    fn of_delta(kind: &str) -> Self {
+        match kind {
+            "input_json_delta" => Self::Call,
+            "text_delta" | "citations_delta" => Self::Text,
+            "thinking_delta" | "signature_delta" => Self::Thinking,
+            _ => Self::Other,
+        }
+    }
+
+    /// A block whose beginning did not arrive.
+    fn new_block(self) -> Map<String, Value> {
+        let block = match self {
+            Self::Call => json!({"type": "tool_use"}),
+            Self::Text => json!({"type": "text", "text": ""}),
+            Self::Thinking => json!({"type": "thinking", "thinking": ""}),
+            Self::Other => json!({}),
+        };
+        block.as_object().cloned().unwrap_or_default()
+    }
 }
 
 impl MessageAssembler {
-    fn start_block(&mut self, event: &mut Value) {
-        let Value::Object(mut block) = event["content_block"].take() else { return };
+    fn start_block(&mut self, index: u64, block: Value) {
+        let Value::Object(mut block) = block else { return };
         if block.get("type").is_some_and(|kind| kind == "thinking") && !self.reasoning.is_empty() {
             self.reasoning.push_str("\n\n");
         }
-        // A call starts with an empty object, and its input follows as text.
-        if block.get("input").and_then(Value::as_object).is_some_and(Map::is_empty) {
-            block.insert("input".to_owned(), Value::from(""));
-        }
         self.add_live_text(&block);
-        self.blocks.push((event["index"].as_u64().unwrap_or_default(), block));
+        // A call starts with an empty object, and its input follows as text; or it starts with all of it.
+        let input = match block.get_mut("input").map(Value::take) {
+            Some(Value::String(text)) => text,
+            Some(Value::Object(input)) if !input.is_empty() => Value::Object(input).to_string(),
+            _ => String::new(),
+        };
+        let is_same = |it: &PartialBlock| {
+            block.get("id").is_some_and(|id| it.index == index && it.block.get("id") == Some(id))
+        };
+        let at = self.blocks.iter().rposition(is_same).unwrap_or_else(|| {
+            self.blocks.push(PartialBlock { index, block, ..PartialBlock::default() });
+            self.blocks.len() - 1
+        });
+        self.blocks[at].input.push(&input);
     }
 
     fn add_delta(&mut self, event: &mut Value) {
-        let index = event["index"].as_u64().unwrap_or_default();
+        let index = event["index"].as_u64();
         let Value::Object(delta) = event["delta"].take() else { return };
         self.add_live_text(&delta);
-        let Some((_, block)) = self.blocks.iter_mut().rev().find(|(at, _)| *at == index) else {
-            return;
-        };
-        let kind = delta.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
-        for (name, value) in delta.into_iter().filter(|(name, _)| name != "type") {
-            match kind.as_str() {
-                "input_json_delta" if name == "partial_json" => append_piece(block, "input", value),
-                "citations_delta" if name == "citation" => append_item(block, "citations", value),
+        let name = delta.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let kind = BlockKind::of_delta(&name);
+        let Some(at) = self.block_of(kind, index) else { return };
+        let PartialBlock { block, input, .. } = &mut self.blocks[at];
+        for (member, value) in delta.into_iter().filter(|(member, _)| member != "type") {
+            match name.as_str() {
+                "input_json_delta" => input.push(value.as_str().unwrap_or_default()),
+                "citations_delta" if member == "citation" => append_item(block, "citations", value),
                 // It comes once, and whole.
-                "signature_delta" => drop(block.insert(name, value)),
-                _ => append_piece(block, &name, value),
+                "signature_delta" => drop(block.insert(member, value)),
+                _ => append_piece(block, &member, value),
             }
+        }
+    }
+
+    /// The block that a piece belongs to: the one with its index, unless that is of another kind or a call that is whole
+    /// before one that is not.
+    fn block_of(&mut self, kind: BlockKind, index: Option<u64>) -> Option<usize> {
+        let find = |is_it: &dyn Fn(&PartialBlock) -> bool| self.blocks.iter().rposition(is_it);
+        let last = find(&|it| it.is_of(kind));
+        let indexed = find(&|it| it.is_of(kind) && Some(it.index) == index);
+        let open = last.filter(|at| !self.blocks[*at].input.is_closed());
+        let is_whole = |at: usize| kind == BlockKind::Call && self.blocks[at].input.is_closed();
+        match indexed {
+            Some(at) if is_whole(at) => open.or(indexed),
+            None if kind == BlockKind::Other => None,
+            None if last.is_none() => {
+                let index = index.unwrap_or(self.blocks.len() as u64);
+                let block = kind.new_block();
+                self.blocks.push(PartialBlock { index, block, ..PartialBlock::default() });
+                Some(self.blocks.len() - 1)
+            }
+            None => last,
+            at => at,
         }
     }
 
@@ -60,13 +146,27 @@ impl MessageAssembler {
         self.reasoning.push_str(text("thinking"));
     }
 
-    fn add_message_delta(&mut self, event: &mut Value) {
-        merge_members(&mut self.message, event["delta"].take());
-        let usage = event["usage"].take();
-        match self.message.get_mut("usage") {
-            Some(Value::Object(counts)) => merge_members(counts, usage),
-            _ => drop(self.message.insert("usage".to_owned(), usage)),
+    /// Adds members of the message; the counts of a later event are totals.
+    fn merge_message(&mut self, newer: Value) {
+        let Value::Object(newer) = newer else { return };
+        for (name, value) in newer {
+            match (name.as_str(), value) {
+                (_, Value::Null) => {}
+                ("usage", usage) => {
+                    merge_counts(self.message.entry(name).or_insert(Value::Null), usage);
+                }
+                // A message that is whole.
+                ("content", Value::Array(blocks)) if self.blocks.is_empty() => {
+                    (0..).zip(blocks).for_each(|(index, block)| self.start_block(index, block));
+                }
+                ("content", _) => {}
+                (_, value) => drop(self.message.insert(name, value)),
+            }
         }
+    }
+
+    fn stop_reason(&self) -> &str {
+        self.message.get("stop_reason").and_then(Value::as_str).unwrap_or_default()
     }
 }
 
@@ -85,28 +185,38 @@ fn append_item(block: &mut Map<String, Value>, name: &str, item: Value) {
     }
 }
 
-/// Replaces the members that `newer` has; the counts of a later event are totals.
-fn merge_members(members: &mut Map<String, Value>, newer: Value) {
-    let Value::Object(newer) = newer else { return };
-    members.extend(newer.into_iter().filter(|(_, value)| !value.is_null()));
-}
-
 impl EventAssembler for MessageAssembler {
     fn add_event(&mut self, mut event: Value) -> Result<(), StreamError> {
         match event["type"].as_str().unwrap_or_default() {
-            "message_start" => merge_members(&mut self.message, event["message"].take()),
-            "content_block_start" => self.start_block(&mut event),
+            "message_start" => self.merge_message(event["message"].take()),
+            "message" => self.merge_message(event),
+            "content_block_start" => {
+                let index = event["index"].as_u64().unwrap_or(self.blocks.len() as u64);
+                self.start_block(index, event["content_block"].take());
+            }
             "content_block_delta" => self.add_delta(&mut event),
-            "message_delta" => self.add_message_delta(&mut event),
-            "message_stop" => self.is_complete = true,
-            "error" => return Err(StreamError::Reported(event)),
-            _ => {}
+            "message_delta" => {
+                self.merge_message(event["delta"].take());
+                self.merge_message(json!({"usage": event["usage"].take()}));
+            }
+            "message_stop" => self.is_stopped = true,
+            "content_block_stop" | "ping" => {}
+            _ => {
+                if let Some(error) = reported_error(&event) {
+                    return Err(StreamError::Reported(error));
+                }
+            }
         }
         Ok(())
     }
 
+    /// Some servers end with the reason, and without `message_stop`; that alone is what others send after a failure too.
     fn is_complete(&self) -> bool {
-        self.is_complete
+        !self.stop_reason().is_empty()
+    }
+
+    fn is_ended(&self) -> bool {
+        self.is_stopped || self.is_complete()
     }
 
     fn text(&self) -> &str {
@@ -118,8 +228,13 @@ impl EventAssembler for MessageAssembler {
     }
 
     fn into_response(mut self) -> Value {
-        self.blocks.sort_by_key(|(index, _)| *index);
-        let blocks = self.blocks.into_iter().map(|(_, block)| Value::Object(block));
+        self.blocks.sort_by_key(|block| block.index);
+        let blocks = self.blocks.into_iter().map(|PartialBlock { mut block, input, .. }| {
+            if block.contains_key("input") || !input.is_empty() {
+                block.insert("input".to_owned(), input.into_text().into());
+            }
+            Value::Object(block)
+        });
         self.message.insert("content".to_owned(), blocks.collect());
         Value::Object(self.message)
     }
@@ -127,8 +242,10 @@ impl EventAssembler for MessageAssembler {
 
 /// Reads a message, whose calls may have their input as text.
 pub fn decode(mut response: Value, context: &DecodeContext<'_>) -> Result<Reply, AnswerError> {
-    if response["type"] == "error" || !response["error"].is_null() {
-        return Err(AnswerError::Reported(response));
+    if response["content"].is_null()
+        && let Some(error) = reported_error(&response)
+    {
+        return Err(AnswerError::Reported(error));
     }
     let Some(blocks) = response["content"].as_array_mut() else {
         let message = "the response has no list `content`";
@@ -182,7 +299,7 @@ fn read_tool_use(block: &mut Value) -> Option<ToolCall> {
         None if !is_call => return None,
         None | Some(Value::Null) => "{}".to_owned(),
         Some(Value::String(text)) if text.trim().is_empty() => "{}".to_owned(),
-        Some(Value::String(text)) => text.clone(),
+        Some(Value::String(text)) => settled_arguments(text).to_owned(),
         Some(input) => input.to_string(),
     };
     if let Ok(input @ Value::Object(_)) = serde_json::from_str(&arguments) {

@@ -32,11 +32,18 @@ pub fn recovered_options(
     if rejected.status != 400 {
         return None;
     }
+    let lower_response = rejected.response.to_lowercase();
+    if !options.adds_thinking
+        && lower_response.contains("thinking")
+        && lower_response.contains("must be passed back")
+    {
+        return Some(EncodeOptions { adds_thinking: true, ..options.clone() });
+    }
     let has_thinking = THINKING_BLOCKS.iter().any(|block| rejected.sent.contains(block));
     let mut recovered = options.clone();
     if let Some(most) = model_max_tokens(rejected.response) {
         recovered.max_tokens = Some(most.min(options.max_tokens.unwrap_or(u64::MAX)));
-    } else if has_thinking && is_about_signatures(&rejected.response.to_lowercase()) {
+    } else if has_thinking && is_about_signatures(&lower_response) {
         // Parts that are bound to something else come first; an endpoint may reject the others too, as of another account.
         recovered.drops_native = options.drops_unbound_native;
         recovered.drops_unbound_native = true;

@@ -225,7 +225,11 @@ impl<'a> MessagesConversation<'a> {
                 self.end_user_message();
                 let parts = native.as_ref().and_then(|native| self.usable_parts(native));
                 let parts = parts.filter(|parts| say_the_same(parts, text, calls));
-                let blocks = parts.map_or(plain, |parts| native_blocks(parts, calls));
+                let mut blocks = parts.map_or(plain, |parts| native_blocks(parts, calls));
+                let has_thinking = parts.is_some_and(|parts| parts.iter().any(is_thinking));
+                if self.encoder.options.adds_thinking && !calls.is_empty() && !has_thinking {
+                    blocks.insert(0, Block::Thinking { thinking: "", signature: "" });
+                }
                 self.push_message("assistant", &blocks);
             }
         }
@@ -244,7 +248,7 @@ impl<'a> MessagesConversation<'a> {
     fn push_message(&mut self, role: &str, content: &[Block<'_>]) {
         let blocks = self.prefix.add_blocks(role, content);
         let plain = blocks.iter().map(|block| block.plain.as_str()).collect::<Vec<_>>().join(",");
-        self.basis = sha256_hex(&format!("{}\n{role}\n{plain}", self.basis));
+        self.basis = sha256_hex(format!("{}\n{role}\n{plain}", self.basis));
         let content = join_marked(&blocks);
         self.messages.push(format!("{{\"role\":\"{role}\",\"content\":[{content}]}}"));
     }
@@ -288,6 +292,10 @@ fn raw_json(text: &'static str) -> &'static RawValue {
 enum Block<'a> {
     Text {
         text: &'a str,
+    },
+    Thinking {
+        thinking: &'a str,
+        signature: &'a str,
     },
     Image {
         source: FileSource<'a>,
@@ -410,6 +418,10 @@ fn native_blocks<'a>(parts: &'a [Value], calls: &'a [NeutralCall]) -> Vec<Block<
 
 fn is_call(part: &Value) -> bool {
     part["type"] == "tool_use"
+}
+
+fn is_thinking(part: &Value) -> bool {
+    matches!(part["type"].as_str(), Some("thinking" | "redacted_thinking"))
 }
 
 /// The text of a part; `None` for a part of another type.

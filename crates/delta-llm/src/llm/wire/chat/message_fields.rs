@@ -2,7 +2,8 @@
 //! (`extra_content`), reasoning of OpenRouter (`reasoning_details`), LiteLLM (`thinking_blocks`), DeepSeek
 //! (`reasoning_content`) and Mistral (a content with `thinking` parts).
 
-use delta_words::{NativeParts, WireForm, message_text};
+pub use delta_words::REASONING_FIELDS;
+use delta_words::{EncodeOptions, NativeParts, WireForm, message_text};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -50,8 +51,10 @@ pub fn select_fields(message: &Map<String, Value>) -> Map<String, Value> {
             fields.insert(name.to_owned(), value.clone());
         }
     };
-    if !calls.is_empty() {
-        select("reasoning_content", |text| text.as_str().is_some_and(|text| !text.is_empty()));
+    let has_text =
+        |name: &&str| message.get(*name).and_then(Value::as_str).is_some_and(|it| !it.is_empty());
+    if let Some(name) = REASONING_FIELDS.into_iter().find(has_text) {
+        select(name, Value::is_string);
     }
     for name in BLOCK_FIELDS {
         select(name, |blocks| blocks.as_array().is_some_and(|blocks| !blocks.is_empty()));
@@ -156,7 +159,12 @@ pub fn merge_extra(extra: &mut Value, more: Value) {
 
 /// Replaces the members `native` of a request's messages by the fields that they hold, where `origin` made them and
 /// nothing rejects them. Returns whether the request is another one now.
-pub fn restore_fields(messages: &mut [Value], origin: &AnswerOrigin, rejects_fields: bool) -> bool {
+pub fn restore_fields(
+    messages: &mut [Value],
+    origin: &AnswerOrigin,
+    options: &EncodeOptions,
+) -> bool {
+    let rejects_fields = options.drops_unbound_native;
     let mut is_changed = false;
     let mut has_reasoning = false;
     for message in messages.iter_mut().filter_map(Value::as_object_mut) {
@@ -166,14 +174,23 @@ pub fn restore_fields(messages: &mut [Value], origin: &AnswerOrigin, rejects_fie
         if let Some(native) =
             native.filter(|native| !rejects_fields && origin.matches_native(native))
         {
+            let mut native = native;
+            if let Some(parts) = native.parts.as_object_mut().filter(|_| options.omits_reasoning) {
+                REASONING_FIELDS.iter().for_each(|name| drop(parts.shift_remove(*name)));
+            }
+            // The copy of `llm.echo_reasoning`, which has another name.
+            if REASONING_FIELDS.iter().any(|name| native.parts.get(*name).is_some()) {
+                message.shift_remove(REASONING_FIELDS[0]);
+            }
             has_reasoning |= native.parts.get("reasoning_content").is_some();
             restore_message(message, native.parts);
         }
     }
-    // DeepSeek requires the field in every answer with calls once one has it, even where there was no reasoning.
+    // DeepSeek requires the field in every answer once one has it, even where there was no reasoning.
     for message in messages.iter_mut().filter_map(Value::as_object_mut).filter(|_| has_reasoning) {
-        if message.contains_key("tool_calls") && !message.contains_key("reasoning_content") {
-            message.insert("reasoning_content".to_owned(), "".into());
+        let is_answer = message.get("role").is_some_and(|role| role == "assistant");
+        if is_answer && !message.contains_key(REASONING_FIELDS[0]) {
+            message.insert(REASONING_FIELDS[0].to_owned(), "".into());
         }
     }
     is_changed

@@ -3,10 +3,13 @@
 use super::super::super::answer_error::{AnswerError, UnusableAnswer};
 use super::super::super::reply_assembler::StreamError;
 use super::super::neutral_response::NeutralUsage;
-use super::super::{EventAssembler, NeutralAnswer};
+use super::super::{EventAssembler, NeutralAnswer, reported_error};
 use super::neutral_tool_name;
 use delta_http::retry::RetryDecision;
-use delta_words::{NativeParts, Reply, ToolCall, WireForm, are_token_counts, parse_token_count};
+use delta_words::{
+    NativeParts, Reply, ToolCall, WireForm, are_token_counts, merge_counts, parse_token_count,
+    settled_arguments,
+};
 use serde_json::{Map, Value};
 
 /// Reads a response of `model` at `endpoint`.
@@ -83,7 +86,7 @@ fn read_function_calls(response: &mut Value) -> Vec<ToolCall> {
     let calls = parts.into_iter().flatten().filter_map(|part| part.get_mut("functionCall"));
     let calls = calls.map(|call| {
         let arguments = match call.get("args") {
-            Some(Value::String(text)) => text.clone(),
+            Some(Value::String(text)) => settled_arguments(text).to_owned(),
             Some(object @ Value::Object(_)) => object.to_string(),
             _ => "{}".to_owned(),
         };
@@ -202,6 +205,8 @@ pub struct GeminiAssembler {
     /// The last values of the candidate's members other than its parts.
     candidate: Map<String, Value>,
     parts: Vec<Value>,
+    /// The number of the parts before the last event.
+    event_start: usize,
     has_candidate: bool,
     text: String,
     reasoning: String,
@@ -225,7 +230,7 @@ impl GeminiAssembler {
     /// Adds a part. Pieces of a text are joined, except where a signature belongs to one of them.
     fn add_part(&mut self, mut part: Value) {
         let is_thought = part.get("thought") == Some(&Value::Bool(true));
-        let Some(text) = text_member(&part, "text") else { return self.parts.push(part) };
+        let Some(text) = text_member(&part, "text") else { return self.add_other_part(part) };
         let live = if is_thought { &mut self.reasoning } else { &mut self.text };
         live.push_str(text);
         if !is_plain(&part) {
@@ -242,22 +247,55 @@ impl GeminiAssembler {
         }
     }
 
-    fn add_usage(&mut self, usage: Value) {
-        match (self.response.get_mut("usageMetadata"), usage) {
-            (Some(Value::Object(known)), Value::Object(usage)) => known.extend(usage),
-            (_, Value::Null) => {}
-            (_, usage) => {
-                self.response.insert("usageMetadata".to_owned(), usage);
+    /// Adds a part that is no text. A call that a later event repeats, whole or with the arguments that it lacked, is one
+    /// call.
+    fn add_other_part(&mut self, part: Value) {
+        let earlier = self.parts.get_mut(..self.event_start).unwrap_or_default();
+        let repeated = earlier.iter_mut().rfind(|earlier| repeats_call(earlier, &part));
+        match (repeated, part) {
+            (Some(Value::Object(earlier)), Value::Object(part)) => {
+                for (name, value) in part {
+                    let is_lacking = name != "functionCall" || has_no_arguments(earlier.get(&name));
+                    if is_lacking {
+                        earlier.insert(name, value);
+                    }
+                }
             }
+            (_, part) => self.parts.push(part),
         }
     }
 }
 
+fn has_no_arguments(call: Option<&Value>) -> bool {
+    call.and_then(|call| call.get("args")).is_none_or(|args| match args {
+        Value::Object(args) => args.is_empty(),
+        Value::String(args) => args.trim().is_empty(),
+        args => args.is_null(),
+    })
+}
+
+/// Whether a part is the call of an earlier one: with its id, or without ids the same or with the arguments that it lacked.
+fn repeats_call(earlier: &Value, part: &Value) -> bool {
+    let (Some(one), Some(other)) = (earlier.get("functionCall"), part.get("functionCall")) else {
+        return false;
+    };
+    let ids = (text_member(one, "id"), text_member(other, "id"));
+    let is_same_id = ids.0 == ids.1;
+    let is_repetition = [one, other].iter().any(|call| has_no_arguments(Some(call)))
+        || one.get("args") == other.get("args");
+    is_same_id && text_member(one, "name") == text_member(other, "name") && is_repetition
+}
+
 impl EventAssembler for GeminiAssembler {
     fn add_event(&mut self, event: Value) -> Result<(), StreamError> {
-        if is_error(&event) {
-            return Err(StreamError::Reported(event));
+        let is_answer = ["candidates", "promptFeedback", "usageMetadata"]
+            .iter()
+            .any(|name| event.get(*name).is_some());
+        if is_error(&event) || !is_answer {
+            let error = reported_error(&event);
+            return error.map_or(Ok(()), |error| Err(StreamError::Reported(error)));
         }
+        self.event_start = self.parts.len();
         let Value::Object(event) = event else { return Ok(()) };
         for (name, value) in event {
             match (name.as_str(), value) {
@@ -269,7 +307,9 @@ impl EventAssembler for GeminiAssembler {
                         }
                     }
                 }
-                ("usageMetadata", usage) => self.add_usage(usage),
+                ("usageMetadata", usage) => {
+                    merge_counts(self.response.entry(name).or_insert(Value::Null), usage);
+                }
                 (_, Value::Null) => {}
                 (_, value) => {
                     self.response.insert(name, value);

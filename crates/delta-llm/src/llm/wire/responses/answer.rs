@@ -3,7 +3,7 @@
 use super::super::NeutralCall;
 use super::super::neutral_response::NeutralUsage;
 use super::request::wire_call_id;
-use delta_words::{ToolCall, are_token_counts, parse_token_count};
+use delta_words::{ToolCall, are_token_counts, parse_token_count, settled_arguments};
 use serde_json::Value;
 
 /// Between the texts of two messages, and between two summaries.
@@ -131,7 +131,7 @@ fn read_call_item(item: &Value) -> ToolCall {
     let arguments = match item.get("arguments") {
         // Some local servers send the object itself instead of its text.
         Some(object @ Value::Object(_)) => object.to_string(),
-        _ => text("arguments").to_owned(),
+        _ => settled_arguments(text("arguments")).to_owned(),
     };
     ToolCall::new(id, text("name"), arguments)
 }

@@ -35,7 +35,7 @@ const OWN_CACHE_OPTIONS: &str = r#""prompt_cache_options":{"mode":"explicit"}"#;
 /// The name of the last reasoning among items.
 pub fn native_mark(items: &[Value]) -> Option<String> {
     let last = items.iter().rfind(|item| item_type(item) == "reasoning")?;
-    Some(sha256_hex(&last.to_string())[..20].to_owned())
+    Some(sha256_hex(last.to_string())[..20].to_owned())
 }
 
 /// The options of the next attempt: without the reasoning that the endpoint does not accept, or with the longest answer

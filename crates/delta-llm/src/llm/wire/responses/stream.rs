@@ -1,22 +1,41 @@
 //! A streamed response.
 
+use super::super::super::argument_text::ArgumentText;
 use super::super::super::reply_assembler::StreamError;
-use super::super::EventAssembler;
+use super::super::{EventAssembler, reported_error};
 use super::answer::{TEXT_SEPARATOR, item_type, message_item_text};
+use delta_words::merge_counts;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashSet};
 
 /// The response, as far as it has arrived.
 #[derive(Debug, Default)]
 pub struct ResponseAssembler {
-    /// The finished items by their place. What an item contains when it is added may be incomplete.
-    items: BTreeMap<u64, Value>,
+    /// The items in the order of their first events.
+    items: Vec<PartialItem>,
     /// The response of the last event.
     response: Option<Value>,
+    /// The tokens, as far as an event has counted them.
+    usage: Value,
     text: LiveText,
     reasoning: LiveText,
-    /// The messages whose text arrived in pieces.
-    streamed: HashSet<u64>,
+    has_ended: bool,
+}
+
+/// An item, as far as it has arrived.
+#[derive(Debug, Default)]
+struct PartialItem {
+    index: u64,
+    id: String,
+    /// The item of the last event that has it; what it contains when it is added may be incomplete.
+    item: Value,
+    is_done: bool,
+    /// The arguments of a call, from all events that have them.
+    arguments: ArgumentText,
+    /// The text of a message that arrived in pieces, and its refusal.
+    text: String,
+    refusal: String,
+    /// The response that ends the stream has it.
+    is_listed: bool,
 }
 
 /// A text that arrives in pieces.
@@ -46,66 +65,270 @@ impl LiveText {
     }
 }
 
-impl ResponseAssembler {
-    fn add_item(&mut self, index: u64, item: Value) {
-        // Some servers send a text only whole.
-        if item_type(&item) == "message" && !self.streamed.contains(&index) {
-            self.text.push(PartIndex { item: index, part: 0 }, &message_item_text(&item));
+fn text_member<'a>(value: &'a Value, name: &str) -> &'a str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+impl PartialItem {
+    /// Takes what an event says of the item; a member that it leaves out or empty stays.
+    fn update(&mut self, newer: Value) {
+        match newer.get("arguments") {
+            Some(Value::String(text)) => self.arguments.push(text),
+            Some(object @ Value::Object(_)) => self.arguments.push(&object.to_string()),
+            _ => {}
         }
-        self.items.insert(index, item);
+        match (&mut self.item, newer) {
+            (Value::Object(members), Value::Object(newer)) => {
+                for (name, value) in newer {
+                    let is_empty = match &value {
+                        Value::Null => true,
+                        Value::String(text) => text.is_empty(),
+                        Value::Array(items) => items.is_empty(),
+                        _ => false,
+                    };
+                    if !is_empty || !members.contains_key(&name) {
+                        members.insert(name, value);
+                    }
+                }
+            }
+            (item, newer) => *item = newer,
+        }
+    }
+
+    /// The item with what only arrived in pieces.
+    fn into_item(mut self) -> Value {
+        match item_type(&self.item) {
+            "function_call" => self.item["arguments"] = self.arguments.into_text().into(),
+            "message" if message_item_text(&self.item).is_empty() => {
+                let parts =
+                    [("output_text", "text", self.text), ("refusal", "refusal", self.refusal)];
+                let parts = parts.into_iter().filter(|(_, _, text)| !text.is_empty());
+                let parts: Vec<_> =
+                    parts.map(|(kind, name, text)| json!({"type": kind, name: text})).collect();
+                if !parts.is_empty() {
+                    self.item["content"] = parts.into();
+                }
+            }
+            _ => {}
+        }
+        self.item
+    }
+}
+
+impl ResponseAssembler {
+    /// The item of an event: an id decides before an index, and what has neither belongs to the last item of the kind.
+    fn item_of(&mut self, event: &Value, kind: &str) -> &mut PartialItem {
+        let id = text_member(event, "item_id");
+        let index = event.get("output_index").and_then(Value::as_u64);
+        let is_kind = |it: &PartialItem| item_type(&it.item) == kind;
+        let find = |is_it: &dyn Fn(&PartialItem) -> bool| self.items.iter().rposition(is_it);
+        let by_id = if id.is_empty() { None } else { find(&|it| it.id == id && is_kind(it)) };
+        let by_index = || find(&|it| Some(it.index) == index && is_kind(it));
+        let open = || find(&is_kind).filter(|_| kind == "function_call" || index.is_none());
+        let at = by_id.or_else(by_index).or_else(open).unwrap_or_else(|| {
+            let index = index.unwrap_or(self.items.len() as u64);
+            let item = json!({"type": kind});
+            self.items.push(PartialItem {
+                index,
+                id: id.to_owned(),
+                item,
+                ..PartialItem::default()
+            });
+            self.items.len() - 1
+        });
+        &mut self.items[at]
+    }
+
+    /// Adds an item that an event has, at a place where it may be already.
+    fn add_item(
+        &mut self,
+        found: Option<usize>,
+        index: Option<u64>,
+        item: Value,
+        is_done: bool,
+    ) -> usize {
+        let at = found.unwrap_or_else(|| {
+            let index = index.unwrap_or(self.items.len() as u64);
+            self.items.push(PartialItem { index, item: json!({}), ..PartialItem::default() });
+            self.items.len() - 1
+        });
+        let partial = &mut self.items[at];
+        // Some servers send a text only whole.
+        if is_done && partial.text.is_empty() {
+            let index = PartIndex { item: partial.index, part: 0 };
+            let text = message_item_text(&item);
+            self.text.push(index, &text);
+            partial.text = text;
+        }
+        if partial.id.is_empty() {
+            text_member(&item, "id").clone_into(&mut partial.id);
+        }
+        partial.is_done |= is_done;
+        partial.update(item);
+        at
+    }
+
+    /// The item with the id of `item`.
+    fn find_by_id(&self, item: &Value) -> Option<usize> {
+        let (id, call_id) = (text_member(item, "id"), text_member(item, "call_id"));
+        self.items.iter().rposition(|it| {
+            let is_same_id = !id.is_empty() && it.id == id;
+            let is_same_call = !call_id.is_empty() && text_member(&it.item, "call_id") == call_id;
+            item_type(&it.item) == item_type(item) && (is_same_id || is_same_call)
+        })
+    }
+
+    /// The item at the index of an event, unless its ids say that it is another one.
+    fn find_by_index(&self, index: Option<u64>, item: &Value) -> Option<usize> {
+        let differs = |it: &PartialItem| {
+            let (one, other) = (text_member(&it.item, "call_id"), text_member(item, "call_id"));
+            !one.is_empty() && !other.is_empty() && one != other
+        };
+        let items = self.items.iter();
+        items.enumerate().rev().find_map(|(at, it)| {
+            let is_it = Some(it.index) == index && item_type(&it.item) == item_type(item);
+            (is_it && !differs(it)).then_some(at)
+        })
+    }
+
+    /// The item that one of the ending response repeats.
+    fn find_repeated(&self, item: &Value) -> Option<usize> {
+        let by_id = self.find_by_id(item).filter(|at| !self.items[*at].is_listed);
+        by_id.or_else(|| {
+            self.items.iter().position(|it| {
+                let is_same_call = || {
+                    text_member(&it.item, "name") == text_member(item, "name")
+                        && it.arguments.is_same(text_member(item, "arguments"))
+                };
+                let kind = item_type(item);
+                !it.is_listed
+                    && item_type(&it.item) == kind
+                    && (kind != "function_call" || is_same_call())
+            })
+        })
+    }
+
+    /// Adds a text of a message, in pieces or whole.
+    fn add_text(&mut self, event: &Value, text: &str, is_whole: bool) {
+        let item = self.item_of(event, "message");
+        if is_whole && !item.text.is_empty() {
+            return;
+        }
+        item.text.push_str(text);
+        let index = PartIndex { item: item.index, part: 0 };
+        self.text.push(index, text);
+    }
+
+    /// Adds the response of the event that ends the stream; its items are there already, where another event had them.
+    fn end_with(&mut self, mut response: Value, status: &str) {
+        if !response.is_object() {
+            response = json!({});
+        }
+        if text_member(&response, "status").is_empty() {
+            response["status"] = status.into();
+        }
+        if let Some(Value::Array(items)) = response.get_mut("output").map(Value::take) {
+            for (place, item) in (0..).zip(items) {
+                let at = self.add_item(self.find_repeated(&item), Some(place), item, true);
+                self.items[at].index = place;
+                self.items[at].is_listed = true;
+            }
+        }
+        self.response = Some(response);
     }
 }
 
 impl EventAssembler for ResponseAssembler {
     fn add_event(&mut self, mut event: Value) -> Result<(), StreamError> {
+        if let Some(usage) = event.pointer_mut("/response/usage") {
+            merge_counts(&mut self.usage, usage.take());
+        }
         let number = |name: &str| event.get(name).and_then(Value::as_u64).unwrap_or(0);
-        let index = number("output_index");
-        let piece = event.get("delta").and_then(Value::as_str).unwrap_or_default();
+        let index = event.get("output_index").and_then(Value::as_u64);
+        let piece = text_member(&event, "delta");
         match item_type(&event) {
-            "response.output_text.delta" => {
-                self.text.push(PartIndex { item: index, part: 0 }, piece);
-                self.streamed.insert(index);
+            "response.output_text.delta" => self.add_text(&event, piece, false),
+            "response.output_text.done" => self.add_text(&event, text_member(&event, "text"), true),
+            "response.refusal.delta" => self.item_of(&event, "message").refusal.push_str(piece),
+            "response.refusal.done" => {
+                let item = self.item_of(&event, "message");
+                text_member(&event, "refusal").clone_into(&mut item.refusal);
+            }
+            "response.content_part.done" => {
+                let part = event.get("part").unwrap_or(&Value::Null);
+                if item_type(part) == "output_text" {
+                    self.add_text(&event, text_member(part, "text"), true);
+                }
+            }
+            "response.function_call_arguments.delta" => {
+                self.item_of(&event, "function_call").arguments.push(piece);
+            }
+            "response.function_call_arguments.done" => {
+                let item = self.item_of(&event, "function_call");
+                item.arguments.push(text_member(&event, "arguments"));
+                if let Some(name) = event.get("name").filter(|_| item.item.get("name").is_none()) {
+                    item.item["name"] = name.clone();
+                }
             }
             "response.reasoning_summary_text.delta" => {
-                let part = number("summary_index");
-                self.reasoning.push(PartIndex { item: index, part }, piece);
+                let index = PartIndex { item: index.unwrap_or(0), part: number("summary_index") };
+                self.reasoning.push(index, piece);
             }
             "response.reasoning_text.delta" => {
-                let part = number("content_index");
-                self.reasoning.push(PartIndex { item: index, part }, piece);
+                let index = PartIndex { item: index.unwrap_or(0), part: number("content_index") };
+                self.reasoning.push(index, piece);
             }
-            "response.output_item.done" => {
-                let index = event.get("output_index").and_then(Value::as_u64);
-                let index = index.unwrap_or(self.items.len() as u64);
+            kind @ ("response.output_item.added" | "response.output_item.done") => {
+                let is_done = kind == "response.output_item.done";
                 let item = event.get_mut("item").map(Value::take).unwrap_or_default();
-                self.add_item(index, item);
-            }
-            "response.completed" | "response.incomplete" => {
-                let is_complete = item_type(&event) == "response.completed";
-                let mut response = event.get_mut("response").map(Value::take).unwrap_or_default();
-                if !response.is_object() {
-                    let status = if is_complete { "completed" } else { "incomplete" };
-                    response = json!({"status": status});
+                if item.is_object() {
+                    let found = self.find_by_id(&item).or_else(|| self.find_by_index(index, &item));
+                    self.add_item(found, index, item, is_done);
                 }
-                self.response = Some(response);
+            }
+            kind @ ("response.completed" | "response.incomplete") => {
+                let status = kind.trim_start_matches("response.").to_owned();
+                let response = event.get_mut("response").map(Value::take).unwrap_or_default();
+                self.end_with(response, &status);
             }
             "response.failed" => {
                 let error = event.pointer("/response/error").filter(|error| !error.is_null());
                 let error = json!({"error": error.unwrap_or(&json!("the response failed"))});
                 return Err(StreamError::Reported(error));
             }
-            "error" => return Err(StreamError::Reported(event)),
-            // A gateway's error in the middle of a stream has no type.
-            "" if event.get("error").is_some_and(|error| !error.is_null()) => {
-                return Err(StreamError::Reported(event));
+            // The whole response, without a frame of its own.
+            "" if event.get("output").is_some_and(Value::is_array) && event["error"].is_null() => {
+                self.end_with(event, "completed");
+            }
+            "" | "error" => {
+                if let Some(error) = reported_error(&event) {
+                    return Err(StreamError::Reported(error));
+                }
             }
             _ => {}
         }
         Ok(())
     }
 
+    /// Without the event that ends the stream, its end and a last item that says that it is completed are enough.
     fn is_complete(&self) -> bool {
+        let last = self.items.iter().max_by_key(|item| item.index);
+        let is_completed = |it: &PartialItem| {
+            text_member(&it.item, "status") == "completed"
+                && matches!(item_type(&it.item), "message" | "function_call")
+        };
         self.response.is_some()
+            || (self.has_ended
+                && self.items.iter().all(|item| item.is_done)
+                && last.is_some_and(is_completed))
+    }
+
+    fn is_ended(&self) -> bool {
+        self.response.is_some()
+    }
+
+    fn end(&mut self) {
+        self.has_ended = true;
     }
 
     fn text(&self) -> &str {
@@ -116,21 +339,17 @@ impl EventAssembler for ResponseAssembler {
         &self.reasoning.text
     }
 
-    /// The response of the last event with the items that came before it: its own may be missing.
-    fn into_response(self) -> Value {
-        let mut response = self.response.unwrap_or_default();
-        let listed = response.get_mut("output").map(Value::take);
-        let listed = listed.as_ref().and_then(Value::as_array).cloned().unwrap_or_default();
-        let mut items = self.items;
-        for (index, item) in (0..).zip(listed) {
-            items.entry(index).or_insert(item);
+    fn into_response(mut self) -> Value {
+        let mut response = self.response.unwrap_or_else(|| json!({"status": "completed"}));
+        self.items.sort_by_key(|item| item.index);
+        // A call of which nothing but its beginning arrived has lost its arguments.
+        let items = self.items.into_iter().filter(|it| {
+            it.is_done || !it.arguments.is_empty() || item_type(&it.item) != "function_call"
+        });
+        response["output"] = items.map(PartialItem::into_item).collect();
+        if !self.usage.is_null() {
+            response["usage"] = self.usage;
         }
-        if items.is_empty() && !self.text.text.is_empty() {
-            // Some servers send a text only in pieces.
-            let part = json!({"type": "output_text", "text": self.text.text});
-            items.insert(0, json!({"type": "message", "role": "assistant", "content": [part]}));
-        }
-        response["output"] = items.into_values().collect();
         response
     }
 }

@@ -1,12 +1,12 @@
 //! Programs that run a program text from their arguments.
 
-use super::command_view::LintWord;
+use super::LintWord;
 
 const MOVE_TO_FILE: &str = "move the program to a file, and pass the value as an argument";
 
 /// A program that runs a program text from its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Interpreter {
+pub enum Interpreter {
     Shell,
     Python,
     Perl,
@@ -183,7 +183,7 @@ fn jq_filter(arguments: &[LintWord]) -> Vec<&LintWord> {
 }
 
 /// The words after an option such as `-c` or `-lc`, and those in `--command=...`.
-pub(super) fn words_after_option<'a>(
+pub fn words_after_option<'a>(
     arguments: &'a [LintWord],
     letters: &[char],
     long_options: &[&str],
@@ -215,7 +215,7 @@ pub(super) fn words_after_option<'a>(
 }
 
 /// The words that are neither options nor the values of the options in `letters`.
-pub(super) fn operands<'a>(
+pub fn operands<'a>(
     arguments: &'a [LintWord],
     letters: &'a [char],
 ) -> impl Iterator<Item = &'a LintWord> {

@@ -1,6 +1,6 @@
 //! Programs that run the command in their arguments, such as `env` and `timeout`.
 
-use super::command_view::LintWord;
+use super::LintWord;
 
 /// A program that runs the command after its own options and operands.
 struct WrapperProgram {
@@ -103,17 +103,17 @@ fn find_wrapper(words: &[LintWord]) -> Option<&'static WrapperProgram> {
 }
 
 /// Whether `words` begin with a wrapper program.
-pub(super) fn is_wrapper(words: &[LintWord]) -> bool {
+pub fn is_wrapper(words: &[LintWord]) -> bool {
     find_wrapper(words).is_some()
 }
 
 /// The words of the command that wrapper programs run.
-pub(super) fn strip_wrappers(words: &[LintWord]) -> &[LintWord] {
+pub fn strip_wrappers(words: &[LintWord]) -> &[LintWord] {
     wrapped_commands(words).last().unwrap_or(words)
 }
 
 /// Like [`strip_wrappers`], where the program of the command is looked up in PATH.
-pub(super) fn strip_path_wrappers(words: &[LintWord]) -> &[LintWord] {
+pub fn strip_path_wrappers(words: &[LintWord]) -> &[LintWord] {
     let commands = std::iter::successors(Some(words), |words| {
         find_wrapper(words).filter(|wrapper| wrapper.uses_path)?;
         wrapped_command(words)
@@ -122,7 +122,7 @@ pub(super) fn strip_path_wrappers(words: &[LintWord]) -> &[LintWord] {
 }
 
 /// The command, the command that its wrapper program runs, and so on.
-pub(super) fn wrapped_commands(words: &[LintWord]) -> impl Iterator<Item = &[LintWord]> {
+pub fn wrapped_commands(words: &[LintWord]) -> impl Iterator<Item = &[LintWord]> {
     std::iter::successors(Some(words), |words| wrapped_command(words))
 }
 

@@ -1,0 +1,117 @@
+//! Arguments that are nearly right: texts of the values that the tool wants.
+//!
+//! Models write `"5"` for a number, `"[\"a\"]"` for a list, or all arguments as one text. Such a text is read where the tool
+//! takes no text in its place, so that there is one meaning only; the check of the result decides.
+
+use super::invocation::ArgumentObject;
+use super::{ParameterType, Tool, ToolParameter, ValueSchema};
+use delta_words::CallArguments;
+use serde_json::Value as Json;
+use serde_json::value::RawValue;
+
+/// Arguments with texts replaced by what they say.
+pub(super) struct CoercedArguments {
+    pub arguments: CallArguments,
+    /// The names of the arguments that changed.
+    pub names: Vec<String>,
+}
+
+impl Tool {
+    /// Reads the texts among the arguments, which do not fit, as what the tool wants; `None` if that changes nothing.
+    pub(super) fn coerce(&self, arguments: &CallArguments) -> Option<CoercedArguments> {
+        let inner = serde_json::from_str::<String>(arguments.as_json().trim()).ok();
+        let is_unwrapped = inner.is_some();
+        let inner = inner.map(CallArguments::new);
+        let arguments = inner.as_ref().unwrap_or(arguments);
+        if !arguments.as_json().trim().starts_with('{') {
+            return None;
+        }
+        let object = ArgumentObject::parse(arguments).ok()?;
+        let refused = match &self.schema {
+            Some(schema) => Some(refused_paths(schema, &arguments.parse().ok()?)),
+            None => None,
+        };
+        let mut names = Vec::new();
+        let entries = object.entries.iter().map(|(name, raw)| {
+            let coerced = self.coerced_value(name, raw, refused.as_deref());
+            if coerced.is_some() || is_unwrapped {
+                names.push(name.clone());
+            }
+            let value = coerced.unwrap_or_else(|| raw.get().to_owned());
+            format!("{}:{value}", Json::from(&**name))
+        });
+        let text = format!("{{{}}}", entries.collect::<Vec<_>>().join(","));
+        (is_unwrapped || !names.is_empty())
+            .then(|| CoercedArguments { arguments: CallArguments::new(text), names })
+    }
+
+    /// The JSON of an argument without the texts that do not fit. `refused` has the paths in all arguments, for a tool with a
+    /// schema of them.
+    fn coerced_value(
+        &self,
+        name: &str,
+        raw: &RawValue,
+        refused: Option<&[Vec<String>]>,
+    ) -> Option<String> {
+        if let Some(refused) = refused {
+            let paths = refused.iter().filter(|path| path.first().is_some_and(|it| it == name));
+            let paths: Vec<_> = paths.map(|path| path[1..].to_vec()).collect();
+            return replace_texts(raw.get(), &paths);
+        }
+        let ToolParameter { kind, schema, .. } =
+            self.parameters.iter().find(|parameter| parameter.name == name)?;
+        let value: Json = serde_json::from_str(raw.get()).ok()?;
+        let paths = match schema {
+            Some(schema) => refused_paths(schema, &value),
+            None if value.is_string() && *kind != ParameterType::String => vec![Vec::new()],
+            None => Vec::new(),
+        };
+        replace_texts(raw.get(), &paths)
+    }
+}
+
+/// The paths of the values whose JSON type the schema refuses.
+fn refused_paths(schema: &ValueSchema, value: &Json) -> Vec<Vec<String>> {
+    let violations = schema.validator.find_violations(value).into_iter();
+    let pointers = violations.filter(|violation| violation.refuses_type).map(|it| it.pointer);
+    let unescape = |token: &str| token.replace("~1", "/").replace("~0", "~");
+    pointers.map(|pointer| pointer.split('/').skip(1).map(unescape).collect()).collect()
+}
+
+/// The JSON with the texts at the paths replaced by what they say; `None` if there is none.
+fn replace_texts(json: &str, paths: &[Vec<String>]) -> Option<String> {
+    if paths.is_empty() {
+        return None;
+    }
+    if paths.iter().any(Vec::is_empty) {
+        return inner_json(json);
+    }
+    let mut is_changed = false;
+    let mut replaced = |token: &str, item: &RawValue| {
+        let paths = paths.iter().filter(|path| path[0] == token).map(|path| path[1..].to_vec());
+        let text = replace_texts(item.get(), &paths.collect::<Vec<_>>());
+        is_changed |= text.is_some();
+        text.unwrap_or_else(|| item.get().to_owned())
+    };
+    let text = if json.trim_start().starts_with('[') {
+        let items: Vec<&RawValue> = serde_json::from_str(json).ok()?;
+        let items = items.iter().enumerate().map(|(at, item)| replaced(&at.to_string(), item));
+        format!("[{}]", items.collect::<Vec<_>>().join(","))
+    } else {
+        let members = CallArguments::new(json);
+        let members = ArgumentObject::parse(&members).ok()?;
+        let members = members
+            .entries
+            .iter()
+            .map(|(name, value)| format!("{}:{}", Json::from(&**name), replaced(name, value)));
+        format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+    };
+    is_changed.then_some(text)
+}
+
+/// The number, boolean, list or object whose JSON is the text.
+fn inner_json(json: &str) -> Option<String> {
+    let text: String = serde_json::from_str(json).ok()?;
+    let value: Json = serde_json::from_str(&text).ok()?;
+    (!value.is_string() && !value.is_null()).then(|| text.trim().to_owned())
+}

@@ -1,0 +1,115 @@
+//! Endpoints whose template takes one system message only, at the beginning.
+
+use super::RejectedRequest;
+use delta_words::{EncodeOptions, message_text};
+use serde_json::{Value, json};
+
+/// What is between the texts of two system messages.
+const SEPARATOR: &str = "\n\n";
+/// What a later system message begins with, where it goes out as a message of the user.
+const MARK: &str = "[system]\n";
+/// Parts of the messages with which templates refuse a system message for its place or its number.
+const PLACE_PHRASES: [&str; 11] = [
+    "at the beginning",
+    "at the start",
+    "be first",
+    "be the first",
+    "first message",
+    "leading",
+    "only one",
+    "one system",
+    "multiple",
+    "more than one",
+    "unexpected role",
+];
+
+/// The options with which a request is sent again that the endpoint refused because of its system messages.
+pub fn merged_system_options(
+    rejected: &RejectedRequest<'_>,
+    options: &EncodeOptions,
+) -> Option<EncodeOptions> {
+    let lower_response = rejected.response.to_lowercase();
+    let is_about_place = matches!(rejected.status, 200 | 400 | 422 | 500)
+        && ["system", "developer"].iter().any(|role| lower_response.contains(role))
+        && PLACE_PHRASES.iter().any(|phrase| lower_response.contains(phrase));
+    if !is_about_place || options.merges_system {
+        return None;
+    }
+    let sent: Value = serde_json::from_str(rejected.sent).ok()?;
+    let messages = sent.get("messages").or_else(|| sent.get("input"))?.as_array()?;
+    messages
+        .iter()
+        .skip(1)
+        .any(is_system)
+        .then(|| EncodeOptions { merges_system: true, ..options.clone() })
+}
+
+/// Makes the system messages at the beginning one, and those after it messages of the user that say what they are. Returns
+/// whether anything changed.
+pub fn merge_system_messages(messages: &mut Vec<Value>) -> bool {
+    let leading = messages.iter().take_while(|message| is_system(message)).count();
+    let mut is_changed = leading > 1;
+    if leading > 1 {
+        let texts = messages.drain(..leading).map(|message| message_text(&message));
+        let texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
+        let merged = json!({"role": "system", "content": texts.join(SEPARATOR)});
+        messages.insert(0, merged);
+    }
+    for message in messages.iter_mut().skip(1).filter(|message| is_system(message)) {
+        let text = format!("{MARK}{}", message_text(message));
+        *message = json!({"role": "user", "content": text});
+        is_changed = true;
+    }
+    is_changed
+}
+
+fn is_system(message: &Value) -> bool {
+    message.get("role").is_some_and(|role| role == "system" || role == "developer")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c_8_1_system_messages_become_one_and_later_ones_are_marked() {
+        let message = |role: &str, text: &str| json!({"role": role, "content": text});
+        let mut messages = vec![
+            message("system", "# a"),
+            json!({"role": "system", "content": [{"type": "text", "text": "# b"}]}),
+            message("user", "go"),
+            message("system", "# c"),
+        ];
+        assert!(merge_system_messages(&mut messages));
+        let expected = [
+            message("system", "# a\n\n# b"),
+            message("user", "go"),
+            message("user", "[system]\n# c"),
+        ];
+        assert_eq!(messages, expected);
+        assert!(!merge_system_messages(&mut messages));
+    }
+
+    #[test]
+    fn c_8_1_only_a_refusal_of_their_place_merges_them() {
+        let is_merged = |status, response: &str, roles: &[&str]| {
+            let messages: Vec<_> = roles.iter().map(|role| json!({"role": role})).collect();
+            let sent = json!({"messages": messages}).to_string();
+            let rejected = RejectedRequest { status, response, sent: &sent };
+            merged_system_options(&rejected, &EncodeOptions::default()).is_some()
+        };
+        let two = ["system", "system", "user"];
+        for words in [
+            "System message must be at the beginning.",
+            "Jinja Exception: System message must be at the beginning.",
+            "Unexpected role 'system' after role 'system'",
+            "only one system message is allowed",
+        ] {
+            assert!(is_merged(400, words, &two), "{words}");
+            assert!(!is_merged(400, words, &["system", "user"]), "{words}");
+            assert!(!is_merged(429, words, &two), "{words}");
+        }
+        assert!(!is_merged(400, "System role not supported", &two));
+        assert!(!is_merged(400, "the messages must be at the beginning", &two));
+    }
+}

@@ -1,0 +1,258 @@
+//! Answers as endpoints really send them, through the program.
+
+use super::*;
+
+/// A chunk with one piece of a call.
+fn call_piece(piece: Value) -> Value {
+    json!({"choices": [{"index": 0, "delta": {"tool_calls": [piece]}}]})
+}
+
+#[test]
+fn c_37_1_calls_run_with_the_arguments_that_were_sent_or_not_at_all() {
+    let named = |index: Value, id: &str, arguments: &str| {
+        call_piece(
+            json!({"index": index, "id": id, "function": {"name": "echo", "arguments": arguments}}),
+        )
+    };
+    let rest = |index: Value, arguments: &str| {
+        call_piece(json!({"index": index, "function": {"arguments": arguments}}))
+    };
+    let (whole, zero) = ("{\"text\":\"x\"}", json!(0));
+    let cases = [
+        (
+            "twice",
+            vec![named(zero.clone(), "a", whole), named(zero.clone(), "a", whole)],
+            vec!["x"],
+        ),
+        ("empty first", vec![named(zero.clone(), "a", "{}"), rest(zero.clone(), whole)], vec!["x"]),
+        ("all at once", vec![named(zero.clone(), "a", &format!("{{}}{whole}"))], vec!["x"]),
+        (
+            "cumulative",
+            vec![
+                named(zero.clone(), "a", "{\"te"),
+                named(zero.clone(), "a", "{\"text\":\"x"),
+                named(zero.clone(), "a", whole),
+            ],
+            vec!["x"],
+        ),
+        (
+            "a number that drifts",
+            vec![
+                named(zero.clone(), "a", "{\"text\":"),
+                rest(zero.clone(), "\"x\"}"),
+                named(zero.clone(), "b", "{\"text\":"),
+                rest(json!(1), "\"y\"}"),
+            ],
+            vec!["x", "y"],
+        ),
+        (
+            "one id for all",
+            vec![named(zero.clone(), "a", whole), named(json!(1), "a", "{\"text\":\"y\"}")],
+            vec!["x", "y"],
+        ),
+        (
+            "two in one",
+            vec![named(zero.clone(), "a", whole), rest(zero, "{\"text\":\"y\"}")],
+            vec![],
+        ),
+    ];
+    for (name, chunks, expected) in cases {
+        let server =
+            ScriptedServer::start(vec![streamed(&chunks, "tool_calls"), Answer::text("done")]);
+        let sandbox = agent_for(&server, "");
+        sandbox.run("hello", &[]).expect_code(0);
+        let results = sandbox.events("ACTION_RESULT").into_iter();
+        let ran: Vec<_> = results.filter(|result| result["exit_code"] == 0).collect();
+        let texts: Vec<_> =
+            ran.iter().map(|it| it["observation_content"].as_str().unwrap().trim()).collect();
+        assert_eq!(texts, expected, "{name}");
+        assert_eq!(server.violations(), Vec::<String>::new(), "{name}");
+    }
+}
+
+#[test]
+fn c_37_2_done_without_a_reason_is_asked_again() {
+    let half = "data: {\"choices\":[{\"delta\":{\"content\":\"I will now\"}}]}\n\ndata: [DONE]\n\n";
+    let server = ScriptedServer::start(vec![Answer::event_stream(half), Answer::text("the whole")]);
+    let sandbox = agent_for(&server, "\n  max_retries: 1");
+    let ran = sandbox.run("hello", &[]).expect_code(0);
+    assert!(
+        ran.stdout.contains("the whole") && !ran.stdout.contains("I will now"),
+        "{}",
+        ran.stdout
+    );
+    assert_eq!(server.requests().len(), 2);
+}
+
+#[test]
+fn c_37_3_the_words_of_an_error_are_shown_in_every_frame() {
+    let start = "data: {\"choices\":[{\"delta\":{\"content\":\"\"}}]}\n\n";
+    let words = "the engine has died";
+    let error = json!({"message": words, "code": 400});
+    for (name, text) in [
+        ("line", format!("{start}error: {error}\n\n")),
+        ("named", format!("{start}event: error\ndata: {error}\n\n")),
+        ("bare", format!("{start}{}\n\n", json!({"error": error}))),
+        ("bare alone", json!({"error": error}).to_string()),
+        (
+            "without a member",
+            format!(
+                "{start}data: {}\n\n",
+                json!({"object": "error", "message": words, "code": 400})
+            ),
+        ),
+        ("page", format!("<html><head><title>{words}</title></head></html>")),
+    ] {
+        let server = ScriptedServer::start(vec![Answer::event_stream(text)]);
+        let sandbox = agent_for(&server, "\n  max_retries: 0");
+        let ran = sandbox.run("hello", &[]).expect_code(1);
+        assert!(ran.stderr.contains(words), "{name}: {}", ran.stderr);
+        let event = &sandbox.events("ERROR")[0];
+        assert!(event["error_message"].as_str().unwrap().contains(words), "{name}: {event}");
+        assert_eq!(server.requests().len(), 1, "{name}");
+    }
+}
+
+#[test]
+fn c_37_3_an_error_after_the_answer_does_not_undo_it() {
+    let body = "data: {\"choices\":[{\"delta\":{\"content\":\"done\"},\"finish_reason\":\"stop\"}]}\n\n\
+                data: {\"error\":{\"message\":\"no usage today\"}}\n\n";
+    let server = ScriptedServer::start(vec![Answer::event_stream(body)]);
+    let sandbox = agent_for(&server, "");
+    let ran = sandbox.run("hello", &[]).expect_code(0);
+    assert!(ran.stdout.contains("done") && ran.stderr.contains("no usage today"), "{}", ran.stderr);
+}
+
+#[test]
+fn c_37_2_a_whole_answer_that_is_announced_as_a_stream_counts() {
+    let message = json!({"role": "assistant", "content": "done"});
+    let body = json!({"choices": [{"index": 0, "message": message}], "usage": {"prompt_tokens": 7, "completion_tokens": 1}});
+    for text in [body.to_string(), serde_json::to_string_pretty(&body).unwrap()] {
+        let server = ScriptedServer::start(vec![Answer::event_stream(text)]);
+        let ran = agent_for(&server, "").run("hello", &[]).expect_code(0);
+        assert!(ran.stdout.contains("done"), "{}", ran.stdout);
+    }
+}
+
+#[test]
+fn c_37_5_tokens_count_wherever_they_are() {
+    let chunk = |usage: Value, at_choice: bool| {
+        let mut chunk = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+        if at_choice {
+            chunk["choices"][0]["usage"] = usage;
+        } else {
+            chunk["usage"] = usage;
+        }
+        chunk
+    };
+    let counts = json!({"prompt_tokens": 77, "completion_tokens": 5, "cached_tokens": 40});
+    let zeros = json!({"prompt_tokens": 0, "completion_tokens": 0, "cached_tokens": 0});
+    for usages in
+        [vec![chunk(counts.clone(), true)], vec![chunk(counts, false), chunk(zeros, false)]]
+    {
+        let text = json!({"choices": [{"index": 0, "delta": {"content": "done"}}]});
+        let server =
+            ScriptedServer::start(vec![streamed(&[&[text], &usages[..]].concat(), "stop")]);
+        let sandbox = agent_for(&server, "");
+        sandbox.run("hello", &[]).expect_code(0);
+        let usage = &sandbox.events("THOUGHT")[0]["usage"];
+        let read = ["input_tokens", "cached_input_tokens", "output_tokens"]
+            .map(|name| usage[name].as_u64());
+        assert_eq!(read, [Some(77), Some(40), Some(5)]);
+    }
+}
+
+/// An endpoint whose template takes one system message, at the beginning.
+fn one_system_message(mut answers: Vec<Answer>) -> ScriptedServer {
+    ScriptedServer::for_anything(move |request: &RecordedRequest| {
+        let messages = request.body["messages"].as_array().unwrap().iter().skip(1);
+        if messages.clone().any(|message| message["role"] == "system") {
+            return Answer::error(400, "System message must be at the beginning.", None);
+        }
+        answers.remove(0)
+    })
+}
+
+#[test]
+fn c_8_1_an_endpoint_with_one_system_message_is_refused_once_and_remembered() {
+    let refusals = |server: &ScriptedServer| {
+        let requests = server.requests();
+        let is_refused = |request: &&RecordedRequest| {
+            let messages = request.body["messages"].as_array().unwrap();
+            messages.iter().skip(1).any(|message| message["role"] == "system")
+        };
+        requests.iter().filter(is_refused).count()
+    };
+    for (llm, refused) in [("", 1), ("\n  system_messages: merged", 0)] {
+        let server = one_system_message(vec![
+            Answer::call("echo", json!({"text": "x"})),
+            Answer::text("first"),
+            Answer::text("second"),
+        ]);
+        let sandbox = agent_for(&server, llm);
+        sandbox.write(
+            "agent/context.yaml",
+            "sources:\n  - {type: file, id: system_prompt, path: system_prompt.md}\n  - {type: file, id: more, path: system_prompt.md}\n  - {type: journal}\n  - {type: file, id: last, path: system_prompt.md}\n",
+        );
+        sandbox.run("hello", &[]).expect_code(0);
+        sandbox.delta(["continue", "r", "-w", "work", "-m", "more"]).output().expect_code(0);
+        assert_eq!(refusals(&server), refused, "{llm}");
+        let body = server.requests().last().unwrap().body.clone();
+        let messages = body["messages"].as_array().unwrap();
+        let first = messages[0]["content"].as_str().unwrap();
+        assert!(first.contains("system_prompt") && first.contains("more"), "{first}");
+        let last = messages.last().unwrap();
+        assert_eq!(last["role"], "user");
+        assert!(last["content"].as_str().unwrap().starts_with("[system]\n"), "{last}");
+    }
+    let server = one_system_message(vec![]);
+    let sandbox = agent_for(&server, "\n  system_messages: separate");
+    sandbox.write(
+        "agent/context.yaml",
+        "sources:\n  - {type: file, id: a, path: system_prompt.md}\n  - {type: file, id: b, path: system_prompt.md}\n  - {type: journal}\n",
+    );
+    sandbox.run("hello", &[]).expect_code(1);
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[test]
+fn c_3_1_texts_of_what_the_tool_wants_are_taken_and_named() {
+    let tools = "  - name: add\n    exec: echo ${n} ${deep} ${list}\n    parameters:\n      - {name: n, type: integer}\n      - {name: deep, type: boolean}\n      - {name: list, type: array}\n      - {name: word, type: string, required: false}\n";
+    let nearly =
+        json!({"n": "12345678901234567", "deep": "true", "list": "[\"a\",\"b\"]", "word": "5"});
+    let right =
+        json!({"n": 12_345_678_901_234_567_u64, "deep": true, "list": ["a", "b"], "word": "5"});
+    let cases = [
+        (nearly.to_string(), json!(["n", "deep", "list"]), right.clone()),
+        (json!(right.to_string()).to_string(), json!(["n", "deep", "list", "word"]), right.clone()),
+        (right.to_string(), Value::Null, right.clone()),
+    ];
+    for (arguments, coerced, taken) in cases {
+        let server = ScriptedServer::start(vec![
+            Answer::raw_call("a", "add", &arguments),
+            Answer::text("done"),
+        ]);
+        let sandbox = Sandbox::new(DELTA);
+        sandbox.agent(&format!("model: test-model\n  base_url: {}", server.url()), tools);
+        sandbox.run("hello", &[]).expect_code(0);
+        let request = &sandbox.events("ACTION_REQUEST")[0];
+        assert_eq!((&request["coerced"], &request["tool_args"]), (&coerced, &taken), "{arguments}");
+        assert_eq!(sandbox.events("ACTION_RESULT")[0]["exit_code"], 0);
+        assert_eq!(server.violations(), Vec::<String>::new());
+    }
+    for (llm, arguments) in [
+        ("\n  strict_arguments: true", nearly.to_string()),
+        ("", json!({"n": "5 apples", "deep": "true", "list": "[]"}).to_string()),
+        ("", json!({"n": "5", "deep": "yes", "list": "[]"}).to_string()),
+        ("", json!({"n": "5", "deep": "null", "list": "[]"}).to_string()),
+    ] {
+        let server = ScriptedServer::start(vec![
+            Answer::raw_call("a", "add", &arguments),
+            Answer::text("done"),
+        ]);
+        let sandbox = Sandbox::new(DELTA);
+        sandbox.agent(&format!("model: test-model\n  base_url: {}{llm}", server.url()), tools);
+        sandbox.run("hello", &[]).expect_code(0);
+        assert!(sandbox.events("ACTION_RESULT")[0].get("exit_code").is_none(), "{arguments}");
+    }
+}
