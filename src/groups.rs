@@ -2,6 +2,7 @@
 
 use crate::programs::{self, Program};
 use clap::Command;
+use delta_program::compact_help::{asks_for_help, compact_if_asked};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 
@@ -22,10 +23,8 @@ const GROUPS: [(&str, &[&str]); 8] = [
 
 /// Lists the commands in groups if the arguments, with the program, ask for help or are none. Other command lines do not pay for the list.
 pub fn grouped_for_help(command: Command, arguments: &[OsString]) -> Command {
-    let asks_for_help =
-        arguments.iter().any(|word| word == "--help" || word == "-h" || word == "help");
-    if asks_for_help || arguments.len() < 2 {
-        grouped(command, &programs::list_programs())
+    if asks_for_help(arguments) || arguments.len() < 2 {
+        compact_if_asked(grouped(command, &programs::list_programs()), arguments)
     } else {
         command
     }

@@ -45,9 +45,14 @@ Exit codes: 0 COMPLETED, 1 FAILED, 2 usage error, 70 bug in delta, 101 WAITING_F
 
 /// The description of the options of all commands, which their own lists leave out.
 const SHARED_OPTIONS_HELP: &str = "\
-Every command takes `--runs-dir DIR`: the runs of all workspaces are below DIR, and nothing is written into the workspaces; \
-`--lease auto|flock|turns`: runs are owned with a lock, or by turns, which are exclusive across hosts [default: by the file system]; \
-`--lease-ttl TIME`: others replace this process after so much silence [default: 70s]";
+Options of every command:
+  --runs-dir DIR            Keep the runs of all workspaces below DIR, and
+                            nothing in the workspaces
+  --lease auto|flock|turns  How a run is kept to one process: a file lock (flock),
+                            or leases across hosts (turns)
+                            [default: by the file system]
+  --lease-ttl TIME          Let another process take over after this long without
+                            a heartbeat [default: 70s]";
 
 /// The end of the help: examples and exit codes.
 fn top_level_after_help() -> String {

@@ -138,7 +138,7 @@ fn c_1_1_no_directory_no_agent() {
     run("home").expect(
         126,
         "",
-        "error: agent.yaml not found\n  --> DIR/home\n  = help: an agent is a directory with agent.yaml, system_prompt.md and context.yaml; name one with `--agent DIR`\n",
+        "error: there is no agent `DIR/home`\n  --> DIR/home\n  = help: an agent is a directory with agent.yaml, system_prompt.md and context.yaml; name one with `--agent DIR`\n",
     );
 }
 

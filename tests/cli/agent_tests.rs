@@ -68,11 +68,11 @@ fn c_17_1_a_name_in_the_place_of_the_directory_is_told() {
     here("writes").expect(
         126,
         "",
-        "error: there is no directory writes\n\
+        "error: there is no agent `writes`\n\
          help: name the directory before the tests: `delta test . writes`\n",
     );
     let other =
-        "error: there is no directory reads\nhelp: name an agent directory: `delta test DIR`\n";
+        "error: there is no agent `reads`\nhelp: name an agent directory: `delta test DIR`\n";
     here("reads").expect(126, "", other);
 }
 
@@ -478,7 +478,7 @@ fn c_17_4_no_tests_are_no_success() {
     let ran = sandbox.delta(["test", "work"]).output().expect_code(126);
     assert_eq!(
         ran.stderr,
-        "error: there is no directory work\nhelp: name an agent directory: `delta test DIR`\n"
+        "error: there is no agent `work`\nhelp: name an agent directory: `delta test DIR`\n"
     );
 }
 

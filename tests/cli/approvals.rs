@@ -254,7 +254,7 @@ fn c_21_1_approve_all_is_for_one_process_and_recorded() {
     assert_eq!(approvals(&sandbox), [json!(["flag", null])]);
     assert_eq!(sandbox.events("ENGINE_START")[0]["config"]["approve"], json!({"all": true}));
 
-    // It also answers what the run waits for, and what a rule denies stays denied.
+    // It also answers what the run waits for, and rules that deny still deny.
     let sandbox = noting(RULES, &["d", "b", "x"]);
     sandbox.run("go", &[]).expect_code(101);
     resume(&sandbox, &["--approve-all"]).expect_code(0);

@@ -32,7 +32,7 @@ fn c_13_3_a_torn_tail_is_set_aside() {
         let journal = fs::read(sandbox.path(JOURNAL)).unwrap();
         sandbox.write(JOURNAL, [&journal, tail].concat());
         let ran = resume(&sandbox, &[]).expect_code(0).normal(&sandbox);
-        let warning = "! the journal's last line was incomplete and does not count; it is saved as journal.torn-STAMP\n";
+        let warning = "! the journal's last line was incomplete and is not used; it is saved as journal.torn-STAMP\n";
         assert!(ran.stderr.contains(warning), "{}", ran.stderr);
         let aside: Vec<String> = sandbox.files("work/.delta/r");
         let aside: Vec<&String> = aside.iter().filter(|name| name.contains("torn-")).collect();

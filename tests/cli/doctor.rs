@@ -44,7 +44,7 @@ fn c_11_10_a_machine_without_settings_works_with_warnings_and_nothing_is_changed
     assert_eq!(status, "ok", "{finding}");
     let root = sandbox.path("work").canonicalize().unwrap();
     assert!(finding.starts_with(&format!("{} on ", root.display())), "{finding}");
-    assert!(finding.contains(" MiB free; runs are owned "), "{finding}");
+    assert!(finding.contains(" MiB free; runs are kept to one process "), "{finding}");
     let (status, finding, help) = check(&ran, "endpoint");
     assert_eq!(status, "warn");
     assert!(finding.contains("none has a key"), "{finding}");
@@ -138,13 +138,13 @@ fn c_11_10_a_machine_without_sh_and_git_is_told_apart() {
 #[test]
 fn c_11_10_how_runs_are_owned_is_what_a_run_records() {
     let sandbox = Sandbox::scripted(DELTA, "", "- say: done\n");
-    for (lease, words) in [("turns", "by turns"), ("flock", "with a lock (flock)")] {
+    for (lease, words) in [("turns", "by leases"), ("flock", "by a file lock (flock)")] {
         let ran = doctor(&sandbox).env("DELTA_LEASE", lease).output().expect_code(0);
         let (_, finding, _) = check(&ran, "workspace");
-        assert!(finding.contains(&format!("runs are owned {words}")), "{finding}");
+        assert!(finding.contains(&format!("runs are kept to one process {words}")), "{finding}");
     }
     let ran = doctor(&sandbox).output().expect_code(0);
-    let is_lock = check(&ran, "workspace").1.contains("with a lock");
+    let is_lock = check(&ran, "workspace").1.contains("by a file lock");
     sandbox.run_command("go", &["-q"]).env("DELTA_LEASE", "auto").output().expect_code(0);
     let recorded = &sandbox.events("ENGINE_START")[0]["process"]["lease"];
     assert_eq!(is_lock, recorded != "turns", "{recorded}");

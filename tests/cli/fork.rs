@@ -309,11 +309,10 @@ fn c_16_7_what_is_wrong_with_the_agent_is_known_before_anything_is_made() {
     assert!(keyless.stderr.starts_with("error: no API key"), "{}", keyless.stderr);
     assert!(!sandbox.path("new").exists());
     fs::remove_dir_all(sandbox.path("agent")).unwrap();
-    let expected =
-        "error: the agent is no longer in DIR/agent\nhelp: name its directory with `--agent DIR`\n";
+    let expected = "error: there is no agent `DIR/agent`\nhelp: if it has moved, name its new directory with `--agent DIR`\n";
     let gone = fork(&sandbox, &["--at", "1", "--into", "new", "-m", "x"]).normal(&sandbox);
     gone.expect(126, "", expected);
-    let expected = "error: the agent is no longer in DIR/agent\nhelp: name the workspace of the new run with `--into DIR`\n";
+    let expected = "error: there is no agent `DIR/agent`\nhelp: name the workspace of the new run with `--into DIR`\n";
     fork(&sandbox, &["--at", "1"]).normal(&sandbox).expect(126, "", expected);
     assert!(!sandbox.path("new").exists());
     // To make one, no agent is needed.

@@ -57,7 +57,7 @@ fn c_12_8_the_call_that_could_exceed_the_tokens_is_not_made() {
         assert!(message.ends_with("for the request and 50 for the answer)"), "{message}");
         let error = &sandbox.events("ERROR")[0]["error_details"];
         let option = error["limit_option"].as_str().unwrap();
-        let hint = format!("continue with `-m` and `{option}`; the limit counts for the whole run");
+        let hint = format!("continue with `-m` and `{option}`; the limit applies to the whole run");
         assert_eq!(error, &json!({"type": "limit", "hint": hint, "limit_option": option}));
         let (flag, proposed) = option.split_once(' ').unwrap();
         assert_eq!((flag, proposed.parse::<u64>().unwrap() > 3000), ("--max-tokens", true));

@@ -194,8 +194,8 @@ fn c_11_8_the_agents_of_an_agent_are_checked_once() {
 #[test]
 fn c_11_8_what_is_no_agent_directory_is_refused() {
     let sandbox = sandbox();
-    let message = "error: work contains no agent.yaml\nhelp: name an agent directory: `delta tool lint DIR`\n";
-    let missing = message.replace("work contains no agent.yaml", "there is no directory work");
+    let message = "error: there is no agent `work`\nhelp: it has no agent.yaml; name an agent directory: `delta tool lint DIR`\n";
+    let missing = message.replace("it has no agent.yaml; ", "");
     lint(&sandbox, &["work"]).expect(126, "", &missing);
     std::fs::create_dir(sandbox.path("work")).unwrap();
     lint(&sandbox, &["work"]).expect(126, "", message);

@@ -68,7 +68,9 @@ fn c_11_3_a_directory_without_runs_names_the_workspaces_below_it() {
         sandbox.delta(args).output().expect_code(0);
     };
     let here = |more: &[&str]| sandbox.delta([&["list-runs"], more].concat()).output();
-    here(&[]).expect(0, "", "");
+    let note =
+        "Note: no runs here; `delta list-runs -r DIR` lists the runs of all workspaces below DIR\n";
+    here(&[]).expect(0, "", note);
     run("one");
     let place = sandbox.path("agent/workspaces/W001").display().to_string();
     let note = format!("Note: no runs here; these workspaces have runs:\n  -w {place}\n");
@@ -228,10 +230,12 @@ fn c_25_7_since_a_day_is_since_its_midnight_in_utc() {
 fn c_11_3_nothing_found_is_no_error() {
     let sandbox = Sandbox::scripted(DELTA, TOOLS, "- say: done");
     fs::create_dir(sandbox.path("work")).unwrap();
-    list(&sandbox, &[]).expect(0, "", "");
+    let note =
+        "Note: no runs here; `delta list-runs -r DIR` lists the runs of all workspaces below DIR\n";
+    list(&sandbox, &[]).expect(0, "", note);
     list(&sandbox, &["--format", "json"]).expect(0, "[]\n", "");
     list(&sandbox, &["--format", "json", "--first"]).expect(0, "[]\n", "");
-    list(&sandbox, &["--first"]).expect(0, "", "");
+    list(&sandbox, &["--first"]).expect(0, "", note);
     sandbox.run("go", &[]).expect_code(0);
     list(&sandbox, &["--format", "json", "--status", "FAILED"]).expect(0, "[]\n", "");
     let nowhere = sandbox.delta(["list-runs", "-w", "nowhere", "--format", "json"]).output();

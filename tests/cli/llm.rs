@@ -315,8 +315,7 @@ fn c_7_8_an_unknown_end_of_an_answer_is_named() {
         let answers = vec![Answer::text("whole").finish_reason(Some(reason))];
         let (_server, _sandbox, ran) = asked(answers, "", &["--format", "raw"]);
         let ran = ran.expect_code(0);
-        let warning =
-            "! the finish_reason `weird` of the answer is unknown; the answer counts as complete\n";
+        let warning = "! the finish_reason `weird` of the answer is unknown; delta treats the answer as complete\n";
         assert_eq!((&*ran.stdout, ran.stderr.contains(warning)), ("whole\n", !is_known));
     }
 }

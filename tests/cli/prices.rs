@@ -325,7 +325,7 @@ fn c_23_3_a_price_file_that_cannot_be_read_is_an_error_before_anything_is_create
 fn c_23_3_prices_are_of_the_model_that_they_are_written_for() {
     let (_server, sandbox) = asks_once("\n  pricing: {input: 1000, output: 10000}");
     let other = ["--model", "openai:another", "--max-cost", "5"];
-    let note = "Note: `pricing` in agent.yaml is the price of m, and does not count for another;";
+    let note = "Note: `pricing` in agent.yaml is the price of m, and does not apply to another;";
     let ran = sandbox.run("hi", &other).expect_code(126);
     assert!(ran.stderr.contains(note), "{}", ran.stderr);
     assert!(
@@ -343,7 +343,7 @@ fn c_23_3_prices_are_of_the_model_that_they_are_written_for() {
 /// The prices of the agent's model were taken for those of any model that `--llm` names.
 #[test]
 fn c_23_3_prices_are_not_of_the_model_that_a_setting_names() {
-    let note = "Note: `pricing` in agent.yaml is the price of m, and does not count for another;";
+    let note = "Note: `pricing` in agent.yaml is the price of m, and does not apply to another;";
     let used = |ran: &Ran, model: &str| {
         ran.json()["metrics"]["usage"]["model_usage"][model]["cost_usd"].clone()
     };

@@ -41,7 +41,7 @@ fn record(sandbox: &Sandbox, dir: &str, end: &str) -> String {
 #[test]
 fn c_16_9_a_run_is_verified_without_its_agent_and_workspace() {
     let sandbox = whole();
-    let equal = "run r agrees with its records: 20 lines, 4 requests, 3 calls, 11 files\n";
+    let equal = "run r matches its records: 20 lines, 4 requests, 3 calls, 11 files\n";
     let before = snapshot(&sandbox);
     replay(&sandbox, &[]).expect(0, equal, "");
     assert_eq!(snapshot(&sandbox), before);
@@ -85,7 +85,7 @@ fn c_16_9_an_agent_that_changes_while_a_run_stands_is_kept_for_each_process() {
     let kept = |start: &serde_json::Value| start["config"]["kept"]["dir"].clone();
     let kept: Vec<_> = sandbox.events("ENGINE_START").iter().map(kept).collect();
     assert_eq!(kept, [json!("agent"), json!("agent/2"), json!("agent/2")]);
-    let equal = "run r agrees with its records: 15 lines, 3 requests, 1 call, 12 files\n";
+    let equal = "run r matches its records: 15 lines, 3 requests, 1 call, 12 files\n";
     replay(&sandbox, &[]).expect(0, equal, "");
 }
 
@@ -241,7 +241,7 @@ fn c_16_9_what_is_no_file_of_the_run_is_not_read() {
 fn c_16_9_what_cannot_be_checked_is_said_and_is_no_difference() {
     let sandbox = in_state("RUNNING");
     let ran = replay(&sandbox, &[]).expect_code(0);
-    let expected = "run r agrees with its records: 4 lines, 1 request, 1 call, 4 files\n\
+    let expected = "run r matches its records: 4 lines, 1 request, 1 call, 4 files\n\
         not checked: metadata.json: the run has no end\n";
     assert_eq!(ran.stdout, expected);
     // As a process leaves it that is killed between the journal and metadata.json.

@@ -296,8 +296,7 @@ fn c_11_2_the_agent_has_moved() {
     let sandbox = in_state("INTERRUPTED");
     fs::rename(sandbox.path("agent"), sandbox.path("moved")).unwrap();
     let before = snapshot(&sandbox);
-    let expected =
-        "error: the agent is no longer in DIR/agent\nhelp: name its directory with `--agent DIR`\n";
+    let expected = "error: there is no agent `DIR/agent`\nhelp: if it has moved, name its new directory with `--agent DIR`\n";
     resume(&sandbox, &[]).normal(&sandbox).expect(126, "", expected);
     assert_eq!(snapshot(&sandbox), before);
     resume(&sandbox, &["--agent", "nowhere"]).expect_code(126);

@@ -1,4 +1,4 @@
-//! What names a run (C-25.1): its id, a unique beginning or end, its directory, `last`.
+//! What names a run (C-25.1): its id, a unique prefix or suffix, its directory, `last`.
 
 use super::DELTA;
 use super::runs::{STATES, TOOLS, code_of, edit_journal};

@@ -132,7 +132,7 @@ fn c_22_4_show_prints_all_of_a_sandbox_on_demand() {
         "  limited by /etc/delta/sandbox.yaml, sha256 abc123\n  limited by reader\n",
         "  p2: fetch, the hook on_run_end\n    by: landlock\n    write: /w, /srv/<b>x</b>\n    net: example.com:443\n",
         "    limits: processes 7\n",
-        "    holds: files, secrets, sockets, processes\n    watched: journal (the run ends at a change)\n",
+        "    enforced: files, secrets, sockets, processes\n    watched: journal (the run ends at a change)\n",
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }

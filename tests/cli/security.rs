@@ -1,18 +1,18 @@
 //! The LLM's key stays with the engine (C-15.2 to C-15.5).
 
 mod answer;
-mod bounds;
 mod background;
+mod beneath;
+mod bounds;
+mod dotenv;
+mod key;
+mod planted_run;
+mod redaction;
+mod screen;
+mod setuid;
 mod signals;
 mod templates;
 mod terminal;
-mod beneath;
-mod planted_run;
-mod screen;
-mod setuid;
-mod dotenv;
-mod key;
-mod redaction;
 
 use super::DELTA;
 use serde_json::{Value, json};

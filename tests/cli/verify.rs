@@ -67,7 +67,7 @@ fn c_27_1_a_run_as_delta_recorded_it_holds() {
     let head = sandbox.journal().pop().unwrap();
     let chain = head["chain"].as_str().unwrap().to_owned();
     let expected = format!(
-        "run r holds\n  chain:         11 lines; head 11 {chain}\n  seal:          lines 1 to 11\n  \
+        "run r is intact\n  chain:         11 lines; head 11 {chain}\n  seal:          lines 1 to 11\n  \
          records:       6 files\n  configuration: 4 files\n  children:      none\n"
     );
     assert_eq!(ran.stdout, expected);
@@ -110,7 +110,7 @@ fn c_27_1_what_was_done_to_the_lines_is_named() {
     for (edit, finding) in edits {
         let sandbox = changed("lines are changed", edit);
         let ran = verify(&sandbox, &[]).expect_code(3);
-        assert!(ran.stdout.starts_with("run r does not hold\n"), "{}", ran.stdout);
+        assert!(ran.stdout.starts_with("run r is not intact\n"), "{}", ran.stdout);
         assert!(ran.stdout.contains(&format!("    {finding}")), "{finding}: {}", ran.stdout);
         let without_key = verify(&sandbox, &["--no-seal"]).expect_code(3);
         assert!(without_key.stdout.contains(finding), "{}", without_key.stdout);
@@ -458,8 +458,9 @@ fn c_27_2_the_result_of_a_call_vouches_for_the_run_that_it_started() {
     assert_eq!(sandbox.events("ACTION_RESULT")[0]["runs"], expected);
     let ran = verify(&sandbox, &[]).expect_code(0);
     assert!(
-        ran.stdout
-            .contains("  children:      1 with the heads that results name\n  run inner holds\n"),
+        ran.stdout.contains(
+            "  children:      1 with the heads that results name\n  run inner is intact\n"
+        ),
         "{}",
         ran.stdout
     );
@@ -475,7 +476,7 @@ fn c_27_2_the_result_of_a_call_vouches_for_the_run_that_it_started() {
     // One whose own chain is broken.
     sandbox.write(inner, whole.replace("\"content\":\"go\"", "\"content\":\"no\""));
     let ran = verify(&sandbox, &["--no-seal"]).expect_code(3);
-    assert!(ran.stdout.contains("  run inner does not hold\n"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("  run inner is not intact\n"), "{}", ran.stdout);
     assert!(ran.stdout.contains("      line 2 was changed\n"), "{}", ran.stdout);
     sandbox.write(inner, &whole);
     sandbox.delta(["rm", "inner", "-w", "work", "--force"]).output().expect_code(0);

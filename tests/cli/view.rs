@@ -9,8 +9,8 @@ use test_support::needs;
 use test_support::sandbox::{Ran, Sandbox};
 use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 
-pub mod browser;
 mod approvals;
+pub mod browser;
 mod follow;
 mod forks;
 mod markdown;

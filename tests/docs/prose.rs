@@ -102,6 +102,20 @@ const HABITS: &[Habit] = &[
     habit("leaves with", r"\b(leaves?|left) with (\d|code|exit|an?|another)\b", "", "exits with"),
     habit(", for it", r", for (it|they|no|nothing|there|then|only)\b", "", "because"),
     habit("please", r"\bplease\b", "", "say what to do"),
+    habit(
+        "end of an id",
+        r"\bbeginning or end of (it|(the|its|an) id)\b",
+        "",
+        "a unique prefix or suffix",
+    ),
+    habit(
+        "leaves the run",
+        r"\b(leaves?|left|leaving) the run\b",
+        r"\bleaves? the run \*?(INTERRUPTED|FAILED|ungraded|packed|waiting)\b",
+        "exits",
+    ),
+    habit("of whose", r"\bof whose\b", "", "two sentences"),
+    habit("agrees with records", r"\bagrees? with (its|the) records\b", "", "matches its records"),
 ];
 
 /// Real uses: the file, and a part of the line.

@@ -7,9 +7,9 @@
 )]
 
 mod anthropic;
-mod chat;
 mod anthropic_cache;
 mod anthropic_conversations;
+mod chat;
 mod everything_around;
 mod exact_numbers;
 mod gemini;

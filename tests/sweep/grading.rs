@@ -135,7 +135,7 @@ fn what_a_grader_left_ungraded_stays_reported_until_it_is_graded() {
     sandbox.write("go", "");
     let last = sweep(&sandbox, &["grade", "s", "--retry-ungraded"]).expect_code(0).stdout;
     assert_eq!(last, "graded 1 run: g 1 passed\n");
-    let nothing = "nothing to grade: every settled run has its grades\n";
+    let nothing = "nothing to grade: every finished run has its grades\n";
     assert_eq!(sweep(&sandbox, &["grade", "s"]).expect_code(0).stdout, nothing);
 }
 
@@ -186,7 +186,7 @@ fn an_edited_grader_is_noted_and_planned_again_it_grades() {
     sandbox.write_program("grade.sh", "#!/bin/sh\nexit 1\n");
     let edited = grade();
     assert!(edited.stdout.starts_with("nothing to grade"), "{edited:?}");
-    let note = "Note: ./grade.sh differs from the copy that grader `g` was planned with; `delta sweep plan` takes it over\n";
+    let note = "Note: ./grade.sh differs from the copy that grader `g` was planned with; run `delta sweep plan` to use the new file\n";
     assert_eq!(edited.stderr, note);
     assert!(plan().ends_with("nothing new\nnext: delta sweep grade s\n"), "{}", plan());
     let again = grade();
@@ -339,7 +339,7 @@ fn a_corrected_answer_of_an_input_grades_its_runs_again_and_runs_nothing() {
     let graded = sweep(&sandbox, &["grade", "s"]).expect_code(0).stdout;
     assert_eq!(graded, "graded 1 run: expect 1 passed, command 1 passed\n");
     assert_eq!((passed(&sandbox, "expect"), passed(&sandbox, "command")), (2, 2));
-    let nothing = "nothing to grade: every settled run has its grades\n";
+    let nothing = "nothing to grade: every finished run has its grades\n";
     assert_eq!(sweep(&sandbox, &["grade", "s"]).expect_code(0).stdout, nothing);
     // Another task is another run; the one before keeps its input and its grade.
     write_inputs("{\"id\": \"b\", \"task\": \"another\", \"answer\": \"wrong\"}");
@@ -361,7 +361,7 @@ fn grades_of_an_earlier_version_count_until_the_input_changes() {
     });
     let text: String = lines.collect();
     sandbox.write(&path, text);
-    let nothing = "nothing to grade: every settled run has its grades\n";
+    let nothing = "nothing to grade: every finished run has its grades\n";
     assert_eq!(sweep(&sandbox, &["grade", "s"]).expect_code(0).stdout, nothing);
     let inputs = sandbox.read("inputs.jsonl").replacen("\"t0\"}", "\"t0\", \"answer\": 1}", 1);
     sandbox.write("inputs.jsonl", inputs);
@@ -383,7 +383,7 @@ fn a_file_that_an_argument_names_is_a_part_of_its_grader() {
         "graded 6 runs: g 6 passed\n"
     );
     sandbox.write("gg.sh", "exit 1\n");
-    let nothing = "nothing to grade: every settled run has its grades\n";
+    let nothing = "nothing to grade: every finished run has its grades\n";
     assert_eq!(sweep(&sandbox, &["grade", "s"]).expect_code(0).stdout, nothing);
     // Its grades would be another grader's.
     let refused = sweep(&sandbox, &["grade", "s", "--regrade"]).expect_code(126).stderr;

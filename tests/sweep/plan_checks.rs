@@ -174,7 +174,7 @@ fn the_reason_of_a_process_that_dies_before_its_run_begins_is_reported() {
     let ran = sweep(&sandbox, &["run", "s"]).expect_code(3);
     let reason =
         "its process died 2 times: error: DELTA_LEASE: expected auto, flock or turns, found `nope`";
-    assert!(ran.stderr.contains(&format!(" is left: {reason}")), "{}", ran.stderr);
+    assert!(ran.stderr.contains(&format!(" remains: {reason}")), "{}", ran.stderr);
     let failures = status(&sandbox)["failures"].clone();
     assert_eq!(failures[0]["type"], "start", "{failures}");
     assert_eq!(failures[0]["runs"], 2, "{failures}");

@@ -21,7 +21,7 @@ fn inputs_and_grades_have_more_than_64_mib() {
     sandbox.write(&format!("s/grades/{name}"), torn + &sandbox.read(&format!("s/grades/{name}")));
     assert_eq!(
         sweep(&sandbox, &["grade", "s"]).expect_code(0).stdout,
-        "nothing to grade: every settled run has its grades\n"
+        "nothing to grade: every finished run has its grades\n"
     );
 }
 

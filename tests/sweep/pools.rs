@@ -24,7 +24,7 @@ fn c_26_2_a_sweep_that_is_started_again_does_nothing_again() {
     sweep(&sandbox, &["plan"]).expect_code(0);
     assert_eq!(sweep(&sandbox, &["status", "s"]).code, 3);
     let ran = sweep(&sandbox, &["run", "s", "--jobs", "3"]).expect_code(0);
-    assert!(ran.stdout.starts_with("10 of 10 settled"), "{}", ran.stdout);
+    assert!(ran.stdout.starts_with("10 of 10 finished"), "{}", ran.stdout);
     assert!(effects(&sandbox).values().all(|count| *count == 1));
     assert_eq!(effects(&sandbox).len(), 10);
     let results = result_lines(&sandbox);
@@ -329,7 +329,7 @@ fn a_run_that_waits_is_left_with_the_command_that_replies() {
     assert!(!ran.stdout.contains("ETA"), "{}", ran.stdout);
     let id = &planned(&sandbox)[0];
     let root = sandbox.path("s").display().to_string();
-    let left = format!("{id} is left: it waits for a person: `delta approve {id} -w {root}`\n");
+    let left = format!("{id} remains: it waits for a person: `delta approve {id} -w {root}`\n");
     assert_eq!(ran.stderr, left);
     sandbox.delta(["approve", id, "-w", &root]).output().expect_code(0);
     sweep(&sandbox, &["run", "s"]).expect_code(0);

@@ -66,7 +66,7 @@ fn the_status_fits_into_a_terminal_and_is_repainted_in_place() {
     let (code, screen) = watching.end_with_screen();
     assert_eq!(code, 0, "{screen:?}");
     assert_eq!(screen.len(), 2, "{screen:?}");
-    assert!(screen[0].starts_with("3 of 3 settled  [####################]"), "{screen:?}");
+    assert!(screen[0].starts_with("3 of 3 finished  [####################]"), "{screen:?}");
     assert_eq!(screen[1].trim_end(), "COMPLETED 3");
 }
 
@@ -77,11 +77,11 @@ fn a_pool_shows_the_status_at_a_terminal_and_nothing_elsewhere() {
     sweep(&sandbox, &["plan"]).expect_code(0);
     let run = || sandbox.delta(["sweep", "run", "s", "--jobs", "1"]).env("TERM", "xterm");
     let mut shown = run().wholly_at_terminal_of(80, 24);
-    shown.expect("0 of 3 settled  [....................]  running 1");
+    shown.expect("0 of 3 finished  [....................]  running 1");
     let (code, screen) = shown.end_with_screen();
     assert_eq!(code, 0, "{screen:?}");
     assert_eq!(screen.len(), 2, "{screen:?}");
-    assert!(screen[0].starts_with("3 of 3 settled  [####################]"), "{screen:?}");
+    assert!(screen[0].starts_with("3 of 3 finished  [####################]"), "{screen:?}");
     assert_eq!(screen[1].trim_end(), "COMPLETED 3");
     assert_eq!(run().output().expect_code(0).stderr, "");
 }
@@ -116,8 +116,8 @@ fn a_status_with_lines_wider_than_the_terminal_is_repainted_in_place() {
     sweep(&sandbox, &["run", "s", "-q"]).expect_code(0);
     let (code, screen) = watching.end_with_screen();
     assert_eq!(code, 0, "{screen:?}");
-    let heads = screen.iter().filter(|line| line.contains(" settled  [")).count();
-    assert!(heads == 1 && screen[0].starts_with("2 of 2 settled"), "{screen:#?}");
+    let heads = screen.iter().filter(|line| line.contains(" finished  [")).count();
+    assert!(heads == 1 && screen[0].starts_with("2 of 2 finished"), "{screen:#?}");
     assert_eq!(screen.iter().filter(|line| line.contains("delta show")).count(), 1, "{screen:#?}");
 }
 

@@ -62,7 +62,7 @@ fn c_26_3_a_command_grades_each_run_once_and_a_changed_one_again() {
     assert_eq!(score(&table, "poor"), (2.0 / 6.0, 6), "{table}");
     assert_eq!(table["comparisons"][0]["pairs"], 6);
     let again = sweep(&sandbox, &["grade", "s"]).expect_code(0);
-    assert_eq!(again.stdout, "nothing to grade: every settled run has its grades\n");
+    assert_eq!(again.stdout, "nothing to grade: every finished run has its grades\n");
     // The plan has a copy: the file itself no longer counts, until it is planned again.
     sandbox.write_program("grade.sh", "#!/bin/sh\necho '{\"score\": 0.5, \"why\": \"half\"}'\n");
     assert_eq!(sweep(&sandbox, &["grade", "s"]).stdout, again.stdout);

@@ -116,10 +116,7 @@ fn c_26_7_a_settled_sweep_is_not_submitted() {
     sandbox.delta(["sweep", "run", "sweep"]).output().expect_code(0);
     for more in [&[][..], &["--print"]] {
         let ran = submit(&sandbox, more).expect_code(0);
-        assert_eq!(
-            (ran.stdout.as_str(), ran.stderr.as_str()),
-            ("", "nothing is left to do in sweep\n")
-        );
+        assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("", "no run remains in sweep\n"));
     }
     assert!(!sandbox.path("sbatch").exists());
 }

@@ -158,7 +158,9 @@ fn c_26_1_force_against_a_living_owner_does_no_harm() {
     let ran = end(owner).expect_code(1);
     let message = "error: run r was taken over by ";
     assert!(ran.stderr.contains(message), "{}", ran.stderr);
-    assert!(ran.stderr.contains("after this process was silent; nothing was done since\n"));
+    assert!(
+        ran.stderr.contains("because this process had no heartbeat; it has done nothing since\n")
+    );
     assert_eq!(ran.stdout, "");
     check(&sandbox, "a\nb\nc\n");
     let ended = sandbox.delta(["show", "r", "-w", "work"]).output().expect_code(0);
@@ -205,7 +207,7 @@ fn c_26_1_a_silent_process_of_another_host_is_replaced() {
     let again = &force[..force.len() - 1];
     let refused = elsewhere(&sandbox, again).output().expect_code(1);
     assert!(refused.stderr.contains("Run r is still active on host '"), "{}", refused.stderr);
-    assert!(refused.stderr.contains("looking up to "), "{}", refused.stderr);
+    assert!(refused.stderr.contains("waiting up to "), "{}", refused.stderr);
     let removed = elsewhere(&sandbox, &["rm", "r", "-w", "work", "-y"]).output().expect_code(1);
     assert!(removed.stderr.contains("works on it, or has died"), "{}", removed.stderr);
     signal(&owner, "STOP");
@@ -410,7 +412,7 @@ fn c_26_1_an_old_view_of_the_journal_is_recognized() {
     // A host that sees the turns and not what stands for them must not go on from there.
     fs::write(&journal, lines[..lines.len() - 1].concat()).unwrap();
     let ran = resume(&sandbox, &["-m", "more"]).output().expect_code(1);
-    let message = "error: the journal of run r is older here than its turns; is the file system mounted with a long cache?";
+    let message = "error: the journal of run r is older here than its lease; is the file system mounted with a long cache?";
     assert!(ran.stderr.starts_with(message), "{}", ran.stderr);
     fs::write(&journal, &whole).unwrap();
     assert_eq!(resume(&sandbox, &["-m", "more"]).output().expect_code(0).stdout, "again\n");

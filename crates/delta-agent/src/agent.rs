@@ -29,17 +29,17 @@ use tool_imports::{ImportPath, ToolImporter};
 
 mod agent_mapping;
 mod dotenv;
-mod finish_tool;
-pub mod tool_imports;
 pub mod env_layers;
+mod finish_tool;
 mod legacy_names;
+mod mcp_section;
 mod misnamed_files;
 mod model_prices;
 mod sandbox_settings;
 mod skill_settings;
-mod mcp_section;
 mod snapshot_settings;
 mod tool_defaults;
+pub mod tool_imports;
 
 pub use agent_mapping::{AGENT_MAPPING, LLM_SECTION};
 use finish_tool::FinishSettings;
@@ -281,6 +281,9 @@ fn find_agent_home(home: &Path, report: &mut DiagnosticReport) -> Option<PathBuf
         Ok(_) => {
             ("expected an agent directory, found a file".to_owned(), agent_directory_help(home))
         }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            (missing_agent(home), "name an agent directory with `--agent DIR`".to_owned())
+        }
         Err(error) => (
             format!("could not open the agent directory: {error}"),
             "name an agent directory with `--agent DIR`".to_owned(),
@@ -289,6 +292,11 @@ fn find_agent_home(home: &Path, report: &mut DiagnosticReport) -> Option<PathBuf
     let file = home.display().to_string();
     report.push(Diagnostic::for_file(file, message, Some(help)));
     None
+}
+
+/// The message for an agent that is missing.
+pub fn missing_agent(path: &Path) -> String {
+    format!("there is no agent `{}`", path.display())
 }
 
 /// The help for a file in place of the agent directory: the directory of the main file.
@@ -344,7 +352,7 @@ impl AgentLoader<'_> {
             let misnamed = misnamed_file_help(self.home, MAIN_FILE);
             self.report.push(Diagnostic::for_file(
                 self.home.display().to_string(),
-                "agent.yaml not found",
+                missing_agent(self.home),
                 Some(misnamed.unwrap_or_else(|| help.to_owned())),
             ));
             return None;

@@ -20,14 +20,14 @@ use source_condition::SourceCondition;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-mod token_budget;
 pub mod agents_md;
 mod context_builder;
-pub mod generator_cache;
-mod source_condition;
 mod context_mapping;
 mod context_program;
 mod context_rebuild;
+pub mod generator_cache;
+mod source_condition;
+mod token_budget;
 
 pub use context_builder::{ContextInputs, RequestContext};
 pub use context_mapping::CONTEXT_MAPPING;

@@ -44,11 +44,7 @@ pub static HOOKS_MAPPING: MappingSchema = MappingSchema {
             "After each tool call; it may replace the observation.",
         ),
         KeySchema::optional("on_error", HOOK_SHAPE, "After an error."),
-        KeySchema::optional(
-            "on_run_end",
-            HOOK_SHAPE,
-            "When the process leaves the run, for any reason.",
-        ),
+        KeySchema::optional("on_run_end", HOOK_SHAPE, "When the process exits, for any reason."),
         KeySchema::optional("on_iteration_start", HOOK_SHAPE, "Before an iteration."),
         KeySchema::optional(
             "on_iteration_end",
@@ -172,7 +168,7 @@ pub enum HookPoint {
     PostToolExecution,
     /// An error occurred.
     OnError,
-    /// The process leaves the run.
+    /// The process exits.
     OnRunEnd,
     /// An iteration begins.
     OnIterationStart,

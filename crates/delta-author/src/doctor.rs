@@ -34,7 +34,7 @@ pub struct DoctorArgs {
 const EXAMPLES: &str = "\
 Examples:
   delta doctor
-  delta doctor -w /mnt/shared/project    # how runs are owned there
+  delta doctor -w /mnt/shared/project    # does it need leases?
   delta doctor --format json | jq -r '.checks[] | select(.status != \"ok\").help'";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

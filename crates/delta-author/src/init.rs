@@ -23,8 +23,8 @@ use std::process::ExitCode;
 /// of the template, then prints the path of the directory. Overwrites nothing: the directory must be new, or empty except
 /// for .git.
 ///
-/// The agent's provider is the one whose key the environment has; of several, it asks, or takes the first of openai,
-/// anthropic and gemini.
+/// The agent gets the provider whose key the environment has. If there are several, delta asks, or takes the first of
+/// openai, anthropic and gemini.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct InitArgs {
@@ -123,7 +123,7 @@ fn print_sandbox_note(dir: &Path) {
     let Some((missing, reason)) = run_sandbox::find_missing_guarantees(dir) else { return };
     stdio::print_error_line(&format!(
         "Note: this machine cannot enforce the agent's sandbox ({missing}): {reason}.\n\
-         \x20 `delta sandbox check` prints what holds here and what to change. To run without, add \
+         \x20 `delta sandbox check` prints what is enforced here and what to change. To run without, add \
          `--sandbox-without {missing}`, or write `sandbox: off` in agent.yaml."
     ));
 }

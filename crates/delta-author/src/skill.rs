@@ -78,7 +78,7 @@ pub struct SkillShowArgs {
     /// Name of the skill
     #[arg(value_name = "NAME", add = ArgValueCandidates::new(completion_candidates::skill_candidates))]
     name: String,
-    /// Look in this directory of skills and not in an agent; may be repeated, the first that has the skill counts
+    /// Look in this directory of skills and not in an agent; may be repeated, the first that has the skill is used
     #[arg(long = "in", value_name = "DIR", conflicts_with_all = ["agent", "work_dir", "project_skills"])]
     roots: Vec<PathBuf>,
     #[command(flatten)]

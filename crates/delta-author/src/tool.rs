@@ -4,7 +4,7 @@ pub use crate::lint::LintArgs;
 pub use crate::migrate::MigrateArgs;
 use crate::tool_holder;
 use clap::{Args, Subcommand};
-use delta_agent::agent::Agent;
+use delta_agent::agent::{self, Agent};
 use delta_agent::tool::expand::{brought_tools_comment, expand_tools as expand_document};
 use delta_launch::operator::failure::CommandFailure;
 use delta_launch::operator::trust;
@@ -72,15 +72,13 @@ pub fn find_agent_dir(path: &Path, command: &str) -> Result<PathBuf, CommandFail
     if MAIN_FILES.iter().any(|name| dir.join(name).exists()) {
         return Ok(dir.to_owned());
     }
-    let message = if dir.exists() {
-        format!("{} contains no agent.yaml", dir.display())
+    let problem = if dir.exists() {
+        "it has no agent.yaml; ".to_owned()
     } else {
-        format!("there is no directory {}", dir.display())
+        agent_choice::suggest_agents(dir, false)
     };
-    let similar =
-        if dir.exists() { String::new() } else { agent_choice::suggest_agents(dir, false) };
-    let hint = format!("{similar}name an agent directory: `{command} DIR`");
-    Err(CommandFailure::config(message, hint))
+    let hint = format!("{problem}name an agent directory: `{command} DIR`");
+    Err(CommandFailure::config(agent::missing_agent(dir), hint))
 }
 
 /// The main file of an agent directory.

@@ -1,22 +1,22 @@
 //! What every other crate builds on: time, text, ids, durable files, signals and the terminal.
 
-pub mod time;
-pub mod terminal_text;
-pub mod text;
-pub mod json_repair;
+pub mod api_key_names;
+pub mod checksum;
+pub mod durable;
 pub mod engine_variables;
 pub mod error_text;
-pub mod suggest;
-pub mod redact;
-pub mod url_secrets;
-pub mod shell_quote;
 pub mod hex;
 pub mod id;
+pub mod json;
+pub mod json_repair;
 pub mod quantity;
 pub mod random;
-pub mod checksum;
-pub mod json;
-pub mod durable;
+pub mod redact;
+pub mod shell_quote;
 pub mod signal;
+pub mod suggest;
 pub mod terminal;
-pub mod api_key_names;
+pub mod terminal_text;
+pub mod text;
+pub mod time;
+pub mod url_secrets;

@@ -34,18 +34,18 @@ use surviving::HeldCommands;
 use think::FailingCall;
 
 mod act;
-mod execute;
+mod approve;
+mod budget;
 mod call_results;
+mod call_sandbox;
+mod disk_limit;
+mod execute;
 mod hooks;
 mod mcp_holders;
-mod budget;
-mod call_sandbox;
+mod reply_rejection;
 mod staged_call;
 mod surviving;
-mod disk_limit;
-mod approve;
 mod think;
-mod reply_rejection;
 
 /// Drives the runs of one agent.
 pub struct Engine<'a> {

@@ -19,9 +19,9 @@ use std::time::Duration;
 mod bipartite_matching;
 pub mod expectation;
 pub mod matcher;
+mod test_cassette;
 pub mod test_report;
 pub mod test_runner;
-mod test_cassette;
 
 /// The name of the directory with the tests in an agent directory.
 pub const TESTS_DIR_NAME: &str = "tests";

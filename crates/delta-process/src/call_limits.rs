@@ -210,7 +210,7 @@ impl CallLimiter {
             Controller::Memory => {
                 self.address_space = Some(limit);
                 format!(
-                    "the limit of memory holds for each process of a call, not for all together: {problem}"
+                    "the limit of memory applies to each process of a call, not to all together: {problem}"
                 )
             }
         }

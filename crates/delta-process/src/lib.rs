@@ -9,7 +9,6 @@
 //!   kill the engine.
 #![expect(unsafe_code, reason = "the code of a child before `execve` has no safe interface")]
 
-pub mod truncated_output;
 mod call_limits;
 mod capture;
 mod detached;
@@ -20,18 +19,19 @@ mod exit_status;
 mod filter_thread;
 mod foreground;
 mod helper_process;
+mod process_table;
 mod program_lookup;
 mod replaced_process;
 mod run_mark;
 mod run_processes;
 mod running_process;
-mod service;
 mod sandbox_entry;
+mod service;
 mod spawn;
-mod process_table;
-mod worker_process;
 #[cfg(test)]
 mod tests;
+pub mod truncated_output;
+mod worker_process;
 
 pub use self::call_limits::CallLimits;
 pub use self::capture::{INLINE_BYTES, INLINE_WHOLE_BYTES, MAX_SPOOL_BYTES, OutputCapture};

@@ -37,7 +37,7 @@ pub enum Background {
     /// They end with the call.
     #[default]
     End,
-    /// They end when this process leaves the run.
+    /// They end when this process exits.
     Run,
     /// They outlive the run.
     Keep,
@@ -46,7 +46,7 @@ pub enum Background {
 }
 
 impl Background {
-    /// Whether the processes live on when this process has left the run.
+    /// Whether the processes live on when this process has exited.
     fn outlives_run(self) -> bool {
         matches!(self, Self::Keep | Self::Survive)
     }

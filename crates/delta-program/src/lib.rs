@@ -1,6 +1,7 @@
 //! Code that every program of delta shares: standard streams, numbers in arguments, wrong arguments, completions, manual
 //! pages and panics.
 
+pub mod compact_help;
 mod completion_install;
 pub mod completions;
 pub mod environment_block;

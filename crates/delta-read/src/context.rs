@@ -44,7 +44,7 @@ Examples:
   delta context show RUN -w ./work --iteration 3 --block journal | less
   delta context show RUN --format json | jq '.blocks[] | {source, tokens}'")]
 pub struct ContextShowArgs {
-    /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
+    /// Run: its id, a unique prefix or suffix of it, its directory, or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// Workspace of the run

@@ -22,14 +22,14 @@ const EXIT_TROUBLE: u8 = 2;
 
 /// Compare the workspace of a run at two iterations, or two runs
 ///
-/// With a staged run alone, prints what `delta apply` would change in the workspace. With a run that asks whether the changes
-/// of a call are applied, prints these changes. With N and M, prints a unified diff of the workspace between the ends of two iterations, which `git apply` and
-/// `patch -p1` accept; 0 is the state before the run, `now` the current files. With another run, shows where the two runs
-/// diverge and what each did from there. The exit code is 0 if nothing differs, 1 if something does, 2 on failure.
+/// With N and M, prints a diff of the workspace between the ends of two iterations, which `git apply` and `patch -p1` accept;
+/// 0 is the state before the run, `now` the current files. With two runs, shows where they diverge and what each did from
+/// there. With a staged run alone, prints what `delta apply` would change, and with a run that asks whether to apply a call,
+/// what the call changed. The exit code is 0 if nothing differs, 1 if something does, 2 on failure.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES, override_usage = "delta diff [OPTIONS] <RUN>\n       delta diff [OPTIONS] <RUN> <N> [M]\n       delta diff [OPTIONS] <RUN_A> <RUN_B>")]
 pub struct DiffArgs {
-    /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
+    /// Run: its id, a unique prefix or suffix of it, its directory, or `last`
     #[arg(value_name = "RUN", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// Earlier iteration or snapshot id prefix; or another run [default: what a staged run would change]

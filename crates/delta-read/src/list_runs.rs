@@ -35,8 +35,7 @@ pub struct ListRunsArgs {
     /// List only runs with one of these statuses, separated by commas
     #[arg(long, value_enum, ignore_case = true, value_delimiter = ',')]
     status: Vec<RunListStatus>,
-    /// List only runs updated in this time, such as 12h or 2d, since this moment, in RFC 3339, or since the beginning of this
-    /// day in UTC, such as 2026-11-23
+    /// List only runs updated since TIME: an age such as 12h or 2d, a moment in RFC 3339, or a day in UTC such as 2026-11-23
     #[arg(long, value_name = "TIME", value_parser = parse_since)]
     since: Option<Timestamp>,
     /// List only runs of the agent with this name
@@ -45,7 +44,7 @@ pub struct ListRunsArgs {
     /// List only the N most recently updated runs
     #[arg(short = 'n', long, value_name = "N", value_parser = parse_number_in(1..=usize::MAX))]
     limit: Option<usize>,
-    /// List only the most recently updated run; as text, print only its id, or its directory with -r
+    /// List only the most recently updated run; as text, only its id, or with -r its directory
     #[arg(long, conflicts_with = "limit")]
     first: bool,
     /// Show the tokens and the cost of each run, and the totals
@@ -122,14 +121,17 @@ fn read_listed_runs(args: &ListRunsArgs) -> Result<Vec<RunListEntry>, CommandFai
     }
     let workspace = Workspace::open_existing(&args.work_dir)?;
     let runs = read_workspace_runs(&workspace)?;
-    if runs.is_empty()
-        && args.format == RunListFormat::Text
-        && let Some(options) = suggest_work_dirs(&workspace.root)
-    {
+    if runs.is_empty() && args.format == RunListFormat::Text {
         // An agent directory has no runs of its own.
-        let options = options.replace('\n', "\n  ");
-        let note = "Note: no runs here; these workspaces have runs:";
-        stdio::print_error_line(&format!("{note}\n  {options}"));
+        let note = match suggest_work_dirs(&workspace.root) {
+            Some(options) => {
+                format!("these workspaces have runs:\n  {}", options.replace('\n', "\n  "))
+            }
+            None => {
+                "`delta list-runs -r DIR` lists the runs of all workspaces below DIR".to_owned()
+            }
+        };
+        stdio::print_error_line(&format!("Note: no runs here; {note}"));
     }
     Ok(runs)
 }

@@ -3,6 +3,7 @@
 use crate::context::merge_objects;
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
+use delta_agent::agent;
 use delta_base::id::RunId;
 use delta_base::terminal_text::{escape_to_line, strip_terminal_controls};
 use delta_launch::drive::run_argument::{LocatedRun, RunArgument};
@@ -12,7 +13,7 @@ use delta_launch::operator::env_files::EnvFileOptions;
 use delta_launch::operator::failure::CommandFailure;
 use delta_launch::operator::own_run;
 use delta_launch::operator::sandbox_options::SandboxOptions;
-use delta_launch::prepare::completion_candidates;
+use delta_launch::prepare::{agent_choice, completion_candidates};
 use delta_llm::llm::ModelChoice;
 use delta_program::stdio;
 use delta_report::replay::{self, ReplayDifference, ReplayReport};
@@ -43,7 +44,7 @@ const MAX_SHOWN_DIFFERENCES: usize = 10;
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct ReplayArgs {
-    /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
+    /// Run: its id, a unique prefix or suffix of it, its directory, or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// Workspace of the run
@@ -200,8 +201,8 @@ impl OriginalRun {
         if home.is_dir() {
             return Ok(home);
         }
-        let message = format!("the agent is no longer in {}", home.display());
-        Err(CommandFailure::config(message, "name its directory with `--agent DIR`".to_owned()))
+        let message = agent::missing_agent(&home);
+        Err(CommandFailure::config(message, agent_choice::MOVED_AGENT_HINT.to_owned()))
     }
 }
 
@@ -220,11 +221,11 @@ fn verify_run(id: RunId, dir: &Path) -> Result<ReplayOutcome, CommandFailure> {
             let requests = pluralize(checked.requests, "request");
             let calls = pluralize(checked.calls, "call");
             let files = pluralize(checked.files, "file");
-            format!("run {id} agrees with its records: {lines}, {requests}, {calls}, {files}")
+            format!("run {id} matches its records: {lines}, {requests}, {calls}, {files}")
         }
         count => {
             let count = pluralize(count, "difference");
-            format!("run {id} does not agree with its records: {count}")
+            format!("run {id} does not match its records: {count}")
         }
     };
     Ok(ReplayOutcome {

@@ -45,7 +45,7 @@ const MAX_LISTED_CHILDREN: usize = 8;
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct ShowArgs {
-    /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
+    /// Run: its id, a unique prefix or suffix of it, its directory, or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// Workspace of the run

@@ -20,23 +20,22 @@ const EXIT_BROKEN: u8 = 3;
 
 /// Verify that runs are what delta recorded
 ///
-/// Checks the chain of each journal, the seals over it, the records that it names, the copies of the configuration, and the
-/// runs that its calls started. Names what was changed, removed, inserted, moved, swapped or cut. Changes nothing and starts
-/// nothing.
+/// Names what was changed, removed, inserted, moved, swapped or cut in a run and in the runs that its calls started. Changes
+/// and starts nothing.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct VerifyArgs {
-    /// Runs, each named by its id, a unique beginning or end of it, the path of its directory, or `last`
+    /// Runs, each by its id, a unique prefix or suffix of it, its directory, or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     runs: Vec<RunArgument>,
     /// Workspace of the runs
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
     /// Compare the journals with the heads that `--anchor FILE` of `delta run` has appended
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Integrity")]
     anchor: Option<PathBuf>,
     /// Do not check the seals, for runs of other operators
-    #[arg(long)]
+    #[arg(long, help_heading = "Integrity")]
     no_seal: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t = VerifyFormat::Text)]
@@ -52,12 +51,19 @@ enum VerifyFormat {
 }
 
 const EXAMPLES: &str = "\
+What is checked:
+  chain     each line of the journal has a checksum of all lines before it
+  head      the last line: the result of a call has the heads of its runs
+  seal      your key signed the chain when a process started and exited
+  anchor    a head that `--anchor` of `delta run` kept elsewhere
+  record    each record and copied file has the checksum in the journal
+
 Examples:
   delta verify RUN -w ./work
   delta verify RUN -w ./work --anchor /var/log/delta.heads   # heads elsewhere
   delta verify RUN --format json | jq '.checks[] | select(.state == \"broken\")'
 
-Exit codes: 0 everything that was checked holds, 3 something does not hold, 2 usage error, 1 or 126 not verified";
+Exit codes: 0 everything that was checked is intact, 3 something is not, 2 usage error, 1 or 126 not verified";
 
 /// Verifies runs; returns the exit code.
 pub fn verify_command(args: &VerifyArgs) -> ExitCode {

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct ViewArgs {
-    /// Runs, each named by its id, a unique beginning or end of it, the path of its directory, or `last`
+    /// Runs, each by its id, a unique prefix or suffix of it, its directory, or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     runs: Vec<RunArgument>,
     /// Workspace of the runs

@@ -285,7 +285,7 @@ impl VerifiedJournal<'_> {
     }
 
     /// Whether journal.jsonl, which other programs read, has anything else than the journal of the last turn. A process that
-    /// was replaced may have written more, until another one leaves the run in order.
+    /// was replaced may have written more, until another one exits in order.
     fn find_other_copy(&self) -> Option<String> {
         if self.state.status == Some(RunStatus::Running) {
             return None;
@@ -546,13 +546,13 @@ impl VerifyReport {
     }
 
     fn push_lines(&self, indent: &str, lines: &mut Vec<String>) {
-        let verdict = if self.holds { "holds" } else { "does not hold" };
+        let verdict = if self.holds { "is intact" } else { "is not intact" };
         lines.push(format!("{indent}run {} {verdict}", self.run_id));
         for check in &self.checks {
             let state = match check.state {
                 CheckState::Holds => "",
                 CheckState::Accepted => "accepted with `delta trust`: ",
-                CheckState::Broken => "does not hold: ",
+                CheckState::Broken => "broken: ",
                 CheckState::NotChecked => "not checked: ",
             };
             let name = format!("{}:", check.check);

@@ -186,7 +186,7 @@ pub enum Payload {
     },
     /// The run was forked from another one: all events before this one are copies of the other run's events.
     Fork(Box<RunFork>),
-    /// The process leaves the run.
+    /// The process exits.
     EngineEnd {
         /// The id of the run, as text, because it is redacted if the API key is a part of it.
         run_id: String,

@@ -244,7 +244,7 @@ impl Ownership {
         }
     }
 
-    /// What happens when this process has been silent for so long that others may replace it.
+    /// What happens when this process has had no heartbeat for so long that others may replace it.
     pub fn fence(&self) -> Option<&Fence> {
         match &self.right {
             OwnershipRight::Lock { .. } => None,
@@ -280,7 +280,7 @@ impl Ownership {
         LeaseFiles::new(run_dir).newest_turn().ok().flatten().unwrap_or(0) > 0
     }
 
-    /// Whether the last owner by turns has left the run in `run_dir` after its last event, so that reading it needs no claim.
+    /// Whether the last owner by turns ended its work on the run in `run_dir` after its last event, so that reading it needs no claim.
     pub fn was_left_by_turns(run_dir: &Path) -> bool {
         lease_files::find_left_journal(run_dir).is_some()
     }

@@ -365,7 +365,7 @@ impl Run {
         FileError { action: "write", path, source }
     }
 
-    /// Requests the stop of `cancel`, and kills its commands, when this process has been silent for so long that others may
+    /// Requests the stop of `cancel`, and kills its commands, when this process has had no heartbeat for so long that others may
     /// replace it.
     pub fn fence_with(&self, cancel: &CancelToken) {
         if let Some(fence) = self.ownership.fence() {

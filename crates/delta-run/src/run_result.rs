@@ -74,7 +74,7 @@ pub struct RunMetrics {
     pub throttled_ms: u64,
     /// When this process started or resumed the run.
     pub start_time: Timestamp,
-    /// When this process left the run.
+    /// When this process exited.
     pub end_time: Timestamp,
     /// Tokens and cost, of all processes of the run.
     pub usage: UsageTotal,
@@ -350,7 +350,7 @@ pub struct ContinueCommand {
     limit_option: Option<String>,
     /// The agent directory, if the command cannot take the one in the journal.
     agent: Option<PathBuf>,
-    /// The beginning of the id of what the command answers.
+    /// The prefix of the id of what the command answers.
     request_id: Option<String>,
     asks_again: bool,
 }

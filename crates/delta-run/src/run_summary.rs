@@ -113,7 +113,7 @@ struct JournalEnds {
 }
 
 impl JournalEnds {
-    /// `None` if the journal may have been changed after its process left the run, or cannot be read in parts.
+    /// `None` if the journal may have been changed after its process exited, or cannot be read in parts.
     fn read_unchanged(run_dir: &Path) -> Option<Self> {
         let path = if Ownership::has_turns(run_dir) {
             lease_files::find_left_journal(run_dir)?

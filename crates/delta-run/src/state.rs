@@ -86,11 +86,11 @@ pub enum RunStep {
     },
     /// Apply or discard what a call has changed, as was decided, and record its result.
     EndStagedCall(PendingCall),
-    /// Leave the run.
+    /// Exit.
     End(RunEnding),
 }
 
-/// Why a process leaves the run.
+/// Why a process exits.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunEnding {
     /// The run has its result.
@@ -503,7 +503,7 @@ impl RunState {
         UsageSummary::from_models(&self.usage, self.unmetered)
     }
 
-    /// The event with which a process leaves the run `run_id` with `status`.
+    /// The event with which a process ends its work on the run `run_id` with `status`.
     pub fn engine_end(&self, run_id: &RunId, status: RunStatus) -> Payload {
         Payload::EngineEnd {
             run_id: run_id.to_string(),

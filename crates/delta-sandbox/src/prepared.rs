@@ -244,7 +244,7 @@ fn resource_limits(limits: &SandboxLimits, has_namespaces: bool) -> (Vec<(u32, u
     let counts_processes = has_namespaces && !rustix::process::getuid().is_root();
     if limits.processes.is_some() && !counts_processes {
         let reason = if has_namespaces { "for root" } else { "without namespaces" };
-        warnings.push(format!("the limit `processes` does not hold {reason}"));
+        warnings.push(format!("the limit `processes` is not enforced {reason}"));
     }
     let all = [
         (libc::RLIMIT_CORE, Some(0)),

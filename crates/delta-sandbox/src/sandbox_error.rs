@@ -44,7 +44,7 @@ impl fmt::Display for SandboxError {
             Self::Path { path, reason } => {
                 write!(f, "the sandbox cannot use `{}`: {reason}", path.display())
             }
-            Self::Canary(reason) => write!(f, "the sandbox does not hold: {reason}"),
+            Self::Canary(reason) => write!(f, "the sandbox failed its own check: {reason}"),
             Self::Failed(reason) => write!(f, "the sandbox could not be prepared: {reason}"),
         }
     }

@@ -3,14 +3,14 @@
 //! Each command is a process of its own, which restores the state that the last command left and saves its own. There is
 //! nothing to poll, to reconnect to or to lose. Sessions know nothing of runs: to an agent they are ordinary tools.
 
-pub mod cli;
-mod report;
 mod bash;
+pub mod cli;
 mod exec;
-mod session_kind;
 mod pty;
 mod pty_cli;
 mod python;
+mod report;
+mod session_kind;
 mod sessions_cli;
 mod store;
 

@@ -4,13 +4,13 @@
 //! This module is the side of the commands. Each finds the session's directory, sends a request to the holder, and prints
 //! its reply. Once the program has ended, commands read the files that the session left.
 
-mod report;
 mod attach;
 mod client;
 mod escape;
 mod holder;
 mod keys;
 mod protocol;
+mod report;
 mod ring;
 mod screen;
 mod store;

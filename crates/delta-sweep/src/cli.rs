@@ -8,6 +8,7 @@ use delta_base::signal;
 use delta_launch::operator::global_options::GlobalOptions;
 use delta_launch::operator::manual_page::show_manual_page;
 use delta_launch::operator::{build_info, config, environment};
+use delta_program::compact_help::compact_if_asked;
 use delta_program::completions::{self, CliProgram};
 use delta_program::man::{self, ManArgs};
 use delta_program::usage_error::{
@@ -93,7 +94,7 @@ fn run_sweep_program(program_arguments: Vec<OsString>) -> ExitCode {
 }
 
 fn parse_sweep_arguments(arguments: &[OsString]) -> Result<SweepCli, clap::Error> {
-    let mut command = SweepCli::command();
+    let mut command = compact_if_asked(SweepCli::command(), arguments);
     let mut matches = command.try_get_matches_from_mut(arguments)?;
     SweepCli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }

@@ -36,11 +36,11 @@ pub enum SweepCommand {
     List(Box<list::ListSweepArgs>),
     /// Remove what no plan of a sweep names
     Gc(Box<gc::GcArgs>),
-    /// Pack the settled runs of a sweep
+    /// Pack the finished runs of a sweep
     Pack(Box<pack::PackSweepArgs>),
-    /// Submit what is left of a sweep to a cluster
+    /// Submit the remaining runs of a sweep to a cluster
     Submit(Box<submit::SubmitArgs>),
-    /// Grade the settled runs of a sweep
+    /// Grade the finished runs of a sweep
     Grade(Box<grade::GradeArgs>),
     /// Compare agents, models or parameters of a sweep
     Compare(Box<compare::CompareArgs>),

@@ -11,9 +11,9 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 mod compose;
+pub mod mapping_schema;
 mod syntax_hint;
 mod value_help;
-pub mod mapping_schema;
 
 pub use mapping_schema::{MappingFields, MappingSchema};
 pub use value_help::is_plain_command;

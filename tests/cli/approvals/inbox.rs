@@ -273,8 +273,7 @@ fn c_21_4_a_run_whose_agent_has_moved_asks_for_its_directory() {
     std::fs::rename(sandbox.path("agent"), sandbox.path("moved")).unwrap();
     let inbox = sandbox.delta(["inbox"]).output().expect_code(0).stdout;
     let home = sandbox.path("agent").display().to_string();
-    let warning =
-        format!("  ! its agent is no longer in {home}: replace AGENT with its directory\n");
+    let warning = format!("  ! there is no agent {home}: replace AGENT with its new directory\n");
     assert!(inbox.contains(&warning), "{inbox}");
     let approve = commands(&inbox)[0].replace("--agent AGENT", "--agent moved");
     paste(&sandbox, &approve, &[]).expect_code(0);

@@ -265,7 +265,7 @@ fn c_22_2_the_memory_of_a_call_is_limited() {
         needs::skip_part(format!("needs root, which hides control groups: {}", without.stderr));
         return;
     }
-    let warning = "! the limit of memory holds for each process of a call, not for all together: ";
+    let warning = "! the limit of memory applies to each process of a call, not to all together: ";
     assert_eq!(without.stderr.matches(warning).count(), 1, "{}", without.stderr);
     let journal = sandbox.read("hidden/.delta/r/journal.jsonl");
     assert!(journal.contains("MemoryError") && journal.contains("a half"), "{journal}");

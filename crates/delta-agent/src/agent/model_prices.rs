@@ -53,7 +53,7 @@ pub(super) fn omitted_prices(
 
 fn ignored_prices_note(own_model: &str, model: &str) -> String {
     format!(
-        "Note: `pricing` in agent.yaml is the price of {own_model}, and does not count for {model}; \
+        "Note: `pricing` in agent.yaml is the price of {own_model}, and does not apply to {model}; \
          `--llm pricing=...` or a price file has its price"
     )
 }

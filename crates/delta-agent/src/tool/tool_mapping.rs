@@ -105,7 +105,7 @@ pub static TOOL_MAPPING: MappingSchema = MappingSchema {
             "background",
             ValueShape::Choice(&["end", "run", "keep"]),
             DefaultValue::Text("end"),
-            "What becomes of processes that a call leaves running: they `end` with the call, `run` until the engine leaves the run, or `keep` running.",
+            "What becomes of processes that a call leaves running: they `end` with the call, `run` until the engine exits, or `keep` running.",
         )
         .with_help(wrong_values::background_help),
         KeySchema::with_default(

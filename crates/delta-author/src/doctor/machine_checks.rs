@@ -125,7 +125,7 @@ fn check_directory(name: &'static str, dir: &Path) -> DoctorCheck {
         return DoctorCheck::fail(name, finding, help);
     }
     let finding = format!(
-        "{path} on {file_system}, {free} MiB free; runs are owned {}",
+        "{path} on {file_system}, {free} MiB free; runs are kept to one process {}",
         lease_words(existing)
     );
     if free_bytes < LOW_SPACE {
@@ -143,12 +143,12 @@ fn check_directory(name: &'static str, dir: &Path) -> DoctorCheck {
     DoctorCheck::ok(name, finding)
 }
 
-/// How a new run in the directory would be owned.
+/// How a new run in the directory would be kept to one process.
 fn lease_words(dir: &Path) -> &'static str {
     match ownership::lease_of_new_runs(dir) {
-        LeaseKind::Flock => "with a lock (flock)",
-        LeaseKind::SharedFlock => "with a lock (flock) that other hosts cannot see",
-        LeaseKind::Turns => "by turns, exclusive across hosts",
+        LeaseKind::Flock => "by a file lock (flock)",
+        LeaseKind::SharedFlock => "by a file lock (flock) that other hosts cannot see",
+        LeaseKind::Turns => "by leases, also across hosts (turns)",
     }
 }
 

@@ -57,7 +57,7 @@ fn check_sandboxes(args: &SandboxCheckArgs) -> Result<(), CommandFailure> {
             push_wrapped(&mut text, "\n", &record.users_of(name).join(", "));
             text.push_str(&describe_profile_record(profile));
             for (guarantee, reason) in run.missing_of(name) {
-                push_wrapped(&mut text, "  does not hold: ", &format!("{guarantee}: {reason}"));
+                push_wrapped(&mut text, "  not enforced: ", &format!("{guarantee}: {reason}"));
             }
         }
     }

@@ -244,7 +244,7 @@ pub(super) fn limit_hint(error: &LedgerError) -> Option<String> {
                 "continue with `-m`: the time starts again with each process; `{flag}` sets the limit"
             )
         }
-        None => format!("continue with `-m` and {option}; the limit counts for the whole run"),
+        None => format!("continue with `-m` and {option}; the limit applies to the whole run"),
     })
 }
 

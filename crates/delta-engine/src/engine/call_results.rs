@@ -35,7 +35,7 @@ pub(super) enum LostCallChanges {
 
 /// What is known of a call whose outcome is unknown.
 pub(super) struct UnknownOutcome<'a> {
-    /// The tool, unless the agent has it no more.
+    /// The tool; `None` if the agent no longer has it.
     pub(super) tool: Option<&'a Tool>,
     /// Its arguments, if this process has checked them.
     pub(super) arguments: Option<&'a CheckedArguments>,

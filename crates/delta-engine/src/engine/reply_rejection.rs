@@ -78,7 +78,7 @@ pub fn unknown_end_warning(reply: &Reply) -> Option<String> {
     let reason = reply.finish_reason.as_deref()?;
     (AnswerEnd::parse(Some(reason)) == AnswerEnd::Unknown).then(|| {
         format!(
-            "the finish_reason `{reason}` of the answer is unknown; the answer counts as complete"
+            "the finish_reason `{reason}` of the answer is unknown; delta treats the answer as complete"
         )
     })
 }

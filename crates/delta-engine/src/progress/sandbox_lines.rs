@@ -116,7 +116,7 @@ pub fn describe_profile_record(profile: &ProfileRecord) -> String {
     for (key, value) in &profile.keys {
         push_wrapped(&mut text, &format!("  {key}: "), &plain_value(value));
     }
-    push_wrapped(&mut text, "  holds: ", &profile.holds.join(", "));
+    push_wrapped(&mut text, "  enforced: ", &profile.holds.join(", "));
     if !profile.watched.is_empty() {
         let watched = profile.watched.join(", ");
         text.push_str(&format!("  watched: {watched} (the run ends at a change)\n"));

@@ -27,12 +27,12 @@ use std::process::ExitCode;
 /// Apply the changes of a staged run to the workspace
 ///
 /// Changes files, directories, symlinks and permission bits as the run left them in its stage. A file that also changed in
-/// the workspace is a conflict: delta names it and applies nothing. An apply that was interrupted is finished by the next
-/// command that works on the run.
+/// the workspace is a conflict: delta names it and applies nothing. The next command that works on the run finishes an
+/// interrupted apply.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct ApplyArgs {
-    /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
+    /// Run: its id, a unique prefix or suffix of it, its directory, or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// Apply only these files and directories, relative to the workspace; the others stay staged

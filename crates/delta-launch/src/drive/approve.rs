@@ -5,6 +5,7 @@ use crate::drive::run_argument::{self, RunArgument};
 use crate::drive::run_list;
 use crate::operator::failure::CommandFailure;
 use crate::prepare::message;
+use crate::prepare::options::{CONTINUE_OPTIONS, show_only};
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
 use delta_base::id::RunId;
@@ -15,13 +16,12 @@ use std::process::ExitCode;
 
 /// Approve the call that a run waits for, and continue the run
 ///
-/// The same as `delta continue RUN -m yes`, but only for a run that waits for an approval. Only this call is approved: a
-/// further one that needs an approval makes the run wait again. With `--request-id`, a second approval that was meant for the
-/// same call is refused, and does not approve the next one.
+/// The same as `delta continue RUN -m yes`, but only for a run that waits for an approval. Approves this call only; at the
+/// next call that needs an approval, the run waits again. `--request-id` makes sure that no other call is approved.
 #[derive(Debug, Args)]
-#[command(after_long_help = APPROVE_EXAMPLES)]
+#[command(mut_args = show_only(&["run", "work_dir", "request_id"]), after_help = CONTINUE_OPTIONS, after_long_help = format!("{CONTINUE_OPTIONS}\n\n{APPROVE_EXAMPLES}"))]
 pub struct ApproveArgs {
-    /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
+    /// Run: its id, a unique prefix or suffix of it, its directory, or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     #[command(flatten)]
@@ -40,9 +40,9 @@ Examples:
 /// The same as `delta continue RUN -m "no: REASON"`, but only for a run that waits for an approval. The LLM gets the
 /// reason, and the run continues without the call.
 #[derive(Debug, Args)]
-#[command(after_long_help = DENY_EXAMPLES)]
+#[command(mut_args = show_only(&["run", "message", "work_dir", "request_id"]), after_help = CONTINUE_OPTIONS, after_long_help = format!("{CONTINUE_OPTIONS}\n\n{DENY_EXAMPLES}"))]
 pub struct DenyArgs {
-    /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
+    /// Run: its id, a unique prefix or suffix of it, its directory, or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// Reason for the LLM; `-` reads it from stdin
@@ -61,9 +61,9 @@ Examples:
 ///
 /// The same as `delta continue RUN -m TEXT`, but only for a run that waits.
 #[derive(Debug, Args)]
-#[command(after_long_help = ANSWER_EXAMPLES, override_usage = "delta answer [OPTIONS] [RUN] <TEXT>")]
+#[command(mut_args = show_only(&["run_or_text", "text", "work_dir", "request_id"]), after_help = CONTINUE_OPTIONS, after_long_help = format!("{CONTINUE_OPTIONS}\n\n{ANSWER_EXAMPLES}"), override_usage = "delta answer [OPTIONS] [RUN] <TEXT>")]
 pub struct AnswerArgs {
-    /// Run: its id, a unique beginning or end of it, the path of its directory, or `last` [default: last]
+    /// Run: its id, a unique prefix or suffix of it, its directory, or `last` [default: last]
     #[arg(value_name = "RUN", add = ArgValueCandidates::new(run_list::run_candidates))]
     run_or_text: Option<String>,
     /// Answer to the question, or `yes`, `no` or `no: REASON` for an approval; `-` reads it from stdin

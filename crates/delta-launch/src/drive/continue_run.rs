@@ -74,7 +74,7 @@ pub use run_message::{ANSWERED_HINT, MissingMessage};
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct ContinueArgs {
-    /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
+    /// Run: its id, a unique prefix or suffix of it, its directory, or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// RUN as an option; an id, not a path
@@ -101,7 +101,7 @@ pub struct ResumeOptions {
     /// Agent directory, if it has moved
     #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
     agent: Option<PathBuf>,
-    /// Answer only this question: the `request_id` in request.json and in `delta inbox --json`, or its first 8 characters
+    /// Answer only the question with this `request_id`, or its first 8 characters; see `delta inbox --json`
     #[arg(long, value_name = "ID", value_parser = run_message::parse_request_id)]
     request_id: Option<String>,
     /// Options that `delta run` has too.
@@ -382,7 +382,7 @@ impl ClaimedRun {
             Run::open(id, &dir, ownership, secrets, time::current_time, observer, folded)?;
         if let Some(name) = torn_line_file {
             run.notify(RunNotice::Warning(&format!(
-                "the journal's last line was incomplete and does not count; it is saved as {name}"
+                "the journal's last line was incomplete and is not used; it is saved as {name}"
             )));
         }
         if let Some(edit) = edit {
@@ -403,7 +403,7 @@ impl ClaimedRun {
             let fate = match owner_process::owner_status(&start.process) {
                 OwnerStatus::OnOtherHost if start.lease == Some(LeaseKind::Turns) => {
                     let host = strip_terminal_controls(&start.process.hostname);
-                    format!("on host '{host}' was dead or silent")
+                    format!("on host '{host}' was dead or had no heartbeat")
                 }
                 _ => "no longer exists".to_owned(),
             };
@@ -512,14 +512,14 @@ fn run_process_filter(id: &RunId, dir: &Path) -> RunProcessFilter {
     filter
 }
 
-/// Says that a run has an owner on another host, and how long this process looks for a sign of life.
+/// Prints that a process on another host holds the run, and how long this process waits for its heartbeat.
 fn print_wait_note(owner: &WatchedOwner) {
     static IS_PRINTED: Once = Once::new();
     IS_PRINTED.call_once(|| {
         let host = strip_terminal_controls(&owner.host);
         let limit = format_duration(u64::try_from(owner.limit.as_millis()).unwrap_or(u64::MAX));
         stdio::print_error_line(&format!(
-            "Note: the run is owned by process {} on host '{host}'; looking up to {limit} for a sign of life",
+            "Note: process {} on host '{host}' holds the run; waiting up to {limit} for its heartbeat",
             owner.pid
         ));
     });

@@ -22,12 +22,12 @@ use std::process::ExitCode;
 
 /// Discard the changes of staged runs
 ///
-/// The workspace stays as it is, and a discarded run that is continued begins with it again. The journal and the snapshots
-/// of the run stay, so a discard can be undone.
+/// The workspace does not change; a run that continues begins with it again. The journal and the snapshots of the run stay,
+/// so you can undo a discard.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct DiscardArgs {
-    /// Runs: each an id, a unique beginning or end of it, the path of its directory, or `last`
+    /// Runs, each by its id, a unique prefix or suffix of it, its directory, or `last`
     #[arg(value_name = "RUN", required = true, value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     runs: Vec<RunArgument>,
     /// Workspace of the runs

@@ -8,12 +8,12 @@ use crate::drive::run_argument::{LocatedRun, RunArgument};
 use crate::drive::run_list;
 use crate::operator::failure::CommandFailure;
 use crate::operator::{cancel, command_line, own_run, state};
-use crate::prepare::options::RunOptions;
+use crate::prepare::options::{CONTINUE_OPTIONS, RunOptions, show_only};
 use crate::prepare::prepared_agent::PreparedAgent;
 use crate::prepare::{agent_choice, completion_candidates, message, run_result};
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
-use delta_agent::agent::Agent;
+use delta_agent::agent::{self, Agent};
 use delta_base::durable;
 use delta_base::id::RunId;
 use delta_base::time;
@@ -39,12 +39,12 @@ use initial_files::SourceSnapshots;
 /// Create a run from the first iterations of another
 ///
 /// Copies the first N iterations of RUN into a new run and prints its id. RUN stays unchanged, and may be active. With
-/// -m, --model, --agent or --continue, the new run continues at once, as with `delta continue`. Its workspace gets the
-/// files of the snapshot of iteration N, or, without one, a copy of the current files; a note reports which.
+/// -m, --model, --agent or --continue, the new run continues at once. Its workspace gets the files of the snapshot of
+/// iteration N, or, without one, a copy of the current files; a note reports which.
 #[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(mut_args = show_only(FORK_OPTIONS), after_help = CONTINUE_OPTIONS, after_long_help = format!("{CONTINUE_OPTIONS}\n\n{EXAMPLES}"))]
 pub struct ForkArgs {
-    /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
+    /// Run: its id, a unique prefix or suffix of it, its directory, or `last`
     #[arg(value_name = "RUN", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// Copy the first N iterations; 0 copies only the task [default: all complete ones]
@@ -54,8 +54,7 @@ pub struct ForkArgs {
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
     /// Workspace of the new run: a new or empty directory, or RUN's workspace, whose files stay unchanged [default: a new
-    /// one in the agent's workspaces/; for an agent that is installed, the default or built in, NAME-fork next to RUN's
-    /// workspace NAME]
+    /// one in the agent's workspaces/; for an installed, default or built-in agent, NAME-fork next to RUN's workspace NAME]
     #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     into: Option<PathBuf>,
     /// Id of the new run [default: generated]
@@ -73,6 +72,10 @@ pub struct ForkArgs {
     #[command(flatten)]
     options: RunOptions,
 }
+
+/// The options that only `delta fork` has, and the one that makes the new run continue.
+const FORK_OPTIONS: &[&str] =
+    &["run", "at", "work_dir", "into", "run_id", "message", "agent", "go_on", "model"];
 
 /// Parses a message.
 fn parse_message(text: &str) -> Result<String, String> {
@@ -220,7 +223,7 @@ impl ForkDestination {
             let named = args.agent.as_deref().map(agent_choice::resolve_agent_dir);
             let home = named.as_deref().unwrap_or(home);
             if !home.is_dir() {
-                let message = format!("the agent is no longer in {}", home.display());
+                let message = agent::missing_agent(home);
                 let hint = "name the workspace of the new run with `--into DIR`";
                 return Err(CommandFailure::config(message, hint.to_owned()));
             }

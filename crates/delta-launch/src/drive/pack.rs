@@ -33,7 +33,7 @@ pub struct PackArgs {
 /// Unpack the records of packed runs
 ///
 /// Writes the files of io.pack back to io/ and engine.log, byte for byte, and removes io.pack. A run that `delta sweep pack`
-/// has packed gets its directory back; name the sweep with `-w`. Its pack stays, and the directory counts.
+/// has packed gets its directory back; name the sweep with `-w`. Its pack stays, but the directory is used.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -47,7 +47,7 @@ pub struct UnpackArgs {
 /// The runs of `pack` and `unpack`.
 #[derive(Debug, Args)]
 struct PackedRuns {
-    /// Runs, each named by its id, a unique beginning or end of it, the path of its directory, or `last`
+    /// Runs, each by its id, a unique prefix or suffix of it, its directory, or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     runs: Vec<RunArgument>,
     /// Workspace of the runs

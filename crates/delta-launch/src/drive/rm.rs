@@ -37,15 +37,14 @@ const MAX_SHOWN_RUNS: usize = 20;
 
 /// Remove runs
 ///
-/// Removes the named runs, or all runs that --older-than and --status select. A run that a process works on stays, and
-/// so does a run that another run was forked from or started by, unless that run is removed too or --force is set. delta
-/// finds forks in the run's workspace and in the workspaces/ of its agent. A fork in another directory (`delta fork --into`)
-/// is not found; it has copies of all that it needs, and stays complete. At a terminal, delta asks first.
-/// Without a terminal, named runs are removed at once; selected runs, and runs with staged changes (which are lost), need --yes.
+/// Removes the named runs, or all runs that --older-than and --status select. Keeps a run that a process works on, and a run
+/// that another run was forked from or started by, unless that run is removed too or --force is set. delta finds forks in
+/// the run's workspace and in the workspaces/ of its agent; a fork elsewhere has copies of all that it needs. At a terminal,
+/// delta asks first. Without a terminal, selected runs and runs with staged changes, which are lost, need --yes.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct RemoveArgs {
-    /// Runs, each named by its id, a unique beginning or end of it, the path of its directory, or `last`
+    /// Runs, each by its id, a unique prefix or suffix of it, its directory, or `last`
     #[arg(value_name = "RUN", conflicts_with_all = ["older_than", "status", "recursive"], value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     runs: Vec<RunArgument>,
     /// Workspace of the runs

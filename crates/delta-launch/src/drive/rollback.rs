@@ -32,11 +32,11 @@ use std::process::ExitCode;
 ///
 /// Restores files, directories, symlinks and permission bits exactly as they were at the end of an iteration. Takes a
 /// snapshot of the current workspace first, and prints the command that undoes the rollback. Keeps the conversation; the
-/// LLM is informed when the run continues. Of a staged run, it restores the stage, and the workspace does not change.
+/// LLM is informed when the run continues. For a staged run, restores the stage; the workspace does not change.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct RollbackArgs {
-    /// Run: its id, a unique beginning or end of it, the path of its directory, or `last`
+    /// Run: its id, a unique prefix or suffix of it, its directory, or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// Restore the workspace as of the end of iteration N (0: before the run), or by snapshot id prefix

@@ -39,11 +39,14 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES, override_usage = "delta run [OPTIONS] [TEXT]")]
 pub struct RunArgs {
-    /// Task for the agent, as one argument; `-` reads it from stdin. What is piped into stdin is added below an empty line
+    /// Task for the agent, as one argument; `-` reads it from stdin
+    ///
+    /// What is piped into stdin is added below an empty line.
     #[arg(value_name = "TEXT", value_parser = parse_task)]
     words: Vec<String>,
-    /// Agent directory, or the name of an installed agent [default: the current directory if it is an agent, else the
-    /// operator's `default_agent`, else the built-in coding agent]
+    /// Agent directory, or the name of an installed agent
+    ///
+    /// [default: the current directory if it is an agent, else the operator's `default_agent`, else the built-in coding agent]
     #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
     agent: Option<PathBuf>,
     /// Task, as an option
@@ -51,19 +54,28 @@ pub struct RunArgs {
     message: Option<String>,
     #[command(flatten)]
     attached: AttachOptions,
-    /// Workspace, created if missing [default: a new one in the agent's workspaces/; the current directory for an agent
-    /// that is installed, the default or built in]
+    /// Workspace, created if missing
+    ///
+    /// [default: a new one in the agent's workspaces/; for an installed, default or built-in agent, the current directory]
     #[arg(short, long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: Option<PathBuf>,
     /// Id of the new run [default: generated]
     #[arg(long, value_name = "ID", value_parser = command_line::parse_run_id)]
     run_id: Option<RunId>,
-    /// Make sure that the run `--run-id` is done: create it, continue it if it was interrupted, wait for the process that
-    /// works on it, or print its stored result
+    /// Make sure that the run `--run-id` is done
+    ///
+    /// Creates the run, continues it if it was interrupted, waits for the process that works on it, or prints its stored
+    /// result.
     #[arg(long, requires = "run_id", requires = "work_dir")]
     ensure: bool,
-    /// With `--ensure`: try again where the run FAILED with an error of one of these types, instead of printing it
-    #[arg(long, value_name = "TYPES", requires = "ensure", value_delimiter = ',')]
+    /// With `--ensure`: continue a run that FAILED with an error of one of these types
+    #[arg(
+        long,
+        value_name = "TYPES",
+        requires = "ensure",
+        value_delimiter = ',',
+        hide_short_help = true
+    )]
     retry: Vec<RetriedError>,
     /// Work on a staged copy: the workspace does not change until `delta apply`
     #[arg(long)]
@@ -71,7 +83,7 @@ pub struct RunArgs {
     /// Do not ask which workspace to use; create a new one
     #[arg(short, long)]
     yes: bool,
-    /// Open the page of the run in a browser, where it updates itself until the run ends
+    /// Open the page of the run in a browser, and update it there
     #[arg(long, conflicts_with = "ensure")]
     open: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The argument that names a run: its id in the workspace of `-w`, a unique beginning or end of the id, `last`, or the path
+//! The argument that names a run: its id in the workspace of `-w`, a unique prefix or suffix of the id, `last`, or the path
 //! of the run directory, which may be a copy anywhere if the command only reads it.
 
 use crate::drive::run_list;
@@ -23,7 +23,7 @@ pub const LAST: &str = "last";
 pub enum RunArgument {
     /// The run of the workspace that was updated last.
     Last,
-    /// An id, or a beginning or end of one.
+    /// An id, or a prefix or suffix of one.
     Name(String),
     /// The path of a run directory.
     Dir(PathBuf),
@@ -66,7 +66,7 @@ impl RunArgument {
         }
     }
 
-    /// Parses `last`, an id, or a beginning or end of one.
+    /// Parses `last`, an id, or a prefix or suffix of one.
     pub fn parse_name(text: &str) -> Result<Self, String> {
         if text == LAST {
             return Ok(Self::Last);

@@ -28,15 +28,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Stop the processes that work on runs
 ///
-/// Interrupts the process of each run as Ctrl-C does, waits until it has left the run, and prints the run with its status.
-/// The run is INTERRUPTED then, or has ended otherwise in the meantime; `delta continue` resumes it. If no process works on
-/// the run, its status stays; commands that its last process left running are ended, also commands of tools with
-/// `survive: true`, which are named. A process that was asked to leave is not asked again: a second signal would end it at
-/// once, without leaving the run.
+/// Interrupts the process of each run as Ctrl-C does, waits until it has exited, and prints the run with its status.
+/// `delta continue` resumes an INTERRUPTED run. If no process works on the run, ends the commands that the last one left
+/// running, and names commands of tools with `survive: true`. A second `delta stop` only waits: another signal would end the
+/// process at once.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct StopArgs {
-    /// Runs, each named by its id, a unique beginning or end of it, the path of its directory, or `last`
+    /// Runs, each by its id, a unique prefix or suffix of it, its directory, or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     runs: Vec<RunArgument>,
     /// Workspace of the runs

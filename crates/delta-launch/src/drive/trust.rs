@@ -28,13 +28,13 @@ use std::process::ExitCode;
 /// endpoints that you chose. delta keeps both decisions in your state directory: $DELTA_STATE_DIR, else
 /// $XDG_STATE_HOME/delta, else ~/.local/state/delta.
 ///
-/// A RUN is sealed as it is with your key, as if you had made it: `delta continue` and `delta fork` load the agent directory
-/// that its journal names, and `delta run --ensure` takes its result. Do this only with a run whose origin you know.
+/// Seals a RUN with your key, as if you had made it: `delta continue` and `delta fork` then load the agent directory that its
+/// journal names, and `delta run --ensure` takes its result. Do this only with a run whose origin you know.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct TrustArgs {
-    /// File of variables, directory whose .env to trust, or run: its id, a unique beginning or end of it, the path of its
-    /// directory, or `last`; a file or directory of that name comes first
+    /// File of variables, directory whose .env to trust, or else run: its id, a unique prefix or suffix of it, its directory,
+    /// or `last`
     #[arg(value_name = "FILE|DIR|RUN", required_unless_present_any = ["list", "endpoint"], add = ArgValueCandidates::new(run_list::run_candidates))]
     targets: Vec<PathBuf>,
     /// Workspace of the run

@@ -52,7 +52,7 @@ pub static CONFIG_MAPPING: MappingSchema = MappingSchema {
         KeySchema::optional(
             "approve",
             ValueShape::OneOf(&[ValueShape::Choice(&["ask"]), ValueShape::List(&ValueShape::Text)]),
-            "Asks before every call: `ask`, of all tools of all agents, or the names of tools. What an agent's rules ask or deny holds too.",
+            "Asks before every call: `ask`, of all tools of all agents, or the names of tools. The rules of an agent apply too.",
         ),
         KeySchema::optional(
             "color",

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, Default, Args)]
 pub struct EnvFileOptions {
     /// Read variables from FILE for this command; may be repeated, the last one wins
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, hide_short_help = true, value_name = "FILE")]
     pub env_file: Vec<PathBuf>,
 }
 
@@ -38,7 +38,7 @@ pub fn read_env_layers(
     let may_need_trust = layers.has_agent_in_workspace || !layers.notes.is_empty();
     if let Some(directory) = trust.ignored_directory().filter(|_| may_need_trust) {
         layers.notes.push(format!(
-            "Note: what `delta trust` keeps in {} does not count, for the workspace contains it; set DELTA_STATE_DIR to a directory outside of it",
+            "Note: delta ignores what `delta trust` keeps in {}, because the workspace contains it; set DELTA_STATE_DIR to a directory outside of it",
             directory.display()
         ));
     }

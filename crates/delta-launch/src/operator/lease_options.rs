@@ -1,4 +1,4 @@
-//! How processes own runs: `--lease` and `--lease-ttl` of every command, DELTA_LEASE and DELTA_LEASE_TTL.
+//! How a run is kept to one process: `--lease` and `--lease-ttl` of every command, DELTA_LEASE and DELTA_LEASE_TTL.
 
 use crate::operator::environment;
 use crate::operator::failure::CommandFailure;
@@ -12,28 +12,28 @@ use std::time::Duration;
 const LEASE_VARIABLE: &str = "DELTA_LEASE";
 const TTL_VARIABLE: &str = "DELTA_LEASE_TTL";
 
-/// The shortest and the longest time after which a silent process is replaced, in milliseconds.
+/// The minimum and the maximum time without a heartbeat after which another process takes over, in milliseconds.
 const MIN_TTL: u64 = 500;
 const MAX_TTL: u64 = 3_600_000;
 
 /// The options of every command, which their own lists leave out.
 #[derive(Debug, Args)]
 pub struct LeaseOptions {
-    /// Own runs with a lock, or by turns, which are exclusive across hosts
+    /// How a run is kept to one process: a file lock, or leases across hosts
     #[arg(long, value_enum, value_name = "KIND", global = true, hide = true)]
     lease: Option<LeaseKindArgument>,
-    /// Let others take over the run of this process when it has been silent for so long
+    /// Let another process take over after this long without a heartbeat
     #[arg(long, value_name = "TIME", global = true, hide = true, value_parser = parse_time_in(MIN_TTL..=MAX_TTL))]
     lease_ttl: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LeaseKindArgument {
-    /// By turns where another host may reach the files
+    /// Leases where another host may reach the files, else a lock
     Auto,
-    /// With a lock
+    /// A file lock
     Flock,
-    /// By turns
+    /// Leases across hosts
     Turns,
 }
 

@@ -24,19 +24,20 @@ use std::path::{Path, PathBuf};
 
 /// The variable in place of `--sandbox`.
 pub const SANDBOX_VARIABLE: &str = "DELTA_SANDBOX";
-/// The policy of the machine.
 /// Every guarantee, in `--sandbox-without`.
 const EVERY_GUARANTEE: &str = "all";
 
 /// The options for sandboxes.
 #[derive(Debug, Clone, Default, Args)]
 pub struct SandboxOptions {
-    /// Let no tool do more than this: `workspace`, `reader`, or a FILE with the keys of a sandbox; `off` for no limit
-    /// [default: DELTA_SANDBOX, else `sandbox` in the operator's configuration]
+    /// Let no tool do more than this: `workspace`, `reader`, `off`, or a FILE
+    ///
+    /// FILE has the keys of a sandbox; `off` sets no limit [default: DELTA_SANDBOX, else `sandbox` in the operator's
+    /// configuration]
     #[arg(long, value_name = "NAME|FILE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     sandbox: Option<String>,
-    /// Run even if this machine cannot enforce these guarantees: names with commas (`net,sockets`), or `all`
-    #[arg(long, value_name = "LIST", value_parser = parse_guarantees)]
+    /// Run without these guarantees (`net,sockets`, or `all`) if this machine cannot enforce them
+    #[arg(long, value_name = "LIST", value_parser = parse_guarantees, hide_short_help = true)]
     sandbox_without: Option<GuaranteeList>,
 }
 

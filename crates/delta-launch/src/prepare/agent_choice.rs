@@ -6,7 +6,7 @@ use crate::operator::failure::CommandFailure;
 use crate::operator::{api_key, trust};
 use crate::prepare::builtin_agent::{self, BUILTIN_AGENT};
 use crate::prepare::options::RunOptions;
-use delta_agent::agent::Agent;
+use delta_agent::agent::{self, Agent};
 use delta_base::suggest;
 use delta_lint::lint::intended_key;
 use delta_llm::llm::{LlmSetting, ModelChoice, ModelSelection};
@@ -94,8 +94,11 @@ pub fn find_existing_agent(path: &Path) -> Result<PathBuf, CommandFailure> {
     let similar = suggest_agents(path, true);
     let hint =
         format!("{similar}delta searched {places}; name another directory with `--agent DIR`");
-    Err(CommandFailure::config(format!("there is no agent `{name}`"), hint))
+    Err(CommandFailure::config(agent::missing_agent(path), hint))
 }
+
+/// What a command that continues a run proposes where its agent is missing.
+pub const MOVED_AGENT_HINT: &str = "if it has moved, name its new directory with `--agent DIR`";
 
 /// A question with the agent that may be meant by a path where there is none, and a space after it: an agent next to it, in
 /// the current directory, or if `finds_installed` is set an installed one. Empty if no name is similar.

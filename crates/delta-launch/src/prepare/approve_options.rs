@@ -10,11 +10,12 @@ use delta_run::event::approval::{EVERY_TOOL, OperatorApproval};
 /// The options for approvals.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ApproveOptions {
-    /// `ask`: ask before every call; NAME=ask: before calls of this tool. Can be repeated, and holds for processes that
-    /// continue the run too
+    /// Ask before every call (`ask`), or before calls of one tool
+    ///
+    /// May be repeated, and applies when the run is continued too.
     #[arg(long, value_name = "ask|NAME=ask", value_parser = parse_approve)]
     approve: Vec<String>,
-    /// Approve every call that would ask, in this process; what a rule denies stays denied
+    /// Approve every call that would ask; rules that deny still deny
     #[arg(long, conflicts_with = "approve")]
     pub approve_all: bool,
 }

@@ -29,32 +29,32 @@ const MAX_DURATION_MS: u64 = (1 << 40) - 1;
 /// The options that limit a run.
 #[derive(Debug, Clone, Default, Args)]
 pub struct LimitOptions {
-    /// Limit the cost of all LLM calls of the run and its child runs; requires `llm.pricing`
+    /// Limit the cost of the LLM calls of the run and its child runs
     #[arg(long, value_name = "USD", value_parser = parse_usd, allow_hyphen_values = true)]
     max_cost: Option<Usd>,
-    /// Limit the tokens of all LLM calls of the run and its child runs, input and output: 50000, 200k, 1.5M
-    #[arg(long, value_name = "N", value_parser = parse_tokens_in(1..=MAX_TOKENS), allow_hyphen_values = true)]
+    /// Limit the tokens of the LLM calls of the run and its child runs: 50000, 200k, 1.5M
+    #[arg(long, value_name = "N", value_parser = parse_tokens_in(1..=MAX_TOKENS), allow_hyphen_values = true, hide_short_help = true)]
     max_tokens: Option<u64>,
     /// Limit how long this process works on the run: 90s, 10m, 2h, 3d, 1h30m
     #[arg(long, value_name = "TIME", value_parser = parse_time_in(1..=MAX_DURATION_MS), allow_hyphen_values = true)]
     max_duration: Option<u64>,
-    /// Run at most N calls of each LLM answer [default: 128, or `limits` in agent.yaml]
-    #[arg(long, value_name = "N", value_parser = parse_number_in(1..=u32::MAX))]
+    /// Run at most N calls of each LLM answer [default: `limits` in agent.yaml, else 128]
+    #[arg(long, value_name = "N", hide_short_help = true, value_parser = parse_number_in(1..=u32::MAX))]
     max_calls_per_answer: Option<u32>,
-    /// Run at most N calls of tools with `parallel: true` at the same time [default: 4, or `limits` in agent.yaml]
-    #[arg(long, value_name = "N", value_parser = parse_number_in(1..=bounds::MAX_PARALLEL))]
+    /// Run at most N calls of `parallel` tools at once [default: `limits` in agent.yaml, else 4]
+    #[arg(long, value_name = "N", value_parser = parse_number_in(1..=bounds::MAX_PARALLEL), hide_short_help = true)]
     max_parallel: Option<u32>,
-    /// Allow at most N levels of runs below this one [default: 8, or `limits` in agent.yaml]
-    #[arg(long, value_name = "N", value_parser = parse_number_in(0..=bounds::MAX_DEPTH))]
+    /// Allow at most N levels of runs below this one [default: `limits` in agent.yaml, else 8]
+    #[arg(long, value_name = "N", value_parser = parse_number_in(0..=bounds::MAX_DEPTH), hide_short_help = true)]
     max_depth: Option<u32>,
     /// Limit the processes and threads of each tool call, where the kernel can count them
-    #[arg(long, value_name = "N", value_parser = parse_number_in(1..=bounds::MAX_PROCESSES))]
+    #[arg(long, value_name = "N", value_parser = parse_number_in(1..=bounds::MAX_PROCESSES), hide_short_help = true)]
     max_processes: Option<u64>,
     /// Limit the memory of each tool call, such as 512M or 2G
-    #[arg(long, value_name = "SIZE", value_parser = bounds::parse_memory)]
+    #[arg(long, value_name = "SIZE", value_parser = bounds::parse_memory, hide_short_help = true)]
     max_memory: Option<u64>,
-    /// Limit what the calls of the run may leave in its directory, such as 500M or 2G
-    #[arg(long, value_name = "SIZE", value_parser = bounds::parse_disk)]
+    /// Limit the disk space that tool calls may use in the run directory, such as 2G
+    #[arg(long, value_name = "SIZE", value_parser = bounds::parse_disk, hide_short_help = true)]
     max_disk: Option<u64>,
 }
 
@@ -80,7 +80,7 @@ impl LimitOptions {
         }
     }
 
-    /// Sets the most calls of an answer that are run.
+    /// Sets the maximum number of calls of an answer.
     pub fn set_calls_per_answer(&mut self, calls: u32) {
         self.max_calls_per_answer = Some(calls);
     }

@@ -8,7 +8,7 @@ use crate::prepare::approve_options::ApproveOptions;
 use crate::prepare::budget::LimitOptions;
 use crate::prepare::served_output::ServedOutput;
 use crate::prepare::terminal_prompt::{InboxExit, TerminalPrompt};
-use clap::Args;
+use clap::{Arg, Args};
 use delta_agent::ask_human::HumanPrompt;
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
@@ -17,6 +17,18 @@ use delta_engine::result_output::OutputFormat;
 use delta_llm::llm::{LlmSetting, ModelChoice};
 use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
+
+/// The line in the help of a command whose other options [`show_only`] leaves out.
+pub const CONTINUE_OPTIONS: &str =
+    "Takes the options of `delta continue` too: model, output, approvals, limits, sandbox";
+
+/// Leaves all arguments out of the help but the ones with these `ids`. They still work, and shells and manual pages still have them.
+pub fn show_only(ids: &[&str]) -> impl Fn(Arg) -> Arg {
+    move |arg| {
+        let is_hidden = !ids.contains(&arg.get_id().as_str());
+        arg.hide_short_help(is_hidden).hide_long_help(is_hidden)
+    }
+}
 
 /// The heading of options that few commands need, at the end of the help.
 pub const OTHER_HEADING: &str = "Other options";
@@ -29,8 +41,9 @@ fn parse_max_iterations(text: &str) -> Result<u32, String> {
 /// The options of `run` and `continue`.
 #[derive(Debug, Clone, Args)]
 pub struct RunOptions {
-    /// Answer the agent's questions, and approve its calls, at this terminal [default at a terminal, unless `-q` is given or
-    /// CI is set]
+    /// Answer the agent's questions, and approve its calls, at this terminal
+    ///
+    /// [default: at a terminal, unless `-q` is given or CI is set]
     #[arg(short, long, overrides_with = "no_interactive")]
     pub interactive: bool,
     /// Ask nothing: at a question the run waits, with exit code 101
@@ -45,11 +58,11 @@ pub struct RunOptions {
     /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     pub format: OutputFormat,
-    /// Use another LLM: NAME, or PROVIDER:NAME, such as anthropic:NAME or script:FILE
+    /// Use another LLM: NAME, PROVIDER:NAME or script:FILE
     #[arg(long, value_name = "MODEL", value_parser = ModelChoice::parse)]
     pub model: Option<ModelChoice>,
     /// Set a key of `llm` in agent.yaml for this run, such as `temperature=0.7`; may be repeated
-    #[arg(long, value_name = "KEY=VALUE", value_parser = LlmSetting::parse)]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = LlmSetting::parse, hide_short_help = true)]
     pub llm: Vec<LlmSetting>,
     /// Which calls start without a question, and how the others are decided.
     #[command(flatten, next_help_heading = "Approvals")]
@@ -61,19 +74,19 @@ pub struct RunOptions {
     #[command(flatten, next_help_heading = "Limits")]
     pub limits: LimitOptions,
     /// Take a snapshot of the workspace at each iteration, for `delta rollback` and `delta diff`
-    #[arg(long, help_heading = OTHER_HEADING)]
+    #[arg(long, help_heading = OTHER_HEADING, hide_short_help = true)]
     pub snapshots: bool,
     /// The sandbox of tools, as the operator wants it.
     #[command(flatten, next_help_heading = "Sandbox")]
     pub sandbox: SandboxOptions,
     /// Offer the LLM the skills of the workspace that `skills` in agent.yaml names
-    #[arg(long, help_heading = OTHER_HEADING)]
+    #[arg(long, help_heading = OTHER_HEADING, hide_short_help = true)]
     pub project_skills: bool,
     /// Files with variables.
     #[command(flatten, next_help_heading = OTHER_HEADING)]
     pub env_files: EnvFileOptions,
-    /// Append the head of the journal to FILE when the process leaves the run, or pass it to `|COMMAND`
-    #[arg(long, value_name = "FILE", help_heading = OTHER_HEADING, value_parser = Anchor::parse)]
+    /// Append the head of the journal to FILE when the process exits, or pass it to `|COMMAND`; see `delta verify --help`
+    #[arg(long, value_name = "FILE", help_heading = OTHER_HEADING, hide_short_help = true, value_parser = Anchor::parse)]
     pub anchor: Option<Anchor>,
     /// Work for a server, which asks what the run waits for
     #[arg(long, value_enum, value_name = "OUTPUT", hide = true)]

@@ -148,7 +148,7 @@ pub fn report_failure(failure: SandboxFailure) -> CommandFailure {
                 missing.iter().filter_map(|one| one.remedy.clone()).collect();
             helps.dedup();
             helps.push(format!(
-                "`delta sandbox check` prints what holds here; `--sandbox-without {}` runs without",
+                "`delta sandbox check` prints what is enforced here; `--sandbox-without {}` runs without",
                 names.join(",")
             ));
             Some(helps.join("\n"))
@@ -161,7 +161,7 @@ pub fn report_failure(failure: SandboxFailure) -> CommandFailure {
                 .to_owned(),
         ),
         SandboxProblem::Scratch(error) => Some(error.help()),
-        SandboxProblem::Other(_) => Some("`delta sandbox check` prints what holds here".to_owned()),
+        SandboxProblem::Other(_) => Some("`delta sandbox check` prints what is enforced here".to_owned()),
     };
     CommandFailure::config(message, hint)
 }

@@ -18,7 +18,7 @@ pub(super) fn check_env_file(doc: &YamlDocument, linter: &mut Linter<'_>) {
             )
         } else if is_process_only(name) {
             (
-                format!("`{name}` counts only in the environment of delta, and in no file"),
+                format!("`{name}` is used only from the environment of delta, never from a file"),
                 "remove it".to_owned(),
             )
         } else {

@@ -6,7 +6,6 @@
 
 mod anthropic;
 mod cache_plan;
-mod write_history;
 pub(super) mod chat;
 mod event_stream;
 mod gemini;

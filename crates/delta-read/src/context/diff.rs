@@ -32,7 +32,7 @@ Examples:
   delta context diff RUN 3 4 -w ./work --format json | jq .breaks"
 )]
 pub struct ContextDiffArgs {
-    /// Run: its id, a unique beginning or end of it, the path of its directory, or `last` [default: last]
+    /// Run: its id, a unique prefix or suffix of it, its directory, or `last` [default: last]
     #[arg(value_name = "RUN", add = ArgValueCandidates::new(run_list::run_candidates))]
     run: String,
     /// Earlier iteration

@@ -45,7 +45,7 @@ use std::rc::Rc;
 
 /// The part of the recording that one ENGINE_START repeats: the answers with the same settings up to the next message.
 struct ReplayPart {
-    /// The messages before the first answer. Several if a process left the run before it had an answer; none if the part
+    /// The messages before the first answer. Several if a process exited before it had an answer; none if the part
     /// begins only because the settings changed.
     messages: Vec<ReplayMessage>,
     settings: ReplayedSettings,

@@ -70,7 +70,7 @@ impl GrantBook {
         all.fold(BudgetAmount::default(), |sum, amount_held| sum.saturating_add(*amount_held))
     }
 
-    /// What is left of the budget `total`. Nothing of what is not limited.
+    /// The remaining part of the budget `total`: 0 for what `total` does not limit.
     pub fn left_of(&self, total: Limits) -> BudgetAmount {
         let most = BudgetAmount {
             tokens: total.max_tokens.unwrap_or(0),

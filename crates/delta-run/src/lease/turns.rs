@@ -52,7 +52,7 @@ pub struct JournalView {
     pub event_count: u64,
     /// The last turn that its owner has prepared and taken; 0 if it has none after the first.
     last_turn: u64,
-    /// Whether its owner has left the run.
+    /// Whether its owner has exited.
     pub has_left: bool,
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 pub struct ClaimPatience<'a> {
     /// Whether no owner by turns counts as alive. It cannot do any harm: the owner's next turn is refused.
     pub is_forced: bool,
-    /// Whether the claim waits until an owner on another host has been silent for long enough.
+    /// Whether the claim waits until an owner on another host has had no heartbeat for long enough.
     pub waits: bool,
     /// Ends the wait.
     pub cancel: Option<&'a CancelToken>,
@@ -72,7 +72,7 @@ pub enum OwnershipError {
     },
     /// This host sees an older state of the run than its turns prove.
     #[error(
-        "the journal of run {run} is older here than its turns; is the file system mounted with a long cache?"
+        "the journal of run {run} is older here than its lease; is the file system mounted with a long cache?"
     )]
     OldView {
         /// The id of the run.

@@ -50,8 +50,8 @@ impl RunProcess {
         Ok((is_recorded && has_lock).then_some(Self { pid, pidfd, stop_request_file }))
     }
 
-    /// Asks the process to leave the run: with SIGINT, or with SIGTERM if it ignores SIGINT, as the background job of a
-    /// script does. A second signal would end the process before it has left the run, so it gets one only once, unless
+    /// Asks the process to exit: with SIGINT, or with SIGTERM if it ignores SIGINT, as the background job of a
+    /// script does. A second signal would end the process before it has exited, so it gets one only once, unless
     /// `is_forced`.
     ///
     /// # Errors
@@ -111,7 +111,7 @@ pub fn remove_stop_request(process: &ProcessInfo, run_dir: &Path) {
     let _ = durable::remove_file_no_follow(&stop_request_file(process, run_dir));
 }
 
-/// The file that says that the process was asked to leave the run.
+/// The file that says that the process was asked to exit.
 fn stop_request_file(process: &ProcessInfo, run_dir: &Path) -> PathBuf {
     run_dir.join(format!("stop-{}-{}", process.pid, process.start_time_unix))
 }

@@ -26,7 +26,7 @@ pub(crate) const BEATS_PER_TTL: u32 = 7;
 /// Another process owns the run now. This one has done nothing since, and can do nothing more.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "run {run} was taken over by {host} (pid {pid}) after this process was silent; nothing was done since"
+    "run {run} was taken over by {host} (pid {pid}), because this process had no heartbeat; it has done nothing since"
 )]
 pub struct ReplacedError {
     /// The id of the run.

@@ -33,7 +33,7 @@ use std::time::Duration;
 pub const HOLDER_READY: &str = "ready\n";
 /// The directory of the calls, in the run directory.
 const CALLS_DIR: &str = "surviving";
-/// The file in it that says that a process which leaves the run leaves its calls at work.
+/// The file in it that says that a process which exits leaves its calls at work.
 const KEEP_FILE: &str = "keep";
 const COMMAND_FILE: &str = "call.json";
 const END_FILE: &str = "result.json";
@@ -187,7 +187,7 @@ enum EndKind {
 }
 
 impl SurvivingEnd {
-    /// The end of a command, of whose streams the files have this.
+    /// The end of a command whose streams are in `files`, as far as the files have them.
     pub fn of_result(result: ProcessResult, files: StreamFiles) -> Self {
         let stdout = LostOutput::find(&result.stdout, files.stdout.bytes);
         let stderr = LostOutput::find(&result.stderr, files.stderr.bytes);
@@ -483,7 +483,7 @@ impl EndFile {
     }
 }
 
-/// Makes the process that leaves the run in `run_dir` next leave the commands of its calls at work.
+/// Makes the next process of the run in `run_dir` that exits leave the commands of its calls at work.
 ///
 /// # Errors
 /// The file could not be written.
@@ -493,7 +493,7 @@ pub fn request_keep(run_dir: &Path) -> Result<(), FileError> {
     durable::ensure_blank_file(&dir.join(KEEP_FILE))
 }
 
-/// Whether the process with `epoch` leaves the commands of its calls at work when it leaves the run: that was requested, or a
+/// Whether the process with `epoch` leaves the commands of its calls at work when it exits: that was requested, or a
 /// later process owns the run and waits for them.
 pub fn leaves_commands(run_dir: &Path, epoch: u32) -> bool {
     is_keep_requested(run_dir) || Ownership::is_replaced(run_dir, epoch)

@@ -26,7 +26,7 @@ pub struct RunMetadata {
     pub created_at: Timestamp,
     /// The time of the last event.
     pub updated_at: Timestamp,
-    /// The time when the last process left the run; null while one works on it.
+    /// The time when the last process exited; null while one works on it.
     pub end_time: Option<Timestamp>,
     /// The first message of the user.
     pub initial_message: String,

@@ -89,7 +89,7 @@ impl ServeSettings {
             )
         } else if open.request.sensitive {
             format!(
-                "Run {id} asks for a secret, which goes through no client: {}\n\nAt a terminal: {command}\nThen call {} with this run_id.",
+                "Run {id} asks for a secret: {}\n\nThe user enters it at a terminal, so that no client sees it: {command}\nThen call {} with this run_id.",
                 open.request.prompt,
                 self.tool_name("wait")
             )

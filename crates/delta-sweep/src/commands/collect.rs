@@ -33,7 +33,7 @@ pub struct CollectArgs {
     /// Directory of the sweep
     #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
     dir: PathBuf,
-    /// The grader whose scores count [default: the first one]
+    /// Grader whose scores are used [default: the first one]
     #[arg(long, value_name = "NAME")]
     grader: Option<String>,
     /// Write the result lines with their grades into FILE instead: FILE.jsonl, one JSON object a line, or FILE.csv; `-` prints
@@ -50,7 +50,7 @@ Examples:
   delta sweep collect terse-or-not -o results.csv
   delta sweep collect DIR -o - | jq -r 'select(.status == \"FAILED\") | .id'
 
-Exit codes: 0 all runs are settled, 1 a file could not be written, 2 usage error, 3 not yet, 126 the plan";
+Exit codes: 0 all runs are finished, 1 a file could not be written, 2 usage error, 3 not yet, 126 the plan";
 
 fn parse_output(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);

@@ -32,7 +32,7 @@ pub struct CompareArgs {
     /// and parameters that has several values]
     #[arg(long, value_name = "KEY")]
     by: Option<String>,
-    /// The grader whose scores count [default: the first one]
+    /// Grader whose scores are used [default: the first one]
     #[arg(long, value_name = "NAME")]
     grader: Option<String>,
     #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]

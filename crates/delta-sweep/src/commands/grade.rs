@@ -45,9 +45,9 @@ use std::time::Duration;
 /// How often a command that waits for another one looks for its end.
 const LOCK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Grade the settled runs of a sweep
+/// Grade the finished runs of a sweep
 ///
-/// Gives each settled run a score with each grader of sweep.yaml, unless it has one. Grading again grades only what is new, or
+/// Gives each finished run a score with each grader of sweep.yaml, unless it has one. Grading again grades only what is new, or
 /// what a changed grader has not graded; a grader that fails leaves a run ungraded, which is never a 0. On one host, a second
 /// command waits for the first, and grades what that left.
 #[derive(Debug, Args)]
@@ -67,7 +67,7 @@ pub struct GradeArgs {
     /// Grade again what graders left ungraded
     #[arg(long)]
     retry_ungraded: bool,
-    /// Grade again what has a score too; the new grades count
+    /// Grade again what has a score too; the new grades are used
     #[arg(long, conflicts_with = "retry_ungraded")]
     regrade: bool,
     /// Read variables for agents that judge from FILE; can be given several times
@@ -100,7 +100,7 @@ Examples:
   delta sweep grade DIR --retry-ungraded
   delta sweep grade DIR --grader judge --only 'model=local' --regrade
 
-Exit codes: 0 every settled run has a score, 1 a run is ungraded or a file could not be written, 2 usage error, 126 there is no plan, or it has no grader, or a file of a grader has changed, 130 interrupted";
+Exit codes: 0 every finished run has a score, 1 a run is ungraded or a file could not be written, 2 usage error, 126 there is no plan, or it has no grader, or a file of a grader has changed, 130 interrupted";
 
 /// Grades; returns the exit code.
 pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {
@@ -120,7 +120,8 @@ pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {
         None => scores.graders().iter().collect(),
     };
     if graders.is_empty() {
-        let hint = "add `grade` to sweep.yaml and plan again; without it, COMPLETED counts as 1";
+        let hint =
+            "add `grade` to sweep.yaml and plan again; without it, COMPLETED has the score 1";
         return Err(CommandFailure::config("the sweep has no grader".to_owned(), hint.to_owned()));
     }
     let GradeWork { tasks, ungraded } = find_work(args, &scores, &graders)?;
@@ -157,7 +158,7 @@ pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {
 fn note_changed_program(dir: &SweepDir, grader: &PlannedGrader) {
     if let Some(path) = find_changed_program(dir, grader) {
         stdio::print_error_line(&format!(
-            "Note: {} differs from the copy that grader `{}` was planned with; `delta sweep plan` takes it over",
+            "Note: {} differs from the copy that grader `{}` was planned with; run `delta sweep plan` to use the new file",
             path.display(),
             grader.name
         ));
@@ -349,7 +350,7 @@ impl GradeCounts {
 
     fn to_text(&self) -> String {
         let mut text = match (self.done, self.ungraded) {
-            (0, 0) => "nothing to grade: every settled run has its grades".to_owned(),
+            (0, 0) => "nothing to grade: every finished run has its grades".to_owned(),
             (0, _) => "nothing new to grade".to_owned(),
             _ => self.graded_text(),
         };

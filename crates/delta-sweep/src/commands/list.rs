@@ -22,7 +22,7 @@ pub struct ListSweepArgs {
     /// Directory of the sweep
     #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
     dir: PathBuf,
-    /// Only runs that are not settled
+    /// Only runs that are not finished
     #[arg(long, conflicts_with_all = ["failed", "waiting"])]
     todo: bool,
     /// Only runs that FAILED

@@ -37,9 +37,9 @@ const MAX_RUNS: usize = 1000;
 /// From so many bytes on a pack is full. It is kept in memory until it is written.
 const FULL_PACK_BYTES: u64 = 64 << 20;
 
-/// Pack the settled runs of a sweep
+/// Pack the finished runs of a sweep
 ///
-/// Writes workspaces and records of settled runs into ZIP files in DIR/pack, reads them back, and removes the directories.
+/// Writes workspaces and records of finished runs into ZIP files in DIR/pack, reads them back, and removes the directories.
 /// `show`, `view` and the other commands that read a run find packed runs; `continue` unpacks its run.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]

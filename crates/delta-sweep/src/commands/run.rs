@@ -40,7 +40,7 @@ const MAX_TIME_MS: u64 = (1 << 40) - 1;
 
 /// Work on the runs of a sweep, here
 ///
-/// Starts what is left, a number of runs at a time, and prints the status of the sweep when nothing is left that can be done.
+/// Starts the remaining runs, several at a time, and prints the status of the sweep when none is left that it can do.
 /// Started again, or at several places at once, it does no run twice.
 #[derive(Debug, Args)]
 #[command(after_long_help = RUN_EXAMPLES)]
@@ -57,7 +57,7 @@ pub struct RunSweepArgs {
 /// Work on a share of a sweep, as a task of an array
 ///
 /// Works on its own share first, then on runs of other shares that have not started; at last it waits for what other
-/// processes work on, and takes over what died. `0/1` is everything; an id is that run alone.
+/// processes work on, and continues runs whose process died. `0/1` is everything; an id is that run alone.
 #[derive(Debug, Args)]
 #[command(after_long_help = TASK_EXAMPLES)]
 pub struct TaskArgs {
@@ -109,7 +109,7 @@ Examples:
   delta sweep run terse-or-not --only 'model=local input=a*'
 
 Exit codes: 0 nothing is left, whatever the outcomes; 1 a run FAILED, with --strict; 2 usage error;
-3 work is left that cannot be done now; 126 the plan, or how runs start; 130 stopped, and work is left";
+3 runs remain that cannot be done now; 126 the plan, or how runs start; 130 stopped, and runs remain";
 
 const TASK_EXAMPLES: &str = "\
 Examples:
@@ -348,7 +348,7 @@ fn report_problems(
     let unresolved: Vec<_> = pool.unresolved_runs().collect();
     if !pool.is_stopped() {
         for (run, reason) in unresolved.iter().take(MAX_REASONS) {
-            stdio::print_error_line(&format!("{} is left: {reason}", run.id));
+            stdio::print_error_line(&format!("{} remains: {reason}", run.id));
         }
         if unresolved.len() > MAX_REASONS {
             stdio::print_error_line(&format!("... and {} more", unresolved.len() - MAX_REASONS));

@@ -30,7 +30,7 @@ pub struct StatusArgs {
     /// Directory of the sweep
     #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
     dir: PathBuf,
-    /// Show it again whenever it changes, until nothing is left
+    /// Show it again whenever it changes, until no run remains
     #[arg(long)]
     watch: bool,
     /// With `--watch`: the time between two looks
@@ -46,7 +46,7 @@ Examples:
   delta sweep status terse-or-not --watch
   delta sweep status terse-or-not --format json | jq .settled
 
-Exit codes: 0 all runs are settled, 2 usage error, 3 not yet, 126 the plan";
+Exit codes: 0 all runs are finished, 2 usage error, 3 not yet, 126 the plan";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum StatusFormat {

@@ -29,11 +29,11 @@ const SLURM_TIMEOUT: Duration = Duration::from_secs(120);
 /// The most bytes of the output of a command of Slurm; its configuration has some 10 KiB.
 const MAX_OUTPUT_BYTES: usize = 1 << 20;
 
-/// Submit what is left of a sweep to a cluster
+/// Submit the remaining runs of a sweep to a cluster
 ///
 /// Writes a script and a directory for logs into DIR/slurm, and submits one job array whose tasks call `delta sweep task`.
 /// DIR must be on a file system that all nodes share. Submitting again is harmless: no run is done twice, and nothing is
-/// submitted when nothing is left. A task that is stopped with work left requeues itself.
+/// submitted when no run remains. A task that is stopped while runs remain requeues itself.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct SubmitArgs {
@@ -60,7 +60,7 @@ Examples:
   delta sweep submit bugs slurm -- --partition=cpu --cpus-per-task=4
   delta sweep submit bugs slurm --per-task 100 --print
 
-Exit codes: 0 submitted, or nothing is left, 1 sbatch failed, 2 usage error, 126 a file has a mistake or sbatch is missing, 130 interrupted";
+Exit codes: 0 submitted, or no run remains, 1 sbatch failed, 2 usage error, 126 a file has a mistake or sbatch is missing, 130 interrupted";
 
 /// What can run the tasks of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -78,7 +78,7 @@ pub fn submit_command(args: &SubmitArgs) -> Result<ExitCode, CommandFailure> {
     let lines = plan.runs.iter().map(|run| results.lines.get(&run.id));
     let left = lines.filter(|line| !line.is_some_and(has_no_work)).count() as u64;
     if left == 0 {
-        stdio::print_error_line(&format!("nothing is left to do in {}", args.dir.display()));
+        stdio::print_error_line(&format!("no run remains in {}", args.dir.display()));
         return Ok(ExitCode::SUCCESS);
     }
     let slurm = SlurmClient::new()?;

@@ -32,7 +32,7 @@ pub struct SweepViewArgs {
     /// File to write [default: NAME.html in the current directory]
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// The grader whose scores count [default: the first one]
+    /// Grader whose scores are used [default: the first one]
     #[arg(long, value_name = "NAME")]
     grader: Option<String>,
     #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]

@@ -78,7 +78,7 @@ pid=$!
 trap 'again=yes; kill -TERM $pid 2>/dev/null' TERM INT
 again=yes
 while [ -n "$again" ]; do again=; wait $pid; code=$?; done
-# 130: it was stopped, and work is left.
+# 130: it was stopped, and runs remain.
 if [ $code = 130 ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {MAX_RESTARTS} ]; then scontrol requeue "$id"; fi
 exit $code
 "#

@@ -238,7 +238,7 @@ impl SweepSummary {
         let cells = usize::try_from(self.settled * BAR_CELLS / self.runs.max(1)).unwrap_or(0);
         let rest = usize::try_from(BAR_CELLS).unwrap_or(0).saturating_sub(cells);
         let mut pieces = vec![
-            format!("{} of {} settled", self.settled, self.runs),
+            format!("{} of {} finished", self.settled, self.runs),
             format!("[{}{}]", "#".repeat(cells), ".".repeat(rest)),
         ];
         match (self.running, self.hosts) {

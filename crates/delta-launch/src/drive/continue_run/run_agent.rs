@@ -4,7 +4,7 @@ use crate::operator::failure::CommandFailure;
 use crate::operator::prices;
 use crate::prepare::agent_choice;
 use crate::prepare::options::RunOptions;
-use delta_agent::agent::Agent;
+use delta_agent::agent::{self, Agent};
 use delta_base::redact::REDACTED;
 use delta_llm::llm::{LlmSetting, ModelChoice};
 use delta_run::event::EngineStart;
@@ -18,9 +18,8 @@ pub fn load_run_agent(
 ) -> Result<Agent, CommandFailure> {
     let home = agent_dir.unwrap_or_else(|| Path::new(&start.agent_home));
     if !home.is_dir() && agent_dir.is_none() {
-        let message = format!("the agent is no longer in {}", home.display());
-        let hint = "name its directory with `--agent DIR`".to_owned();
-        return Err(CommandFailure::config(message, hint));
+        let message = agent::missing_agent(home);
+        return Err(CommandFailure::config(message, agent_choice::MOVED_AGENT_HINT.to_owned()));
     }
     if agent_dir.is_some() {
         return agent_choice::load_agent(home, options);

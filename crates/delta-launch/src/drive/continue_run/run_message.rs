@@ -99,7 +99,7 @@ pub(super) enum AnsweredRequest<'a> {
 }
 
 impl<'a> AnsweredRequest<'a> {
-    /// What a command may answer that has an answer if `may_answer` is set.
+    /// The request that a command may answer: the `named` one, or with `may_answer` the one that is open now.
     pub(super) fn new(
         named: Option<&'a str>,
         may_answer: bool,

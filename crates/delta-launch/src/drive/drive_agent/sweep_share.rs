@@ -111,7 +111,7 @@ fn check_directories(dir: &SweepDir) -> Result<(), CommandFailure> {
         if is_symlink {
             let message = format!("{} is a symlink, which delta does not make", path.display());
             let hint = format!(
-                "the run is one of the sweep in {}, whose budget and rate count for it",
+                "the run is one of the sweep in {}, whose budget and rate apply to it",
                 dir.root.display()
             );
             return Err(CommandFailure::config(message, hint));

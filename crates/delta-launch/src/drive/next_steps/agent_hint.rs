@@ -22,9 +22,8 @@ impl AgentHint {
         let home = Path::new(home);
         let quoted_home = shell_quote_path(home);
         if !home.is_dir() {
-            let warning = format!(
-                "its agent is no longer in {quoted_home}: replace AGENT with its directory"
-            );
+            let warning =
+                format!("there is no agent {quoted_home}: replace AGENT with its new directory");
             return Self { agent: Some(PathBuf::from("AGENT")), warning: Some(warning) };
         }
         let key = state::existing_seal_key().ok();

@@ -191,7 +191,7 @@ enum NarrowRank {
     CutError,
     /// The beginning of its texts is cut: the last directories of a path say most.
     CutStart,
-    /// The whole column is left out, the one with the smallest number first.
+    /// The whole column is left out. The column with the smallest number goes first.
     Drop(u8),
     /// Nothing.
     Keep,
