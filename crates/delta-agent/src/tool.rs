@@ -19,28 +19,18 @@ use std::sync::Arc;
 
 pub mod approval;
 mod checked_value;
-mod checked_value;
 mod coercion;
 pub mod definition;
-pub mod definition;
-pub mod expand;
 pub mod expand;
 pub mod invocation;
-pub mod invocation;
-mod lasting_calls;
 mod lasting_calls;
 mod media_type;
 pub mod migrate;
-pub mod migrate;
-pub mod observation;
 pub mod observation;
 mod parameter;
-mod parameter;
-mod tool_mapping;
 mod tool_mapping;
 pub mod value_schema;
 mod wrong_values;
-pub mod yaml_edit;
 pub mod yaml_edit;
 
 pub use approval::{ApprovalPolicy, ToolPreview};

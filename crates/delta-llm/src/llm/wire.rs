@@ -15,6 +15,7 @@ mod neutral_response;
 mod patched_object;
 mod responses;
 mod system_messages;
+mod write_history;
 
 use super::CallObserver;
 use super::answer_error::AnswerError;
