@@ -24,7 +24,7 @@ fn list(sandbox: &Sandbox, habits: &str) -> Ran {
 }
 
 #[test]
-fn c_37_9_a_legacy_server_is_opened_whatever_it_does_at_the_modern_message() {
+fn c_30_1_a_legacy_server_is_opened_whatever_it_does_at_the_modern_message() {
     if !needs::programs(&["python3"]) {
         return;
     }
@@ -49,7 +49,7 @@ fn c_37_9_a_legacy_server_is_opened_whatever_it_does_at_the_modern_message() {
 }
 
 #[test]
-fn c_37_9_a_list_ends_where_nothing_new_follows() {
+fn c_30_1_a_list_ends_where_nothing_new_follows() {
     if !needs::programs(&["python3"]) {
         return;
     }
@@ -62,7 +62,7 @@ fn c_37_9_a_list_ends_where_nothing_new_follows() {
 }
 
 #[test]
-fn c_37_9_a_legacy_server_over_http_is_opened_whatever_it_answers_first() {
+fn c_30_1_a_legacy_server_over_http_is_opened_whatever_it_answers_first() {
     type First = fn(&RecordedRequest) -> Answer;
     let answers: [(&str, First); 8] = [
         ("400", |_| Answer::raw(400, "Bad Request: Server not initialized")),
@@ -124,7 +124,7 @@ fn run_with_lost_session(refuse: fn(&RecordedRequest) -> Answer) -> Remote {
 }
 
 #[test]
-fn c_37_9_a_lost_session_is_opened_again_whatever_says_that_it_is_lost() {
+fn c_30_16_a_lost_session_is_opened_again_whatever_says_that_it_is_lost() {
     type Refuse = fn(&RecordedRequest) -> Answer;
     let refusals: [(&str, Refuse); 10] = [
         ("404", |_| Answer::raw(404, "")),
@@ -151,7 +151,7 @@ fn c_37_9_a_lost_session_is_opened_again_whatever_says_that_it_is_lost() {
 }
 
 #[test]
-fn c_37_9_a_call_that_may_have_been_taken_is_not_sent_again() {
+fn c_30_16_a_call_that_may_have_been_taken_is_not_sent_again() {
     // A gateway says nothing of the call, and the session is gone.
     let remote = run_with_lost_session(|_| Answer::raw(502, "<html>Bad Gateway</html>"));
     let observations = remote.sandbox.observations();
@@ -195,7 +195,7 @@ fn c_30_11_images_of_a_result_reach_the_llm_beside_its_text() {
 }
 
 #[test]
-fn c_37_9_structured_content_beside_a_text_is_a_setting() {
+fn c_30_2_structured_content_beside_a_text_is_a_setting() {
     for (keys, expected) in
         [("", "2 items.\n{\"items\":[1,2]}\n"), ("    structured: false\n", "2 items.\n")]
     {

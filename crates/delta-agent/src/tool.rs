@@ -132,7 +132,7 @@ pub enum ToolOutput {
     Json,
     /// The bytes of an image, which the observation shows as one.
     Image,
-    /// Text, and the images in files that it names: those of a tool of an MCP server.
+    /// Text of a tool of an MCP server, and the images in the files that the text names.
     TextAndImages,
     /// Data, of which the observation names the file.
     File,

@@ -60,8 +60,8 @@ pub fn list_models(endpoint: &Endpoint, cancel: &CancelToken) -> Result<Vec<Offe
 
 /// The models in an answer. Not all endpoints put them where the interface that they imitate does.
 fn listed_items(response: &Value) -> Option<&Vec<Value>> {
-    let places = ["/data", "/models", "/data/models", ""];
-    places.into_iter().find_map(|place| response.pointer(place)?.as_array())
+    let pointers = ["/data", "/models", "/data/models", ""];
+    pointers.into_iter().find_map(|pointer| response.pointer(pointer)?.as_array())
 }
 
 fn page_url(endpoint: &Endpoint, page: Option<&str>) -> String {
@@ -105,8 +105,8 @@ fn read_model(item: &Value) -> Option<OfferedModel> {
             .find_map(|pointer| item.pointer(pointer)?.as_u64().filter(|count| *count > 0))
     };
     // Gemini has resource names, Ollama `name` and `model`; some list names alone.
-    let named = || Some(text("name")?.trim_start_matches("models/"));
-    let name = text("id").or_else(|| text("model")).or_else(named).or(item.as_str())?;
+    let resource = text("name").map(|name| name.trim_start_matches("models/"));
+    let name = text("id").or_else(|| text("model")).or(resource).or(item.as_str())?;
     Some(OfferedModel {
         name: name.to_owned(),
         // Anthropic, Gemini, OpenRouter, vLLM.
@@ -145,12 +145,12 @@ fn fetch_json(endpoint: &Endpoint, url: &str, cancel: &CancelToken) -> Result<Va
         return Err(format!("{shown_url} answered {status}{separator}{detail}"));
     }
     serde_json::from_str(&text).map_err(|_| {
-        let found = if text.trim_start().starts_with('<') {
+        let hint = if text.trim_start().starts_with('<') {
             ", found a web page: `base_url` may lack a path such as `/v1`"
         } else {
             ""
         };
-        format!("expected JSON from {shown_url}{found}")
+        format!("expected JSON from {shown_url}{hint}")
     })
 }
 

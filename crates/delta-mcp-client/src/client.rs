@@ -305,8 +305,8 @@ impl McpClient {
         let mut outcome = initialize(self, LEGACY_VERSIONS[0])?;
         // A server should answer with a version that it speaks; some refuse one that they do not speak.
         let other = outcome.as_ref().err().and_then(|error| {
-            let is_named = |known: &&str| supported_versions(error).any(|one| one == *known);
-            LEGACY_VERSIONS.into_iter().find(is_named)
+            let mut known = LEGACY_VERSIONS.into_iter();
+            known.find(|version| supported_versions(error).any(|one| one == *version))
         });
         if let Some(version) = other {
             outcome = initialize(self, version)?;

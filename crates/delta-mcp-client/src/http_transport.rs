@@ -269,7 +269,7 @@ impl HttpTransport {
         }
     }
 
-    /// Whether the server still answers in the session: `ping` has no effect. Silence says nothing.
+    /// Whether the server still answers in the session: `ping` has no effect. A server that is silent may still know it.
     fn is_session_alive(&mut self, cancel: &CancelToken) -> bool {
         self.set_headers(&[]);
         let id = RpcId::Text("delta-ping".to_owned());
@@ -288,7 +288,7 @@ struct Refusal {
     code: Option<i64>,
     /// Whether it names the request.
     has_id: bool,
-    /// Whether its words are about a session that is not there.
+    /// Whether its words are about a session that the server does not know.
     names_lost_session: bool,
 }
 
@@ -456,7 +456,7 @@ fn explain_status(head: &ResponseHead, body: &str) -> String {
     }
 }
 
-/// The beginning of an answer that is none, for the end of a message; nothing of a page for people.
+/// The beginning of an answer that is none, for the end of a message; of a web page only that it is one.
 fn quote_body(body: &str) -> String {
     let body = strip_terminal_controls(body.trim());
     match body.as_ref() {

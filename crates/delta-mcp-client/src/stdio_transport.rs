@@ -359,11 +359,10 @@ impl ServerState {
                 // Before any notification, an error without an id can only be about the one request that is open.
                 let is_of_opening =
                     outcome.is_err() && !self.has_notified && self.waiting.len() == 1;
-                let is_answered = |waiting: i64| {
-                    id.as_ref().map_or(is_of_opening, |id| *id == RpcId::Number(waiting))
-                };
-                if let Some((_, inbox)) = self.waiting.iter_mut().find(|(id, _)| is_answered(**id))
-                {
+                let inbox = self.waiting.iter_mut().find(|(waiting, _)| {
+                    id.as_ref().map_or(is_of_opening, |id| *id == RpcId::Number(**waiting))
+                });
+                if let Some((_, inbox)) = inbox {
                     inbox.messages.push_back(Arrived::Answer(outcome));
                     inbox.wake.wake();
                 }
@@ -391,7 +390,7 @@ impl ServerState {
         }
     }
 
-    /// Handles a line without a message. One that has the id of a request, and is no line of a log, was meant as its answer.
+    /// Handles a line without a message. One with the id of a request and a member of an answer was meant as its answer.
     fn dispatch_unreadable(&mut self, text: &str, reason: String) {
         if !text.trim_start().starts_with('{') {
             return;

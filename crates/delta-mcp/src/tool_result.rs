@@ -81,8 +81,10 @@ pub fn named_images<'a>(text: &'a str, stem: &str) -> Vec<&'a str> {
 
 /// What the names of the files of a call begin with.
 pub fn attachment_stem(call_id: &str) -> String {
-    let is_kept = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    call_id.chars().filter(is_kept).take(80).collect()
+    let mut stem = call_id.to_owned();
+    stem.retain(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+    stem.truncate(80);
+    stem
 }
 
 fn render_part(part: &Json, store: StoreAttachment<'_>) -> String {
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn c_37_9_structured_content_is_said_once() {
+    fn c_30_2_structured_content_is_said_once() {
         let texts = |texts: &[&str]| -> Vec<Json> {
             texts.iter().map(|text| json!({"type": "text", "text": text})).collect()
         };
@@ -213,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn c_37_9_only_images_of_the_call_are_taken() {
+    fn c_30_11_only_images_of_the_call_are_taken() {
         let text = "[image: image/png, 3 bytes: /r/io/mcp/c1-1.png]\n[image: image/png, 3 bytes: /etc/c1-2.png]\n\
             [image: image/png, 3 bytes: /r/io/mcp/c10-1.png]\n[image: image/png, 3 bytes: /r/c1-x/../secret.png]\n\
             [image/png, 3 bytes: /r/io/mcp/c1-3.png]\n";

@@ -11,7 +11,7 @@ const SCHEMA_MAPS: [&str; 5] =
     ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
 /// The keywords whose value is data.
 const DATA_KEYWORDS: [&str; 5] = ["default", "const", "enum", "example", "examples"];
-/// Names of types from programming languages, and those of JSON Schema.
+/// The names of types in programming languages, each with its name in JSON Schema.
 const TYPE_ALIASES: [(&str, &str); 9] = [
     ("int", "integer"),
     ("float", "number"),
@@ -80,7 +80,7 @@ fn portable(schema: &Json) -> Json {
     let Json::Object(members) = schema else {
         return if schema == &Json::Bool(false) { json!({"not": {}}) } else { json!({}) };
     };
-    let mut kept = Map::new();
+    let mut keywords = Map::new();
     for (key, value) in members {
         let is_data = DATA_KEYWORDS.contains(&key.as_str());
         let is_extension = key.starts_with("x-");
@@ -97,20 +97,20 @@ fn portable(schema: &Json) -> Json {
             // Before draft 6, these said what `minimum` and `maximum` mean.
             ("exclusiveMinimum" | "exclusiveMaximum", Json::Bool(_)) => continue,
             ("minimum", value) if is_exclusive(members, "exclusiveMinimum") => {
-                kept.insert("exclusiveMinimum".into(), value.clone());
+                keywords.insert("exclusiveMinimum".into(), value.clone());
                 continue;
             }
             ("maximum", value) if is_exclusive(members, "exclusiveMaximum") => {
-                kept.insert("exclusiveMaximum".into(), value.clone());
+                keywords.insert("exclusiveMaximum".into(), value.clone());
                 continue;
             }
             ("items", Json::Array(items)) => {
-                kept.insert("prefixItems".into(), items.iter().map(portable).collect());
+                keywords.insert("prefixItems".into(), items.iter().map(portable).collect());
                 continue;
             }
             ("additionalItems", value) => {
                 if matches!(members.get("items"), Some(Json::Array(_))) {
-                    kept.insert("items".into(), portable_or_bool(value));
+                    keywords.insert("items".into(), portable_or_bool(value));
                 }
                 continue;
             }
@@ -129,23 +129,23 @@ fn portable(schema: &Json) -> Json {
             }
             (_, value) => value.clone(),
         };
-        kept.insert(key.clone(), value);
+        keywords.insert(key.clone(), value);
     }
     if members.get("nullable") == Some(&Json::Bool(true))
-        && let Some(Json::String(name)) = kept.get("type").cloned()
+        && let Some(Json::String(name)) = keywords.get("type").cloned()
     {
-        kept.insert("type".into(), json!([name, "null"]));
+        keywords.insert("type".into(), json!([name, "null"]));
     }
-    let may_be_array = match kept.get("type") {
+    let may_be_array = match keywords.get("type") {
         Some(Json::Array(names)) => names.iter().any(|name| name == "array"),
         Some(name) => name == "array",
         None => false,
     };
-    if may_be_array && !kept.contains_key("items") {
-        kept.insert("items".into(), json!({}));
+    if may_be_array && !keywords.contains_key("items") {
+        keywords.insert("items".into(), json!({}));
     }
-    only_known_required(&mut kept);
-    Json::Object(kept)
+    only_known_required(&mut keywords);
+    Json::Object(keywords)
 }
 
 fn portable_or_bool(schema: &Json) -> Json {
@@ -156,7 +156,7 @@ fn is_exclusive(members: &Map<String, Json>, key: &str) -> bool {
     members.get(key) == Some(&Json::Bool(true))
 }
 
-/// A type that JSON Schema has; `None` for one that says nothing.
+/// A type of JSON Schema; `None` for a type that is not known.
 fn portable_type(value: &Json) -> Option<Json> {
     let known = |name: &Json| {
         let name = name.as_str()?.to_lowercase();
@@ -254,14 +254,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c_37_9_a_schema_that_every_endpoint_takes_stays_as_it_is() {
+    fn c_30_5_a_schema_that_every_endpoint_takes_stays_as_it_is() {
         let schema = r##"{"type":"object","description":"d","properties":{"b":{"type":"array","items":{"$ref":"#/$defs/x"}},"a":{"type":["string","null"],"default":null,"enum":["v",null]},"o":{"type":"object"},"c":{"anyOf":[{"type":"string"},{"type":"null"}],"minimum":1.50}},"required":["b"],"additionalProperties":false,"$defs":{"x":{"type":"object","properties":{"required":{"type":"boolean"}},"additionalProperties":{"type":"string"}}}}"##;
         let json: Json = serde_json::from_str(schema).unwrap();
         assert_eq!(portable_schema(&json).to_string(), schema);
     }
 
     #[test]
-    fn c_37_9_the_top_of_a_schema_is_an_object_with_properties() {
+    fn c_30_5_the_top_of_a_schema_is_an_object_with_properties() {
         let x = json!({"type": "string"});
         let cases = [
             (json!({"type": "object"}), json!({"type": "object", "properties": {}})),
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn c_37_9_older_drafts_and_loose_words_become_the_newest_draft() {
+    fn c_30_5_older_drafts_and_loose_words_become_the_newest_draft() {
         let cases = [
             (json!(true), json!({})),
             (json!({"type": "array"}), json!({"type": "array", "items": {}})),
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn c_37_9_what_cannot_be_checked_is_left_to_the_server() {
+    fn c_30_5_what_cannot_be_checked_is_left_to_the_server() {
         let schema = json!({"$schema": "http://json-schema.org/draft-04/schema#", "type": "object", "properties": {
             "a": {"type": "string", "pattern": "^(?!x)", "widget": 5}, "b": {"type": "integer"}}, "dependencies": {"a": ["b"]}});
         let validator = compile_portable(&schema).unwrap();

@@ -104,8 +104,8 @@ impl SkillFile {
     }
 }
 
-/// The front matter with quotes around the plain values of its top-level keys, on the same lines. A value goes on in the indented
-/// lines after it.
+/// The front matter with quotes around the plain values of its top-level keys, on the same lines. The indented lines after a
+/// value belong to it.
 fn quote_plain_values(front_matter: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     // The line in which the last plain value ends.
@@ -117,15 +117,8 @@ fn quote_plain_values(front_matter: &str) -> String {
             !is_indented && is_key && value.starts_with([' ', '\t'])
         });
         let value = value.map(|(key, value)| (key, value.trim()));
-        let is_plain = |key: &str, value: &str| {
-            let quote = value.chars().next().filter(|first| matches!(first, '"' | '\''));
-            let is_quoted = quote.is_some_and(|quote| value.len() > 1 && value.ends_with(quote));
-            let is_text = ["name", "description"].contains(&key);
-            let is_list = value.starts_with(['[', '{']) && !is_text;
-            !value.is_empty() && !value.starts_with(['|', '>', '#']) && !is_quoted && !is_list
-        };
         match (value, open) {
-            (Some((key, value)), _) if is_plain(key, value) => {
+            (Some((key, value)), _) if is_plain_value(key, value) => {
                 close(&mut lines, open);
                 open = Some(lines.len());
                 lines.push(format!("{key}: '{}", value.replace('\'', "''")));
@@ -144,6 +137,15 @@ fn quote_plain_values(front_matter: &str) -> String {
     }
     close(&mut lines, open);
     lines.join("\n")
+}
+
+/// Whether a value has no quotes around it, and is neither a block nor a list.
+fn is_plain_value(key: &str, value: &str) -> bool {
+    let quote = value.chars().next().filter(|first| matches!(first, '"' | '\''));
+    let is_quoted = quote.is_some_and(|quote| value.len() > 1 && value.ends_with(quote));
+    let is_text = ["name", "description"].contains(&key);
+    let is_list = value.starts_with(['[', '{']) && !is_text;
+    !value.is_empty() && !value.starts_with(['|', '>', '#']) && !is_quoted && !is_list
 }
 
 fn close(lines: &mut [String], end: Option<usize>) {

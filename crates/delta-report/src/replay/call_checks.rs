@@ -312,7 +312,7 @@ impl RunVerifier<'_> {
         let Some(observation) = self.filtered_observation(result, observation) else { return };
         let run_result = tool.run_result(&finished.end, &observation);
         self.check_observation(result, &observation.text, run_result.as_ref());
-        // The files that a call of an MCP server has stored may be packed; those of the journal have their checksums.
+        // The files that a call of an MCP server has stored may be packed; the journal has the checksums of the images.
         if output != ToolOutput::TextAndImages {
             let subject = format!("the image of {call}");
             self.report.compare_json(iteration, subject, &result.images, observation.images());
