@@ -314,6 +314,22 @@ mod tests {
         }
     }
 
+    /// An option that help leaves out is still parsed, and offered by completions and manual pages.
+    #[test]
+    fn c_11_1_options_of_continue_are_left_out_of_help_alone() {
+        let mut root = DeltaCli::command();
+        root.build();
+        for name in ["approve", "deny", "answer", "fork"] {
+            let command = root.find_subcommand_mut(name).unwrap();
+            let help = command.render_long_help().to_string();
+            let options = help.lines().filter(|line| line.trim_start().starts_with('-'));
+            assert!(options.count() <= 9, "{help}");
+            assert!(help.contains("Takes the options of `delta continue` too"), "{help}");
+            let limit = command.get_arguments().find(|arg| arg.get_id() == "max_cost").unwrap();
+            assert!(!limit.is_hide_set() && !help.contains("--max-cost"), "{help}");
+        }
+    }
+
     /// Makes this very test panic in a child of its own, with the hook in place.
     #[test]
     #[expect(
