@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn c_30_5_a_schema_that_every_endpoint_takes_stays_as_it_is() {
-        let schema = r##"{"type":"object","description":"d","properties":{"b":{"type":"array","items":{"$ref":"#/$defs/x"}},"a":{"type":["string","null"],"default":null,"enum":["v",null]},"o":{"type":"object"},"c":{"anyOf":[{"type":"string"},{"type":"null"}],"minimum":1.50}},"required":["b"],"additionalProperties":false,"$defs":{"x":{"type":"object","properties":{"required":{"type":"boolean"}},"additionalProperties":{"type":"string"}}}}"##;
+        let schema = r##"{"type":"object","description":"d","properties":{"b":{"type":"array","items":{"$ref":"#/$defs/x"}},"a":{"type":["string","null"],"default":null,"enum":["v",null]},"o":{"type":"object"},"c":{"anyOf":[{"type":"string"},{"type":"null"}],"minimum":1.5}},"required":["b"],"additionalProperties":false,"$defs":{"x":{"type":"object","properties":{"required":{"type":"boolean"}},"additionalProperties":{"type":"string"}}}}"##;
         let json: Json = serde_json::from_str(schema).unwrap();
         assert_eq!(portable_schema(&json).to_string(), schema);
     }
