@@ -5,9 +5,21 @@ use std::ffi::{OsStr, OsString};
 
 /// The variables that hold a key by convention.
 pub const API_KEY_VARIABLES: [&str; 2] = ["DELTA_API_KEY", "OPENAI_API_KEY"];
-/// Where the operator has the key if no variable holds it: a file, an open descriptor, or the output of a command.
+/// The variables with a key for Anthropic.
+pub const ANTHROPIC_KEY_VARIABLES: [&str; 2] = ["ANTHROPIC_API_KEY", ANTHROPIC_TOKEN_VARIABLE];
+/// The variable of Anthropic's own clients for an OAuth token.
+pub const ANTHROPIC_TOKEN_VARIABLE: &str = "ANTHROPIC_AUTH_TOKEN";
+/// The variables with a key for Gemini.
+pub const GEMINI_KEY_VARIABLES: [&str; 2] = ["GOOGLE_API_KEY", "GEMINI_API_KEY"];
+/// The variable with the path of a file that holds the key.
+pub const KEY_FILE_VARIABLE: &str = "DELTA_API_KEY_FILE";
+/// The variable with the number of an open descriptor from which the key is read.
+pub const KEY_FD_VARIABLE: &str = "DELTA_API_KEY_FD";
+/// The variable with a command that prints the key.
+pub const KEY_COMMAND_VARIABLE: &str = "DELTA_API_KEY_COMMAND";
+/// Where the operator has the key if no variable holds it.
 pub const KEY_SOURCE_VARIABLES: [&str; 3] =
-    ["DELTA_API_KEY_FILE", "DELTA_API_KEY_FD", "DELTA_API_KEY_COMMAND"];
+    [KEY_FILE_VARIABLE, KEY_FD_VARIABLE, KEY_COMMAND_VARIABLE];
 /// The variable that lists for a child which of its other variables hold a key: their names, separated by blanks.
 pub const KEY_NAMES_VARIABLE: &str = "DELTA_KEY_NAMES";
 

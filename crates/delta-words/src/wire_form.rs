@@ -1,5 +1,9 @@
 //! The wire forms of endpoints: what differs between them before a request is translated.
 
+use delta_base::api_key_names::{
+    ANTHROPIC_KEY_VARIABLES, ANTHROPIC_TOKEN_VARIABLE, API_KEY_VARIABLES, GEMINI_KEY_VARIABLES,
+};
+
 /// The form in which an endpoint expects requests and sends responses. A vendor is an address and a key; the form is what
 /// its endpoint speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,9 +58,9 @@ impl WireForm {
     /// The variables for the key, in order of precedence. A key of one vendor never reaches an endpoint of another.
     pub const fn key_variables(self) -> &'static [&'static str] {
         match self {
-            Self::OpenAi | Self::Responses => &["DELTA_API_KEY", "OPENAI_API_KEY"],
-            Self::Anthropic => &["ANTHROPIC_API_KEY", ANTHROPIC_TOKEN_VARIABLE],
-            Self::Gemini => &["GOOGLE_API_KEY", "GEMINI_API_KEY"],
+            Self::OpenAi | Self::Responses => &API_KEY_VARIABLES,
+            Self::Anthropic => &ANTHROPIC_KEY_VARIABLES,
+            Self::Gemini => &GEMINI_KEY_VARIABLES,
         }
     }
 
@@ -122,9 +126,6 @@ pub const GEMINI_LENGTH_KEYS: [(&str, &str); 2] = [
     ("maxOutputTokens", "write `max_tokens: N` in `llm`, which limits of a run count"),
     ("candidateCount", "remove the key: delta reads one candidate"),
 ];
-
-/// The variable of Anthropic's own clients for an OAuth token.
-const ANTHROPIC_TOKEN_VARIABLE: &str = "ANTHROPIC_AUTH_TOKEN";
 
 /// The header that contains the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,10 @@
 use crate::operator::failure::CommandFailure;
 use crate::operator::{config, environment};
 use delta_agent::agent::env_layers::EnvMap;
-use delta_base::api_key_names::{API_KEY_VARIABLES, KEY_SOURCE_VARIABLES};
+use delta_base::api_key_names::{
+    API_KEY_VARIABLES, KEY_COMMAND_VARIABLE, KEY_FD_VARIABLE, KEY_FILE_VARIABLE,
+    KEY_SOURCE_VARIABLES,
+};
 use delta_base::redact::Secrets;
 use delta_base::shell_quote::shell_quote;
 use delta_base::signal::CancelToken;
@@ -23,7 +26,6 @@ use std::time::Duration;
 const MAX_KEY_BYTES: usize = 64 << 10;
 /// A password manager may ask the operator for a passphrase.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
-const COMMAND_VARIABLE: &str = "DELTA_API_KEY_COMMAND";
 
 /// A key and where it comes from.
 #[derive(Debug, Clone)]
@@ -44,9 +46,9 @@ pub fn read_operator_key() -> Result<Option<OperatorKey>, CommandFailure> {
     if let Some(key) = KEY.get() {
         return Ok(Some(key.clone()));
     }
-    let (variable, path) = if let Some(path) = environment::variable("DELTA_API_KEY_FILE") {
-        ("DELTA_API_KEY_FILE", path)
-    } else if let Some(number) = environment::variable("DELTA_API_KEY_FD") {
+    let (variable, path) = if let Some(path) = environment::variable(KEY_FILE_VARIABLE) {
+        (KEY_FILE_VARIABLE, path)
+    } else if let Some(number) = environment::variable(KEY_FD_VARIABLE) {
         if number.parse::<u32>().is_err() {
             let message = format!(
                 "expected the number of a descriptor in DELTA_API_KEY_FD, found `{number}`"
@@ -55,7 +57,7 @@ pub fn read_operator_key() -> Result<Option<OperatorKey>, CommandFailure> {
                 "for example: DELTA_API_KEY_FD=9 delta run ... 9< <(pass show llm)".to_owned();
             return Err(CommandFailure::config(message, hint));
         }
-        ("DELTA_API_KEY_FD", format!("/dev/fd/{number}"))
+        (KEY_FD_VARIABLE, format!("/dev/fd/{number}"))
     } else {
         return Ok(None);
     };
@@ -112,8 +114,8 @@ pub struct KeyCommand {
 impl KeyCommand {
     /// The command that the environment of the process names.
     pub fn from_environment() -> Option<Self> {
-        let command = environment::variable(COMMAND_VARIABLE)?;
-        Some(Self::of_operator(command, COMMAND_VARIABLE.to_owned()))
+        let command = environment::variable(KEY_COMMAND_VARIABLE)?;
+        Some(Self::of_operator(command, KEY_COMMAND_VARIABLE.to_owned()))
     }
 
     /// The command for keys of `form` in the operator's configuration.

@@ -10,6 +10,7 @@ use anstream::ColorChoice;
 use clap::{Args, ValueEnum};
 use delta_agent::agent::tool_imports::IMPORT_PATH_VARIABLE;
 use delta_agent::trust_store::{TRUST_VARIABLE, TRUSTED_HOSTS_VARIABLE};
+use delta_base::api_key_names::{KEY_COMMAND_VARIABLE, KEY_FILE_VARIABLE};
 use delta_base::durable;
 use delta_base::url_secrets::mask_url;
 use delta_llm::llm::ModelChoice;
@@ -548,9 +549,9 @@ fn list_settings() -> Result<Vec<ListedSetting>, CommandFailure> {
         color,
         line("approve", approve, config.approve.as_ref().map_or("", |setting| &setting.origin)),
         line("api_key", has_key.then(|| "(set)".to_owned()), &key_names.join(", ")),
-        of_variable("api_key_file", "DELTA_API_KEY_FILE"),
-        match environment::variable("DELTA_API_KEY_COMMAND") {
-            Some(_) => of_variable("api_key_command", "DELTA_API_KEY_COMMAND"),
+        of_variable("api_key_file", KEY_FILE_VARIABLE),
+        match environment::variable(KEY_COMMAND_VARIABLE) {
+            Some(_) => of_variable("api_key_command", KEY_COMMAND_VARIABLE),
             None => {
                 let setting = config.api_key_commands.as_ref();
                 let commands = setting.map(|setting| describe_key_commands(&setting.value));

@@ -3,6 +3,7 @@
 use crate::operator::environment;
 use delta_agent::child_environment::INNER_SEAL_VARIABLE;
 use delta_agent::trust_store::TrustStore;
+use delta_base::api_key_names::KEY_FILE_VARIABLE;
 use delta_base::durable;
 use delta_program::user_directory::find_user_directory;
 use delta_run::journal::seal::{SealKey, SealKeyError};
@@ -113,7 +114,7 @@ pub fn own_state_dir() -> Result<PathBuf, MissingKey> {
 
 /// The files and directories with the operator's keys, which need not exist.
 pub fn key_paths() -> Vec<PathBuf> {
-    let named = [SEAL_KEY_VARIABLE, "DELTA_API_KEY_FILE"];
+    let named = [SEAL_KEY_VARIABLE, KEY_FILE_VARIABLE];
     let named = named.into_iter().filter_map(environment::path_variable);
     find_state_dir().into_iter().chain(named).collect()
 }
