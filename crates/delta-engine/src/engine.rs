@@ -19,6 +19,7 @@ use delta_run::budget::ledger::{Budget, LedgerError};
 use delta_run::event::{ErrorDetails, LLM_ERROR, Payload, SHARED_BUDGET_ERROR};
 use delta_run::interaction_request::InteractionRequest;
 use delta_run::ownership::{ActError, ReplacedError};
+use delta_run::record::open_call::OpenCall;
 use delta_run::record::{RequestBody, WrittenRecord};
 use delta_run::run::{Run, RunNotice};
 use delta_run::run_tree::ChildRunReader;
@@ -68,6 +69,8 @@ pub struct Engine<'a> {
     unrecorded_usage: RefCell<Vec<Option<Usage>>>,
     /// The time that the endpoint throttled the calls since the last THOUGHT, and that they waited for the rate.
     unrecorded_throttling: Cell<Duration>,
+    /// The calls that no durable event counts yet.
+    open_calls: Vec<OpenCall>,
     /// The call that was stopped after an attempt of it had failed.
     failing_call: Option<FailingCall>,
     /// Whether the observer of the run gets answers and output as they arrive.
@@ -233,6 +236,7 @@ impl<'a> Engine<'a> {
             reported_cuts: Vec::new(),
             unrecorded_usage: RefCell::default(),
             unrecorded_throttling: Cell::default(),
+            open_calls: Vec::new(),
             failing_call: None,
             is_live: false,
             snapshot_store: RefCell::default(),
@@ -336,6 +340,7 @@ impl<'a> Engine<'a> {
         run.record(run.state().engine_end(&run.id, ending.status()));
         match run.commit_act() {
             Ok(()) => {
+                self.open_calls.clear();
                 self.remove_held_calls(run);
                 run.publish_journal();
                 Ok(ending)

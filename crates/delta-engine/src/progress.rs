@@ -386,6 +386,11 @@ impl ProgressPrinter {
             Payload::HumanInputRequest(question) => self.show_question(question),
             Payload::ApprovalRequest(request) => self.show_approval_request(request),
             Payload::ApprovalDecision(decision) => self.show_approval_decision(decision, state),
+            Payload::Error { error_message, error_details }
+                if error_details.interrupted.is_some() =>
+            {
+                self.print_line(&format!("{WARN}!{WARN:#} {error_message}"));
+            }
             Payload::Error { error_message, error_details } => {
                 self.show_error(error_message, error_details.hint.as_deref());
             }

@@ -5,7 +5,7 @@
 
 use delta_base::engine_variables::EngineVars;
 use delta_base::signal::CancelToken;
-use delta_words::{Attempt, Reply, TryNumber};
+use delta_words::{Attempt, Reply, TryNumber, Usage};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -107,6 +107,12 @@ pub enum CallProgress<'a> {
     Text(&'a str),
     /// The next piece of the reply's reasoning.
     Reasoning(&'a str),
+    /// The next piece of the arguments of its calls.
+    Arguments(&'a str),
+    /// What the endpoint has reported of the tokens so far.
+    Usage(&'a Usage),
+    /// The request goes out again, after a failed attempt.
+    SentAgain,
 }
 
 /// Gets the progress of a call.

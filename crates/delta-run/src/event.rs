@@ -570,6 +570,9 @@ pub struct ErrorDetails {
     /// The io/ record of the failed LLM call, relative to the run directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invocation: Option<String>,
+    /// The io/ record of the LLM call that was interrupted, relative to the run directory. The run itself has not failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interrupted: Option<String>,
     /// The SHA-256 of the record; absent in runs of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record_sha256: Option<String>,
@@ -584,12 +587,30 @@ pub struct ErrorDetails {
     pub throttled_ms: u64,
 }
 
+/// The type of the error of a call of the LLM that was interrupted.
+pub const INTERRUPTED_ERROR: &str = "interrupted";
+
+impl ErrorDetails {
+    /// The details of a call of the LLM that was interrupted, with its record, the SHA-256 of the record, and what it used.
+    pub fn for_interrupted_call(record: String, sha256: String, usages: Vec<Usage>) -> Self {
+        Self {
+            kind: INTERRUPTED_ERROR.to_owned(),
+            interrupted: Some(record),
+            record_sha256: Some(sha256),
+            discarded_usage: usages.into_iter().map(Some).collect(),
+            ..Self::default()
+        }
+    }
+}
+
 impl Payload {
     /// The io/ record that the event names, relative to the run directory.
     pub fn record_file(&self) -> Option<&str> {
         match self {
             Self::Thought(thought) => thought.invocation.as_deref(),
-            Self::Error { error_details, .. } => error_details.invocation.as_deref(),
+            Self::Error { error_details, .. } => {
+                error_details.invocation.as_deref().or(error_details.interrupted.as_deref())
+            }
             Self::ActionRequest(request) => request.execution.as_deref(),
             Self::ActionResult(result) => result.execution.as_deref(),
             Self::HookExecution { record, .. } => Some(record),

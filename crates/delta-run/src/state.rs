@@ -193,6 +193,8 @@ pub struct RunState {
     pub script_turn: usize,
     /// The io/ record of the call that gave the last answer.
     pub last_invocation: Option<String>,
+    /// When an event counted calls last, and the record that it names.
+    last_counted: Option<(Timestamp, Option<String>)>,
     /// The snapshots of the workspace.
     pub timeline: SnapshotTimeline,
     /// The staged changes, if the run is staged.
@@ -266,6 +268,10 @@ impl RunState {
     /// Adds the next event.
     pub fn apply(&mut self, event: &Event) {
         self.note_event(event);
+        if let Payload::Thought(_) | Payload::Error { .. } = event.payload {
+            let record = event.payload.record_file().map(str::to_owned);
+            self.last_counted = Some((event.timestamp, record));
+        }
         self.timeline.apply(&event.payload);
         StageState::apply_event(&mut self.stage, &event.payload);
         match &event.payload {
@@ -362,7 +368,16 @@ impl RunState {
     fn apply_error(&mut self, message: &str, details: &ErrorDetails) {
         self.advance_script(details.script_turn);
         self.count_discarded(&details.discarded_usage);
-        self.error = Some((message.to_owned(), details.clone()));
+        if details.interrupted.is_none() {
+            self.error = Some((message.to_owned(), details.clone()));
+        }
+    }
+
+    /// Whether an event counts what the call with the record `name` used, which was made at `started_at`.
+    pub fn counts_call(&self, name: &str, started_at: Option<Timestamp>) -> bool {
+        self.last_counted.as_ref().is_some_and(|(at, record)| {
+            record.as_deref() == Some(name) || started_at.is_some_and(|started_at| started_at < *at)
+        })
     }
 
     fn apply_action_result(&mut self, result: &ActionResult) {

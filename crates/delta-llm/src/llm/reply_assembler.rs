@@ -49,6 +49,10 @@ pub struct ReplyAssembler {
     is_done: bool,
     /// The bytes of the content and of the reasoning that an observer has.
     observed_bytes: (usize, usize),
+    /// The pieces of the arguments of calls that an observer does not have.
+    new_arguments: String,
+    /// The usage that an observer has.
+    observed_usage: Option<Usage>,
 }
 
 #[derive(Debug, Default)]
@@ -133,6 +137,14 @@ impl ReplyAssembler {
         {
             observe(CallProgress::Text(&content[*content_bytes..]));
             *content_bytes = content.len();
+        }
+        if !self.new_arguments.is_empty() {
+            observe(CallProgress::Arguments(&std::mem::take(&mut self.new_arguments)));
+        }
+        if let Some(usage) = Usage::from_response(|name| self.fields.get(name), "")
+            && self.observed_usage.as_ref() != Some(&usage)
+        {
+            observe(CallProgress::Usage(self.observed_usage.insert(usage)));
         }
     }
 
@@ -267,14 +279,16 @@ impl ReplyAssembler {
         if call.name != name {
             call.name.push_str(&name);
         }
-        match function_member("arguments") {
-            Some(Chunk::Str(piece)) => call.arguments.push_str(piece),
-            Some(object @ Chunk::Object(_)) => call.arguments.push_str(&object.to_string()),
-            _ => {}
-        }
+        let piece = match function_member("arguments") {
+            Some(Chunk::Str(piece)) => Cow::Borrowed(&**piece),
+            Some(object @ Chunk::Object(_)) => Cow::Owned(object.to_string()),
+            _ => Cow::Borrowed(""),
+        };
+        call.arguments.push_str(&piece);
         if let Some(extra) = member(delta, EXTRA_FIELD) {
             chat::merge_extra(&mut call.extra, extra.into());
         }
+        self.new_arguments.push_str(&piece);
     }
 
     /// The call that a delta belongs to: an earlier one, or else a new one.

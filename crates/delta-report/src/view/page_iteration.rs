@@ -221,8 +221,8 @@ impl PageSource<'_> {
                     let images = page_image::read_page_images(&self.dir, images, self.capacity);
                     value["images"] = to_json_value(images);
                 }
-                Payload::Error { error_details, .. } => {
-                    if let Some(name) = &error_details.invocation {
+                Payload::Error { .. } => {
+                    if let Some(name) = event.value.record_file() {
                         value["llm"] = to_json_value(self.build_llm_call(name).0);
                     }
                 }

@@ -5,7 +5,9 @@ use super::super::super::reply_assembler::StreamError;
 use super::super::neutral_response::NeutralUsage;
 use super::super::{DecodeContext, EventAssembler, NeutralAnswer};
 use delta_http::retry::RetryDecision;
-use delta_words::{NativeParts, Reply, ToolCall, WireForm, are_token_counts, parse_token_count};
+use delta_words::{
+    NativeParts, Reply, ToolCall, Usage, WireForm, are_token_counts, parse_token_count,
+};
 use serde_json::{Map, Value};
 
 /// Assembles the events of a stream into the message that the endpoint would have sent whole; only the input of a call
@@ -17,6 +19,9 @@ pub struct MessageAssembler {
     blocks: Vec<(u64, Map<String, Value>)>,
     text: String,
     reasoning: String,
+    /// The pieces of the inputs of calls.
+    arguments: String,
+    reported: Option<Usage>,
     is_complete: bool,
 }
 
@@ -58,6 +63,7 @@ impl MessageAssembler {
         let text = |name: &str| piece.get(name).and_then(Value::as_str).unwrap_or_default();
         self.text.push_str(text("text"));
         self.reasoning.push_str(text("thinking"));
+        self.arguments.push_str(text("partial_json"));
     }
 
     fn add_message_delta(&mut self, event: &mut Value) {
@@ -67,6 +73,13 @@ impl MessageAssembler {
             Some(Value::Object(counts)) => merge_members(counts, usage),
             _ => drop(self.message.insert("usage".to_owned(), usage)),
         }
+        self.note_usage();
+    }
+
+    fn note_usage(&mut self) {
+        let model = self.message.get("model").and_then(Value::as_str).unwrap_or_default();
+        let usage = self.message.get("usage").and_then(read_message_usage);
+        self.reported = usage.and_then(|usage| usage.into_usage(model));
     }
 }
 
@@ -94,7 +107,10 @@ fn merge_members(members: &mut Map<String, Value>, newer: Value) {
 impl EventAssembler for MessageAssembler {
     fn add_event(&mut self, mut event: Value) -> Result<(), StreamError> {
         match event["type"].as_str().unwrap_or_default() {
-            "message_start" => merge_members(&mut self.message, event["message"].take()),
+            "message_start" => {
+                merge_members(&mut self.message, event["message"].take());
+                self.note_usage();
+            }
             "content_block_start" => self.start_block(&mut event),
             "content_block_delta" => self.add_delta(&mut event),
             "message_delta" => self.add_message_delta(&mut event),
@@ -115,6 +131,14 @@ impl EventAssembler for MessageAssembler {
 
     fn reasoning(&self) -> &str {
         &self.reasoning
+    }
+
+    fn arguments(&self) -> &str {
+        &self.arguments
+    }
+
+    fn usage(&self) -> Option<&Usage> {
+        self.reported.as_ref()
     }
 
     fn into_response(mut self) -> Value {

@@ -6,7 +6,9 @@ use super::super::neutral_response::NeutralUsage;
 use super::super::{EventAssembler, NeutralAnswer};
 use super::neutral_tool_name;
 use delta_http::retry::RetryDecision;
-use delta_words::{NativeParts, Reply, ToolCall, WireForm, are_token_counts, parse_token_count};
+use delta_words::{
+    NativeParts, Reply, ToolCall, Usage, WireForm, are_token_counts, parse_token_count,
+};
 use serde_json::{Map, Value};
 
 /// Reads a response of `model` at `endpoint`.
@@ -208,6 +210,9 @@ pub struct GeminiAssembler {
     has_candidate: bool,
     text: String,
     reasoning: String,
+    /// The parts with calls, which arrive whole.
+    calls: String,
+    reported: Option<Usage>,
 }
 
 impl GeminiAssembler {
@@ -228,7 +233,10 @@ impl GeminiAssembler {
     /// Adds a part. Pieces of a text are joined, except where a signature belongs to one of them.
     fn add_part(&mut self, mut part: Value) {
         let is_thought = part.get("thought") == Some(&Value::Bool(true));
-        let Some(text) = text_member(&part, "text") else { return self.parts.push(part) };
+        let Some(text) = text_member(&part, "text") else {
+            self.calls.push_str(&part.to_string());
+            return self.parts.push(part);
+        };
         let live = if is_thought { &mut self.reasoning } else { &mut self.text };
         live.push_str(text);
         if !is_plain(&part) {
@@ -253,6 +261,8 @@ impl GeminiAssembler {
                 self.response.insert("usageMetadata".to_owned(), usage);
             }
         }
+        let usage = self.response.get("usageMetadata").and_then(read_usage_metadata);
+        self.reported = usage.and_then(|usage| usage.into_usage(""));
     }
 }
 
@@ -302,6 +312,14 @@ impl EventAssembler for GeminiAssembler {
 
     fn reasoning(&self) -> &str {
         &self.reasoning
+    }
+
+    fn arguments(&self) -> &str {
+        &self.calls
+    }
+
+    fn usage(&self) -> Option<&Usage> {
+        self.reported.as_ref()
     }
 
     fn into_response(self) -> Value {

@@ -15,6 +15,8 @@ pub struct ResponseAssembler {
     response: Option<Value>,
     text: LiveText,
     reasoning: LiveText,
+    /// The pieces of the arguments of calls.
+    arguments: String,
     /// The messages whose text arrived in pieces.
     streamed: HashSet<u64>,
 }
@@ -74,6 +76,7 @@ impl EventAssembler for ResponseAssembler {
                 let part = number("content_index");
                 self.reasoning.push(PartIndex { item: index, part }, piece);
             }
+            "response.function_call_arguments.delta" => self.arguments.push_str(piece),
             "response.output_item.done" => {
                 let index = event.get("output_index").and_then(Value::as_u64);
                 let index = index.unwrap_or(self.items.len() as u64);
@@ -114,6 +117,10 @@ impl EventAssembler for ResponseAssembler {
 
     fn reasoning(&self) -> &str {
         &self.reasoning.text
+    }
+
+    fn arguments(&self) -> &str {
+        &self.arguments
     }
 
     /// The response of the last event with the items that came before it: its own may be missing.
