@@ -121,6 +121,7 @@ impl Run<'_> {
             invocation: None,
             record_sha256: None,
             script_turn: None,
+            cut_off: false,
             discarded_usage: Vec::new(),
             throttled_ms: 0,
         })));

@@ -30,6 +30,7 @@ mod context_sources;
 mod context_texts;
 mod copies;
 mod corpus_runs;
+mod cut_answers;
 mod cut_calls;
 mod damage;
 mod diff_runs;

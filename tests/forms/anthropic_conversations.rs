@@ -164,6 +164,7 @@ fn apply(
                 invocation: None,
                 record_sha256: None,
                 script_turn: None,
+                cut_off: false,
                 discarded_usage: Vec::new(),
                 throttled_ms: 0,
             };

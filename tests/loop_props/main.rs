@@ -258,6 +258,7 @@ fn thought() -> Thought {
         estimated_tokens: None,
         left_out: 0,
         script_turn: None,
+        cut_off: false,
         discarded_usage: Vec::new(),
         throttled_ms: 0,
     }
@@ -629,6 +630,7 @@ fn thoughts() -> impl Strategy<Value = Payload> {
                 reasoning,
                 usage,
                 script_turn,
+                cut_off: false,
                 discarded_usage: Vec::new(),
                 estimated_tokens: room.0,
                 left_out: room.1,

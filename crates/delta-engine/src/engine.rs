@@ -46,7 +46,6 @@ mod surviving;
 mod disk_limit;
 mod approve;
 mod think;
-mod reply_rejection;
 
 /// Drives the runs of one agent.
 pub struct Engine<'a> {
@@ -127,9 +126,9 @@ enum EngineError {
     /// The attempts of the call failed until the time limit of the run.
     #[error("{limit}; the last error of the LLM: {call}")]
     LimitOfFailing { call: FailingCall, limit: LedgerError },
-    /// The LLM's reply cannot be used; with the record of the call.
+    /// The LLM's reply ends the run; with the record of the call, unless a THOUGHT names it.
     #[error("{message}")]
-    Answer { kind: &'static str, message: String, invocation: Box<WrittenRecord> },
+    Answer { kind: &'static str, message: String, invocation: Option<Box<WrittenRecord>> },
     #[error("the question was not answered: {0}")]
     Human(std::io::Error),
     /// A hook with `on_failure: fail` failed; with its record.
@@ -174,7 +173,12 @@ impl EngineError {
             Self::Hook { .. } => "hook",
         };
         let mut details = ErrorDetails { kind: kind.to_owned(), ..ErrorDetails::default() };
-        if let Self::Llm { invocation, .. } | Self::Answer { invocation, .. } = self {
+        let invocation = match self {
+            Self::Llm { invocation, .. } => Some(invocation),
+            Self::Answer { invocation, .. } => invocation.as_ref(),
+            _ => None,
+        };
+        if let Some(invocation) = invocation {
             details.invocation = Some(invocation.name.clone());
             details.record_sha256 = Some(invocation.sha256.clone());
         }

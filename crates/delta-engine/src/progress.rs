@@ -68,6 +68,7 @@ const MAX_REASON_CHARS: usize = 300;
 const ENDPOINT_ANSWER_PREFIX: &str = "the endpoint answered ";
 
 /// The line after an answer without calls, if the agent requires a call of `finish`.
+const CUT_OFF: &str = "the answer was cut off at the token limit";
 const MISSING_FINISH: &str = "the agent requires a call of `finish`; the LLM is asked again";
 
 const DIM: Style = Style::new().dimmed();
@@ -483,7 +484,9 @@ impl ProgressPrinter {
 
     fn show_answer(&mut self, thought: &Thought) {
         self.show_thought(thought);
-        if thought.reminder.is_some() {
+        if thought.cut_off && thought.tool_calls.is_empty() {
+            self.print_line(&format!("{WARN}! {CUT_OFF}{WARN:#}"));
+        } else if thought.reminder.is_some() {
             self.print_line(&format!("{WARN}! {MISSING_FINISH}{WARN:#}"));
         }
     }

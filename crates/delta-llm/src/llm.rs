@@ -9,6 +9,7 @@ use delta_words::{Attempt, Reply, TryNumber, Usage};
 use serde_json::Value;
 use std::sync::Arc;
 
+mod answer_policy;
 mod exact_arguments;
 mod call_markers;
 pub mod cassette;
@@ -26,6 +27,7 @@ mod reply_assembler;
 pub mod script;
 pub mod wire;
 
+pub use answer_policy::{AnswerPolicy, OnLength};
 pub use call_markers::find_call_marker;
 pub use config::{LlmConfig, ProviderKind};
 pub use endpoint::{Endpoint, EndpointError};

@@ -430,6 +430,7 @@ mod tests {
             estimated_tokens: None,
             left_out: 0,
             script_turn: None,
+            cut_off: false,
             discarded_usage: Vec::new(),
             throttled_ms: 0,
         }

@@ -326,8 +326,8 @@ pub struct Thought {
     /// The indices of the calls whose arguments contained a key. They are not run: their arguments are not what the LLM sent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redacted_calls: Vec<usize>,
-    /// The message that follows an answer without calls in the conversation, because the agent requires a call of `finish`.
-    /// Such an answer does not end the run.
+    /// The message that follows an answer without calls in the conversation, because the agent requires a call of `finish`, or
+    /// the answer was cut off. Such an answer is not the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reminder: Option<String>,
     /// Reasoning that is sent back to the LLM, with `llm.echo_reasoning` only.
@@ -339,6 +339,9 @@ pub struct Thought {
     /// Why the LLM stopped, in the endpoint's word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish_reason: Option<String>,
+    /// Whether the answer was cut off at its token limit; also absent in runs of earlier versions.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut_off: bool,
     /// The tokens and the cost, if the endpoint reported them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,

@@ -185,6 +185,8 @@ pub struct RunState {
     approvals: ApprovalLog,
     /// Whether the last answer was cut off at its token limit.
     pub was_cut_off: bool,
+    /// The text of the last answers, each of which goes on where the one before was cut off.
+    begun_text: String,
     /// The answers of humans that are hidden on the screen.
     pub sensitive_answers: Vec<String>,
     /// Whether a call left processes running that delta did not end.
@@ -282,6 +284,7 @@ impl RunState {
                 self.conversation.push_user_message_with(content, images, template);
                 self.result = None;
                 self.hook_end = None;
+                self.begun_text.clear();
             }
             Payload::Thought(thought) => self.apply_thought(thought),
             Payload::ActionRequest(request) => {
@@ -462,7 +465,8 @@ impl RunState {
     fn apply_thought(&mut self, thought: &Thought) {
         self.last_invocation.clone_from(&thought.invocation);
         self.iterations = thought.iteration;
-        self.was_cut_off = thought.finish_reason.as_deref() == Some("length");
+        // Runs of earlier versions have the endpoint's word alone.
+        self.was_cut_off = thought.cut_off || thought.finish_reason.as_deref() == Some("length");
         let ids = self.conversation.push_thought(thought);
         let calls = thought.tool_calls.iter().zip(ids).enumerate();
         let redacted: HashSet<usize> = thought.redacted_calls.iter().copied().collect();
@@ -477,8 +481,14 @@ impl RunState {
         self.calls = AnswerCalls::new(calls.collect());
         self.approvals.start_answer();
         if self.hook_end.is_none() {
-            let is_result = self.calls.is_empty() && thought.reminder.is_none();
-            self.result = is_result.then(|| Json::from(thought.content.as_str()));
+            let has_calls = !self.calls.is_empty();
+            let is_result = !has_calls && thought.reminder.is_none();
+            self.result = is_result.then(|| Json::from(self.begun_text.clone() + &thought.content));
+            if thought.cut_off && !has_calls && !is_result {
+                self.begun_text.push_str(&thought.content);
+            } else {
+                self.begun_text.clear();
+            }
         }
         self.advance_script(thought.script_turn);
         self.left_out = thought.left_out;

@@ -87,6 +87,7 @@ fn thought(iteration: u32, turn: &Turn, reply: Reply) -> Thought {
         estimated_tokens: None,
         left_out: 0,
         script_turn: None,
+        cut_off: false,
         discarded_usage: Vec::new(),
         throttled_ms: 0,
     }

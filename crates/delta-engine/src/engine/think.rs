@@ -2,7 +2,6 @@
 
 use super::budget::estimate_usage;
 use super::hooks::{HookEffect, HookInput};
-use super::reply_rejection::{EMPTY_RESPONSE, reply_rejection, unknown_end_warning};
 use super::{Engine, EngineError, duration_millis};
 use delta_agent::context::agents_md::AGENTS_MD_TYPE;
 use delta_agent::context::{ContextInputs, ContextProgram};
@@ -10,9 +9,8 @@ use delta_agent::hook::HookPoint;
 use delta_agent::hook::answer::{self, HookAnswer, HookFailure, RequestReplacement};
 use delta_base::redact::{Secrets, StreamRedactor};
 use delta_llm::llm::{self, CallProgress, ImageReader, LlmError, LlmRequest};
-use delta_plan::request_body::{
-    FINISH_REMINDER, needs_reminder, next_request_body, replace_request,
-};
+use delta_plan::answer_verdict::{AnswerVerdict, EMPTY_RESPONSE, judge_answer, unknown_end_warning};
+use delta_plan::request_body::{next_request_body, replace_request};
 use delta_run::event::image_file;
 use delta_run::event::{ErrorDetails, Payload, Thought};
 use delta_run::limits::token_estimate;
@@ -98,21 +96,24 @@ impl Engine<'_> {
     pub(super) fn think(&mut self, run: &mut Run, iteration: u32) -> Result<(), EngineError> {
         self.run_iteration_start_hook(run, iteration)?;
         let mut recorded = self.ask_llm(run, iteration)?;
-        if matches!(reply_rejection(&recorded.reply), Some((EMPTY_RESPONSE, _))) {
+        let mut verdict = judge_answer(self.agent, run.state(), (&recorded.reply).into());
+        if matches!(verdict.failure, Some((EMPTY_RESPONSE, _))) {
             run.notify(RunNotice::Warning("the LLM's answer was empty; retrying once"));
             recorded = self.ask_llm(run, iteration)?;
+            verdict = judge_answer(self.agent, run.state(), (&recorded.reply).into());
         }
         let RecordedReply { reply, invocation, estimated_tokens, left_out } = recorded;
-        if let Some((kind, message)) = reply_rejection(&reply) {
-            let invocation = Box::new(invocation);
-            return Err(EngineError::Answer { kind, message, invocation });
-        }
+        let AnswerVerdict { cut_off, reminder, failure, is_withheld } = verdict;
+        let failure = match failure {
+            Some((kind, message)) if is_withheld => {
+                let invocation = Some(Box::new(invocation));
+                return Err(EngineError::Answer { kind, message, invocation });
+            }
+            failure => failure,
+        };
         for warning in [self.unparsed_call_warning(&reply), unknown_end_warning(&reply)] {
             warning.iter().for_each(|warning| run.notify(RunNotice::Warning(warning)));
         }
-        let has_calls = !reply.tool_calls.is_empty();
-        let reminder =
-            needs_reminder(self.agent, run.state(), has_calls).then(|| FINISH_REMINDER.to_owned());
         // The THOUGHT records this answer itself; the ones before it were discarded.
         self.unrecorded_usage.get_mut().pop();
         run.record(Payload::Thought(Box::new(Thought {
@@ -124,6 +125,7 @@ impl Engine<'_> {
             reasoning: reply.reasoning.filter(|_| self.agent.llm.echo_reasoning),
             native: reply.native.filter(|native| !contains_secret(run, native)),
             finish_reason: reply.finish_reason,
+            cut_off,
             usage: reply.usage,
             estimated_tokens: Some(estimated_tokens),
             left_out,
@@ -133,7 +135,11 @@ impl Engine<'_> {
             discarded_usage: self.unrecorded_usage.take(),
             throttled_ms: duration_millis(self.unrecorded_throttling.take()),
         })));
-        Ok(())
+        match failure {
+            // The THOUGHT names the record.
+            Some((kind, message)) => Err(EngineError::Answer { kind, message, invocation: None }),
+            None => Ok(()),
+        }
     }
 
     /// A warning if an endpoint was given tools, and the text of its answer is a call that its server did not parse.

@@ -490,6 +490,7 @@ mod tests {
             pricing: None,
             echo_reasoning: false,
             strip_think: false,
+            answers: Default::default(),
             body: serde_json::Map::new(),
             has_default_max_tokens: false,
         }

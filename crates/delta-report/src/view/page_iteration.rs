@@ -49,6 +49,7 @@ pub struct PageIteration {
     reasoning: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     finish_reason: Option<String>,
+    cut_off: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Usage>,
     left_out: usize,
@@ -195,6 +196,7 @@ impl PageSource<'_> {
             markdown: None,
             reasoning: recorded_reasoning.or_else(|| thought.reasoning.clone()),
             finish_reason: thought.finish_reason.clone(),
+            cut_off: thought.cut_off,
             usage: thought.usage.clone(),
             left_out: thought.left_out,
             llm,
