@@ -52,7 +52,8 @@ fn c_37_7_what_was_cut_off_is_accepted_or_continued() {
     // The option counts like the key, and a fork starts with the text that is there.
     let (_server, sandbox) = served(answers(), "");
     sandbox.run("go", &["--llm", "on_length=continue"]).expect_code(0);
-    let fork = ["fork", "r", "2", "-w", "work", "--run-id", "f", "-q", "--format", "raw", "--model"];
+    let fork =
+        ["fork", "r", "2", "-w", "work", "--run-id", "f", "-q", "--format", "raw", "--model"];
     sandbox.write("script.yaml", "turns: [{say: the end}]\n");
     let model = format!("script:{}", sandbox.path("script.yaml").display());
     let ran = sandbox.delta(fork.into_iter().map(str::to_owned).chain([model])).output();
@@ -62,19 +63,29 @@ fn c_37_7_what_was_cut_off_is_accepted_or_continued() {
 #[test]
 fn c_37_7_ensure_says_how_to_try_again_and_does() {
     let (server, sandbox) = served(vec![cut("Once "), Answer::text("upon")], "");
-    let ensure = |more: &[&str]| {
-        sandbox.run("go", &[&["--ensure", "--format", "raw", "-q"], more].concat())
-    };
+    let ensure =
+        |more: &[&str]| sandbox.run("go", &[&["--ensure", "--format", "raw", "-q"], more].concat());
     ensure(&[]).expect_code(1);
     let again = ensure(&[]).expect_code(1);
     assert!(again.stderr.contains("FAILED earlier: the answer was cut off"), "{}", again.stderr);
-    assert!(again.stderr.contains("the same command with `--retry length`, or `delta continue r -w "), "{}", again.stderr);
+    assert!(
+        again.stderr.contains("the same command with `--retry length`, or `delta continue r -w "),
+        "{}",
+        again.stderr
+    );
     assert_eq!(server.requests().len(), 1);
     assert_eq!(ensure(&["--retry", "llm,length"]).expect_code(0).stdout, "Once upon\n");
 
-    let sandbox = Sandbox::scripted(DELTA, "  - {name: t, exec: echo x}\n", "- call: [{tool: t}]\n- say: done");
+    let sandbox = Sandbox::scripted(
+        DELTA,
+        "  - {name: t, exec: echo x}\n",
+        "- call: [{tool: t}]\n- say: done",
+    );
     let ensure = |more: &[&str]| {
-        sandbox.run("go", &[&["--ensure", "--format", "raw", "-q", "--max-iterations", "1"], more].concat())
+        sandbox.run(
+            "go",
+            &[&["--ensure", "--format", "raw", "-q", "--max-iterations", "1"], more].concat(),
+        )
     };
     ensure(&[]).expect_code(1);
     assert_eq!(ensure(&["--retry", "max_iterations"]).expect_code(0).stdout, "done\n");

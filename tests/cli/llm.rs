@@ -216,8 +216,15 @@ fn c_7_3_a_local_server_that_does_not_run_is_reported_at_once() {
 #[test]
 fn c_7_5_a_context_that_is_too_long_gets_a_hint() {
     let message = "This model's maximum context length is 8192 tokens.";
-    let (_server, _sandbox, ran) =
-        asked(vec![Answer::error(400, message, Some("context_length_exceeded"))], "", &[]);
+    let answer = |status| Answer::error(status, message, Some("context_length_exceeded"));
+    // C-26.3: a result of the agent, whatever the status; asking again would change nothing.
+    for status in [400, 413, 500] {
+        let (server, _sandbox, ran) =
+            asked(vec![answer(status), answer(status)], "", &["--format", "json"]);
+        assert_eq!(error_of(&ran.expect_code(1)).0, "context_length");
+        assert_eq!(server.requests().len(), 1, "{status}");
+    }
+    let (_server, _sandbox, ran) = asked(vec![answer(400)], "", &[]);
     let ran = ran.expect_code(1);
     let hint = ran.stderr.lines().find(|line| line.starts_with("help: ")).unwrap();
     assert!(

@@ -16,7 +16,9 @@ use delta_base::time::Clock;
 use delta_llm::llm::{LlmError, Provider};
 use delta_plan::request_body::{RequestFrame, request_frame};
 use delta_run::budget::ledger::{Budget, LedgerError};
-use delta_run::event::{ErrorDetails, LLM_ERROR, Payload, SHARED_BUDGET_ERROR};
+use delta_run::event::{
+    CONTEXT_LENGTH_ERROR, ErrorDetails, LLM_ERROR, Payload, SHARED_BUDGET_ERROR,
+};
 use delta_run::interaction_request::InteractionRequest;
 use delta_run::ownership::{ActError, ReplacedError};
 use delta_run::record::open_call::OpenCall;
@@ -167,6 +169,7 @@ impl EngineError {
             Self::Context(_) => "context",
             Self::Limit(_) if self.is_shared_limit() => SHARED_BUDGET_ERROR,
             Self::Limit(_) | Self::LimitOfFailing { .. } | Self::DiskLimit { .. } => "limit",
+            Self::Llm { error, .. } if error.is_context_length() => CONTEXT_LENGTH_ERROR,
             Self::Llm { .. } | Self::Throttled { .. } => LLM_ERROR,
             Self::Answer { kind, .. } => kind,
             Self::Human(_) => "interaction",

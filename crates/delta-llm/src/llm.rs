@@ -88,6 +88,12 @@ pub enum LlmError {
 }
 
 impl LlmError {
+    /// Whether the conversation does not fit into the model's context: a result of the agent, and no failure of the endpoint.
+    pub fn is_context_length(&self) -> bool {
+        let Self::Failed { hint, .. } = self else { return false };
+        hint.as_deref() == Some(endpoint_provider::CONTEXT_LENGTH_HINT)
+    }
+
     /// A failure with nothing but a message.
     pub fn from_message(message: impl Into<String>) -> Self {
         Self::Failed {

@@ -97,11 +97,7 @@ impl AnswerEnd {
 }
 
 /// What an answer means for a run of `agent` whose events before it give `state`.
-pub fn judge_answer(
-    agent: &Agent,
-    state: &RunState,
-    answer: AnswerFacts<'_>,
-) -> AnswerVerdict {
+pub fn judge_answer(agent: &Agent, state: &RunState, answer: AnswerFacts<'_>) -> AnswerVerdict {
     let AnswerFacts { finish_reason, refusal, text, has_calls } = answer;
     let end = AnswerEnd::parse(finish_reason);
     let reason = finish_reason.unwrap_or_default();
@@ -121,8 +117,7 @@ pub fn judge_answer(
             withheld("content_filter", message)
         }
         (None, AnswerEnd::Incomplete, _) => {
-            let message =
-                format!("the endpoint ended the answer early (finish_reason `{reason}`)");
+            let message = format!("the endpoint ended the answer early (finish_reason `{reason}`)");
             withheld("llm", message)
         }
         // A call that was cut off becomes an observation.

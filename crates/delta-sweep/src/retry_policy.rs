@@ -1,13 +1,14 @@
 //! When a run is settled: nothing that could be tried again would be another result.
 
-use delta_run::event::RunStatus;
+use delta_run::event::{CONTEXT_LENGTH_ERROR, RunStatus};
 use serde::{Deserialize, Serialize};
 
 /// The types of errors that `retry.on` may name: of the endpoint, of the disk, of a source of context.yaml.
 pub const RETRIED_TYPES: [&str; 3] = ["llm", "io", "context"];
 
 /// The errors that are the agent's own results.
-const RESULT_TYPES: [&str; 8] = [
+const RESULT_TYPES: [&str; 9] = [
+    CONTEXT_LENGTH_ERROR,
     "max_iterations",
     "limit",
     "refusal",
@@ -82,6 +83,7 @@ mod tests {
         let remaining = |status, error, attempts| policy.remaining(status, error, attempts);
         assert_eq!(remaining(RunStatus::Completed, None, 0), Remaining::Nothing);
         assert_eq!(remaining(RunStatus::Failed, Some("max_iterations"), 0), Remaining::Nothing);
+        assert_eq!(remaining(RunStatus::Failed, Some("context_length"), 0), Remaining::Nothing);
         assert_eq!(remaining(RunStatus::Failed, Some("llm"), 1), Remaining::Work);
         assert_eq!(remaining(RunStatus::Failed, Some("llm"), 2), Remaining::Nothing);
         assert_eq!(remaining(RunStatus::Failed, Some("io"), 9), Remaining::Unresolved);

@@ -9,7 +9,9 @@ use delta_agent::hook::HookPoint;
 use delta_agent::hook::answer::{self, HookAnswer, HookFailure, RequestReplacement};
 use delta_base::redact::{Secrets, StreamRedactor};
 use delta_llm::llm::{self, CallProgress, ImageReader, LlmError, LlmRequest};
-use delta_plan::answer_verdict::{AnswerVerdict, EMPTY_RESPONSE, judge_answer, unknown_end_warning};
+use delta_plan::answer_verdict::{
+    AnswerVerdict, EMPTY_RESPONSE, judge_answer, unknown_end_warning,
+};
 use delta_plan::request_body::{next_request_body, replace_request};
 use delta_run::event::image_file;
 use delta_run::event::{ErrorDetails, Payload, Thought};
