@@ -137,6 +137,7 @@ impl Run<'_> {
             record_sha256: None,
             runs: Vec::new(),
             truncated: false,
+            repeats: 0,
             ended_background: Vec::new(),
             left_running: Vec::new(),
             sandbox: None,

@@ -80,6 +80,7 @@ mod prices;
 mod progress;
 mod records;
 mod remove_runs;
+mod repeats;
 mod replay;
 mod replayed_tools;
 mod resume;

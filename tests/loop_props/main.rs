@@ -68,6 +68,7 @@ impl Simulated {
             workspace_id: "w".to_owned(),
             max_iterations: 1000,
             calls_per_answer: None,
+            repeats: None,
             config: RunConfig {
                 builtins: Some(vec!["finish".to_owned(), "ask_human".to_owned()]),
                 ..RunConfig::default()
@@ -116,6 +117,7 @@ impl Simulated {
             runs: Vec::new(),
             truncated: false,
             result,
+            repeats: 0,
             ended_background: Vec::new(),
             left_running: Vec::new(),
             sandbox: None,
@@ -692,6 +694,7 @@ fn results() -> impl Strategy<Value = Payload> {
                     runs: Vec::new(),
                     truncated,
                     result,
+                    repeats: 0,
                     ended_background: Vec::new(),
                     left_running: Vec::new(),
                     sandbox: None,

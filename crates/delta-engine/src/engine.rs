@@ -128,6 +128,8 @@ enum EngineError {
     /// The attempts of the call failed until the time limit of the run.
     #[error("{limit}; the last error of the LLM: {call}")]
     LimitOfFailing { call: FailingCall, limit: LedgerError },
+    #[error("the LLM has made the same call with the same result {0} times in a row")]
+    Loop(u32),
     /// The LLM's reply ends the run; with the record of the call, unless a THOUGHT names it.
     #[error("{message}")]
     Answer { kind: &'static str, message: String, invocation: Option<Box<WrittenRecord>> },
@@ -171,6 +173,7 @@ impl EngineError {
             Self::Limit(_) | Self::LimitOfFailing { .. } | Self::DiskLimit { .. } => "limit",
             Self::Llm { error, .. } if error.is_context_length() => CONTEXT_LENGTH_ERROR,
             Self::Llm { .. } | Self::Throttled { .. } => LLM_ERROR,
+            Self::Loop(_) => "loop",
             Self::Answer { kind, .. } => kind,
             Self::Human(_) => "interaction",
             Self::Hook { .. } => "hook",
@@ -188,6 +191,10 @@ impl EngineError {
         if let Self::Limit(error) = self {
             details.hint = budget::limit_hint(error);
             details.limit_option = budget::limit_option(error);
+        }
+        if let Self::Loop(_) = self {
+            let hint = "continue with `-m` and say what to do instead; `limits.repeats` in agent.yaml sets the limit";
+            details.hint = Some(hint.to_owned());
         }
         if let Self::DiskLimit { used, limit } = self {
             let option = disk_limit::higher_disk_limit(*used, *limit);
@@ -458,6 +465,9 @@ impl<'a> Engine<'a> {
                 run.start_writeback();
                 self.run_iteration_end_hook(run)?;
                 self.take_snapshot(run)?;
+            }
+            if let (RunStep::Think { .. }, Some(count)) = (&step, run.state().excessive_repeats()) {
+                return Err(EngineError::Loop(count));
             }
             match step {
                 RunStep::Think { iteration } => match self.think(run, iteration) {

@@ -137,6 +137,13 @@ impl<'a> ConversationPart<'a> {
     }
 }
 
+/// What follows the observation of a call that only repeats. Recorded requests contain it, so its wording is a format.
+fn repeat_note(count: u32) -> String {
+    format!(
+        "[The same call with the same result, {count} times in a row. Do something else, or end the task; the next repetition ends the run.]"
+    )
+}
+
 impl Conversation {
     /// Adds a message of the user. The first one is the task.
     pub fn push_user_message(&mut self, content: &str) {
@@ -250,7 +257,11 @@ impl Conversation {
 
     /// Sets the result that the event records, with its images.
     pub fn add_action_result(&mut self, result: &ActionResult) {
-        self.set_result(&result.call_id, &result.observation_content, &result.images);
+        let observation = match result.repeats {
+            0 => Cow::Borrowed(&*result.observation_content),
+            count => Cow::Owned(format!("{}\n{}", result.observation_content, repeat_note(count))),
+        };
+        self.set_result(&result.call_id, &observation, &result.images);
     }
 
     fn set_result(&mut self, call_id: &str, observation: &str, images: &[ImageFile]) {

@@ -245,6 +245,9 @@ pub struct EngineStart {
     /// The most calls of an answer that are run; absent for all calls, as in runs of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls_per_answer: Option<u32>,
+    /// How often the same calls may have the same results in a row; absent without a limit, as in runs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeats: Option<u32>,
     /// A summary of the agent's configuration; the agent's files are copied to agent/.
     #[serde(deserialize_with = "config::or_default")]
     pub config: RunConfig,
@@ -427,6 +430,9 @@ pub struct ActionResult {
     /// The runs that the call has started, each with the head of its chain.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<StartedRun>,
+    /// How often the calls of the answer have had the same results in a row, if the LLM is told so after the observation.
+    #[serde(default, skip_serializing_if = "is_zero_number")]
+    pub repeats: u32,
     /// Whether the observation leaves out a part of the output.
     #[serde(default)]
     pub truncated: bool,

@@ -261,6 +261,9 @@ impl Run {
         if let Payload::Thought(thought) = &mut payload {
             mark_calls_with_secrets(thought, &self.secrets);
         }
+        if let Payload::ActionResult(result) = &mut payload {
+            result.repeats = self.state.repeats_with(result);
+        }
         let event = self.journal.append_event(payload, |line, payload| {
             if self.secrets.occur_in(line) { redact_payload(payload, &self.secrets) } else { None }
         });

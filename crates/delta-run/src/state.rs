@@ -14,6 +14,7 @@ use crate::event::{
 use crate::limits::token_estimate::TokenRatio;
 use crate::state::active_time::ActiveTime;
 use crate::state::answer_calls::{AnswerCalls, CallPhase};
+use crate::state::repeats::Repeats;
 use crate::state::request_event::RequestEvent;
 use crate::state::snapshot_timeline::SnapshotTimeline;
 use crate::state::stage::StageState;
@@ -26,6 +27,7 @@ use std::collections::HashSet;
 pub mod active_time;
 pub(crate) mod answer_calls;
 pub(crate) mod request_event;
+mod repeats;
 pub mod run_metadata;
 pub mod snapshot_timeline;
 pub mod stage;
@@ -185,6 +187,8 @@ pub struct RunState {
     approvals: ApprovalLog,
     /// Whether the last answer was cut off at its token limit.
     pub was_cut_off: bool,
+    /// How often the last calls had the same results.
+    repeats: Repeats,
     /// The text of the last answers, each of which goes on where the one before was cut off.
     begun_text: String,
     /// The answers of humans that are hidden on the screen.
@@ -285,6 +289,7 @@ impl RunState {
                 self.result = None;
                 self.hook_end = None;
                 self.begun_text.clear();
+                self.repeats = Repeats::default();
             }
             Payload::Thought(thought) => self.apply_thought(thought),
             Payload::ActionRequest(request) => {
@@ -386,6 +391,7 @@ impl RunState {
     fn apply_action_result(&mut self, result: &ActionResult) {
         self.conversation.add_action_result(result);
         self.calls.set_phase(&result.call_id, None);
+        self.repeats.add_result(result, self.calls.are_done());
         // Of calls that ran at the same time, the first one ends the run.
         if self.result.is_none() && self.hook_end.is_none() {
             self.result.clone_from(&result.result);
@@ -431,6 +437,26 @@ impl RunState {
         }
     }
 
+    /// How often the calls of the last answer have had these results in a row with `result`, if it ends the answer and the
+    /// limit of repeats is reached; otherwise 0.
+    pub(crate) fn repeats_with(&self, result: &ActionResult) -> u32 {
+        let Some(limit) = self.repeat_limit() else { return 0 };
+        let mut open = self.calls.open().map(|(call, _)| &call.id);
+        let is_last = open.next() == Some(&result.call_id) && open.next().is_none();
+        let count = self.repeats.count_with(result);
+        if is_last && count >= limit { count } else { 0 }
+    }
+
+    /// How often the last calls have had the same results in a row, if that is more often than the limit allows.
+    pub fn excessive_repeats(&self) -> Option<u32> {
+        let limit = self.repeat_limit()?;
+        Some(self.repeats.count()).filter(|count| *count > limit)
+    }
+
+    fn repeat_limit(&self) -> Option<u32> {
+        self.start.as_ref()?.repeats
+    }
+
     /// Whether every call of the last answer has its result.
     pub fn is_between_iterations(&self) -> bool {
         self.calls.are_done()
@@ -465,6 +491,7 @@ impl RunState {
     fn apply_thought(&mut self, thought: &Thought) {
         self.last_invocation.clone_from(&thought.invocation);
         self.iterations = thought.iteration;
+        self.repeats.start_answer(thought);
         // Runs of earlier versions have the endpoint's word alone.
         self.was_cut_off = thought.cut_off || thought.finish_reason.as_deref() == Some("length");
         let ids = self.conversation.push_thought(thought);

@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 pub const RETRIED_TYPES: [&str; 3] = ["llm", "io", "context"];
 
 /// The errors that are the agent's own results.
-const RESULT_TYPES: [&str; 9] = [
+const RESULT_TYPES: [&str; 10] = [
     CONTEXT_LENGTH_ERROR,
     "max_iterations",
     "limit",
+    "loop",
     "refusal",
     "content_filter",
     "length",

@@ -73,6 +73,7 @@ impl LimitOptions {
         RunBounds {
             calls_per_answer: self.max_calls_per_answer,
             parallel: self.max_parallel,
+            repeats: None,
             depth: self.max_depth,
             processes: self.max_processes,
             memory: self.max_memory,
