@@ -122,6 +122,7 @@ impl Run<'_> {
             record_sha256: None,
             script_turn: None,
             cut_off: false,
+            text_call: None,
             discarded_usage: Vec::new(),
             throttled_ms: 0,
         })));

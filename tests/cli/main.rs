@@ -111,6 +111,7 @@ mod stop;
 mod surviving;
 mod snapshots;
 mod terminal_notes;
+mod text_calls;
 mod throttling;
 mod tool_expand;
 mod units;

@@ -261,6 +261,7 @@ fn thought() -> Thought {
         left_out: 0,
         script_turn: None,
         cut_off: false,
+        text_call: None,
         discarded_usage: Vec::new(),
         throttled_ms: 0,
     }
@@ -633,6 +634,7 @@ fn thoughts() -> impl Strategy<Value = Payload> {
                 usage,
                 script_turn,
                 cut_off: false,
+                text_call: None,
                 discarded_usage: Vec::new(),
                 estimated_tokens: room.0,
                 left_out: room.1,

@@ -486,6 +486,11 @@ impl ProgressPrinter {
         self.show_thought(thought);
         if thought.cut_off && thought.tool_calls.is_empty() {
             self.print_line(&format!("{WARN}! {CUT_OFF}{WARN:#}"));
+        } else if let Some(tool) = &thought.text_call {
+            let tool = strip_terminal_controls(tool);
+            self.print_line(&format!(
+                "{WARN}! the answer is a call of the tool `{tool}` written as text, which was not run{WARN:#}"
+            ));
         } else if thought.reminder.is_some() {
             self.print_line(&format!("{WARN}! {MISSING_FINISH}{WARN:#}"));
         }

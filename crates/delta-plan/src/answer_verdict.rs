@@ -3,8 +3,9 @@
 //! A withheld answer does not count, and one that was cut off is no result: it would make an unfinished task look successful.
 
 use crate::request_body::{FINISH_REMINDER, needs_reminder};
+use crate::text_call::find_text_call;
 use delta_agent::agent::Agent;
-use delta_llm::llm::OnLength;
+use delta_llm::llm::{OnLength, TextCalls};
 use delta_run::event::Thought;
 use delta_run::state::RunState;
 use delta_words::Reply;
@@ -13,6 +14,8 @@ use delta_words::Reply;
 pub const EMPTY_RESPONSE: &str = "empty_response";
 /// The error type of an answer that was cut off.
 const LENGTH: &str = "length";
+/// The error type of a call that is written as text.
+const TEXT_CALL: &str = "text_call";
 /// The message after an answer that was cut off, where the LLM is to go on.
 const CUT_OFF_REMINDER: &str = "[Your answer was cut off at the token limit. Continue exactly where it stopped, \
     without repeating anything.]";
@@ -22,6 +25,8 @@ const CUT_OFF_REMINDER: &str = "[Your answer was cut off at the token limit. Con
 pub struct AnswerVerdict {
     /// Whether the answer was cut off at its token limit.
     pub cut_off: bool,
+    /// The tool that it calls as text.
+    pub text_call: Option<String>,
     /// The message that follows it in the conversation; with one, it is not the result.
     pub reminder: Option<String>,
     /// Why the run fails, as error type and message.
@@ -31,8 +36,8 @@ pub struct AnswerVerdict {
 }
 
 impl AnswerVerdict {
-    fn withheld(kind: &'static str, message: impl Into<String>) -> Self {
-        let failure = Some((kind, message.into()));
+    fn withheld(kind: &'static str, message: String) -> Self {
+        let failure = Some((kind, message));
         Self { failure, is_withheld: true, ..Self::default() }
     }
 }
@@ -110,7 +115,9 @@ pub fn judge_answer(agent: &Agent, state: &RunState, answer: AnswerFacts<'_>) ->
     match (refusal, end, text) {
         (Some(refusal), ..) => refused(refusal),
         (None, AnswerEnd::Refused, Some(text)) => refused(text),
-        (None, AnswerEnd::Refused, None) => withheld("refusal", "the model refused to answer"),
+        (None, AnswerEnd::Refused, None) => {
+            withheld("refusal", "the model refused to answer".to_owned())
+        }
         (None, AnswerEnd::Filtered, text) => {
             let action = if text.is_some() || has_calls { "cut off" } else { "withheld" };
             let message = format!("the endpoint's content filter {action} the answer");
@@ -133,7 +140,7 @@ pub fn judge_answer(agent: &Agent, state: &RunState, answer: AnswerFacts<'_>) ->
             };
             let failure = (on_length == OnLength::Fail).then_some((LENGTH, message));
             let reminder = reminder.filter(|_| !state.is_ended_by_hook());
-            AnswerVerdict { cut_off, reminder, failure, is_withheld: false }
+            AnswerVerdict { cut_off, reminder, failure, ..AnswerVerdict::default() }
         }
         (None, AnswerEnd::TokenLimit, None) => {
             let message = format!(
@@ -142,11 +149,43 @@ pub fn judge_answer(agent: &Agent, state: &RunState, answer: AnswerFacts<'_>) ->
             withheld(LENGTH, message)
         }
         (None, AnswerEnd::Complete | AnswerEnd::Unknown, None) => {
-            withheld(EMPTY_RESPONSE, "the LLM answered twice with neither text nor tool calls")
+            let message = "the LLM answered twice with neither text nor tool calls".to_owned();
+            withheld(EMPTY_RESPONSE, message)
         }
-        (None, AnswerEnd::Complete | AnswerEnd::Unknown, Some(_)) => {
-            AnswerVerdict { reminder: missing_finish(), ..AnswerVerdict::default() }
+        (None, AnswerEnd::Complete | AnswerEnd::Unknown, Some(text)) => {
+            let verdict = AnswerVerdict { reminder: missing_finish(), ..AnswerVerdict::default() };
+            judge_text(agent, state, text, verdict)
         }
+    }
+}
+
+/// What a whole text means that would be `verdict` if it is no call.
+fn judge_text(
+    agent: &Agent,
+    state: &RunState,
+    text: &str,
+    verdict: AnswerVerdict,
+) -> AnswerVerdict {
+    let tools = agent.tools.iter().map(|tool| tool.name.as_str());
+    let offered: Vec<&str> = tools.chain(agent.builtins()).collect();
+    let Some(tool) = find_text_call(text, &offered) else { return verdict };
+    let policy = agent.llm.answers.text_calls;
+    let has_failed = match policy {
+        TextCalls::Note => false,
+        TextCalls::Retry => state.has_called_as_text,
+        TextCalls::Fail => true,
+    };
+    let message = format!("the answer is a call of the tool `{tool}` written as text");
+    let reminder = (policy != TextCalls::Note && !state.is_ended_by_hook()).then(|| {
+        format!(
+            "[Your answer is a call of `{tool}`, written as text, which was not run. Make the call itself, or answer without it.]"
+        )
+    });
+    AnswerVerdict {
+        text_call: Some(tool.to_owned()),
+        reminder: reminder.or(verdict.reminder),
+        failure: has_failed.then_some((TEXT_CALL, message)),
+        ..AnswerVerdict::default()
     }
 }
 

@@ -9,3 +9,4 @@ pub mod call_plan;
 pub mod checked_call;
 pub mod hook_observation;
 pub mod request_body;
+pub mod text_call;

@@ -442,6 +442,7 @@ mod tests {
             left_out: 0,
             script_turn: None,
             cut_off: false,
+            text_call: None,
             discarded_usage: Vec::new(),
             throttled_ms: 0,
         }

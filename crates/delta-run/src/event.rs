@@ -345,6 +345,9 @@ pub struct Thought {
     /// Whether the answer was cut off at its token limit; also absent in runs of earlier versions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut_off: bool,
+    /// The tool that the text calls, if the answer is a call that is written as text. It was not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text_call: Option<String>,
     /// The tokens and the cost, if the endpoint reported them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,

@@ -187,6 +187,8 @@ pub struct RunState {
     approvals: ApprovalLog,
     /// Whether the last answer was cut off at its token limit.
     pub was_cut_off: bool,
+    /// Whether the last answer was a call that is written as text.
+    pub has_called_as_text: bool,
     /// How often the last calls had the same results.
     repeats: Repeats,
     /// The text of the last answers, each of which goes on where the one before was cut off.
@@ -290,6 +292,7 @@ impl RunState {
                 self.hook_end = None;
                 self.begun_text.clear();
                 self.repeats = Repeats::default();
+                self.has_called_as_text = false;
             }
             Payload::Thought(thought) => self.apply_thought(thought),
             Payload::ActionRequest(request) => {
@@ -492,6 +495,7 @@ impl RunState {
         self.last_invocation.clone_from(&thought.invocation);
         self.iterations = thought.iteration;
         self.repeats.start_answer(thought);
+        self.has_called_as_text = thought.text_call.is_some();
         // Runs of earlier versions have the endpoint's word alone.
         self.was_cut_off = thought.cut_off || thought.finish_reason.as_deref() == Some("length");
         let ids = self.conversation.push_thought(thought);

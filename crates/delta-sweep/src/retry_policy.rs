@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub const RETRIED_TYPES: [&str; 3] = ["llm", "io", "context"];
 
 /// The errors that are the agent's own results.
-const RESULT_TYPES: [&str; 10] = [
+const RESULT_TYPES: [&str; 11] = [
     CONTEXT_LENGTH_ERROR,
     "max_iterations",
     "limit",
@@ -15,6 +15,7 @@ const RESULT_TYPES: [&str; 10] = [
     "refusal",
     "content_filter",
     "length",
+    "text_call",
     "empty_response",
     "hook",
     "ended_by_hook",

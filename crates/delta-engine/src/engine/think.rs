@@ -105,7 +105,7 @@ impl Engine<'_> {
             verdict = judge_answer(self.agent, run.state(), (&recorded.reply).into());
         }
         let RecordedReply { reply, invocation, estimated_tokens, left_out } = recorded;
-        let AnswerVerdict { cut_off, reminder, failure, is_withheld } = verdict;
+        let AnswerVerdict { cut_off, text_call, reminder, failure, is_withheld } = verdict;
         let failure = match failure {
             Some((kind, message)) if is_withheld => {
                 let invocation = Some(Box::new(invocation));
@@ -113,7 +113,8 @@ impl Engine<'_> {
             }
             failure => failure,
         };
-        for warning in [self.unparsed_call_warning(&reply), unknown_end_warning(&reply)] {
+        let text_call_warning = self.text_call_warning(&reply, text_call.as_deref());
+        for warning in [text_call_warning, unknown_end_warning(&reply)] {
             warning.iter().for_each(|warning| run.notify(RunNotice::Warning(warning)));
         }
         // The THOUGHT records this answer itself; the ones before it were discarded.
@@ -128,6 +129,7 @@ impl Engine<'_> {
             native: reply.native.filter(|native| !contains_secret(run, native)),
             finish_reason: reply.finish_reason,
             cut_off,
+            text_call,
             usage: reply.usage,
             estimated_tokens: Some(estimated_tokens),
             left_out,
@@ -144,13 +146,17 @@ impl Engine<'_> {
         }
     }
 
-    /// A warning if an endpoint was given tools, and the text of its answer is a call that its server did not parse.
-    fn unparsed_call_warning(&self, reply: &Reply) -> Option<String> {
+    /// A warning if the text of an answer is a call: of the tool `text_call`, or one that its server did not parse.
+    fn text_call_warning(&self, reply: &Reply, text_call: Option<&str>) -> Option<String> {
         let is_chat = self.agent.llm.wire_form() == Some(WireForm::OpenAi);
         let text = reply.content.as_deref().filter(|_| is_chat && reply.tool_calls.is_empty())?;
-        let marker = llm::find_call_marker(text)?;
+        let what = match (llm::find_call_marker(text), text_call) {
+            (Some(marker), _) => format!("contains `{marker}`, a tool call as text"),
+            (None, Some(tool)) => format!("is a call of the tool `{tool}` as text"),
+            (None, None) => return None,
+        };
         Some(format!(
-            "the answer contains `{marker}`, a tool call as text, which delta does not run; let the server parse it: \
+            "the answer {what}, which delta does not run; let the server parse it: \
              vLLM with `--enable-auto-tool-choice --tool-call-parser NAME`, llama.cpp with `--jinja`, \
              Ollama and LM Studio with a model that supports tools"
         ))

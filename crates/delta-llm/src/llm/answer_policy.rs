@@ -15,11 +15,25 @@ pub enum OnLength {
     Continue,
 }
 
+/// What happens to an answer that is a call written as text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum TextCalls {
+    /// The text is the answer; a warning names it.
+    #[default]
+    Note,
+    /// The LLM is told once to make the call; then the run is FAILED.
+    Retry,
+    /// The run is FAILED; the text is kept.
+    Fail,
+}
+
 /// What delta does about answers that are not what was asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AnswerPolicy {
     /// About an answer that was cut off at its token limit.
     pub on_length: OnLength,
+    /// About an answer that is a call written as text.
+    pub text_calls: TextCalls,
 }
 
 /// The key `on_length`.
@@ -30,6 +44,14 @@ pub(super) const ON_LENGTH_KEY: KeySchema = KeySchema::with_default(
     "What happens to an answer that is cut off at the token limit: the run fails with the text kept, the answer counts, or the LLM goes on.",
 );
 
+/// The key `text_calls`.
+pub(super) const TEXT_CALLS_KEY: KeySchema = KeySchema::with_default(
+    "text_calls",
+    ValueShape::Choice(&["note", "retry", "fail"]),
+    DefaultValue::Text("note"),
+    "What happens to an answer that is a call of an offered tool, written as text: a warning names it, the LLM is told once to make the call, or the run fails.",
+);
+
 impl AnswerPolicy {
     pub(super) fn read(fields: MappingFields<'_>) -> Self {
         Self {
@@ -37,6 +59,11 @@ impl AnswerPolicy {
                 Some("accept") => OnLength::Accept,
                 Some("continue") => OnLength::Continue,
                 _ => OnLength::Fail,
+            },
+            text_calls: match fields.text("text_calls") {
+                Some("retry") => TextCalls::Retry,
+                Some("fail") => TextCalls::Fail,
+                _ => TextCalls::Note,
             },
         }
     }

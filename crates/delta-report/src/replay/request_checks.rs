@@ -42,8 +42,8 @@ impl RunVerifier<'_> {
             self.report.compare_json(
                 iteration,
                 "what the answer means",
-                json!({"cut_off": thought.cut_off, "reminder": thought.reminder.is_some()}),
-                json!({"cut_off": expected.cut_off, "reminder": expected.reminder.is_some()}),
+                json!({"cut_off": thought.cut_off, "text_call": thought.text_call, "reminder": thought.reminder.is_some()}),
+                json!({"cut_off": expected.cut_off, "text_call": expected.text_call, "reminder": expected.reminder.is_some()}),
             );
         }
         let Some(name) = &thought.invocation else {
