@@ -27,7 +27,7 @@ fn c_37_7_the_text_of_an_answer_that_was_cut_off_is_kept() {
     let shown = sandbox.delta(["show", "r", "-w", "work"]).output().expect_code(0).stdout;
     assert!(shown.contains("Once upon"), "{shown}");
     assert!(shown.contains("! the answer was cut off at the token limit"), "{shown}");
-    let view = sandbox.delta(["export", "r", "-w", "work", "--format", "markdown"]).output();
+    let view = sandbox.delta(["export", "r", "-w", "work", "--to", "markdown"]).output();
     assert!(view.expect_code(0).stdout.contains("The answer was cut off at the token limit."));
     let args = ["continue", "r", "-w", "work", "-q", "--format", "raw", "-m", "and?"];
     assert_eq!(sandbox.delta(args).output().expect_code(0).stdout, "a time\n");
@@ -52,11 +52,11 @@ fn c_37_7_what_was_cut_off_is_accepted_or_continued() {
     // The option counts like the key, and a fork starts with the text that is there.
     let (_server, sandbox) = served(answers(), "");
     sandbox.run("go", &["--llm", "on_length=continue"]).expect_code(0);
-    let fork =
-        ["fork", "r", "2", "-w", "work", "--run-id", "f", "-q", "--format", "raw", "--model"];
+    let fork = ["fork", "r", "-w", "work", "--at", "2", "--into", "new", "--run-id", "f", "-q"];
+    let fork = fork.into_iter().chain(["--format", "raw", "--model"]);
     sandbox.write("script.yaml", "turns: [{say: the end}]\n");
     let model = format!("script:{}", sandbox.path("script.yaml").display());
-    let ran = sandbox.delta(fork.into_iter().map(str::to_owned).chain([model])).output();
+    let ran = sandbox.delta(fork.map(str::to_owned).chain([model])).output();
     assert_eq!(ran.expect_code(0).stdout, "Once upon the end\n");
 }
 
