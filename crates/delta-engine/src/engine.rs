@@ -21,7 +21,7 @@ use delta_run::event::{
 };
 use delta_run::interaction_request::InteractionRequest;
 use delta_run::ownership::{ActError, ReplacedError};
-use delta_run::record::open_call::OpenCall;
+use delta_run::record::open_call::UnansweredCall;
 use delta_run::record::{RequestBody, WrittenRecord};
 use delta_run::run::{Run, RunNotice};
 use delta_run::run_tree::ChildRunReader;
@@ -71,7 +71,7 @@ pub struct Engine<'a> {
     /// The time that the endpoint throttled the calls since the last THOUGHT, and that they waited for the rate.
     unrecorded_throttling: Cell<Duration>,
     /// The calls that no durable event counts yet.
-    open_calls: Vec<OpenCall>,
+    open_calls: Vec<UnansweredCall>,
     /// The call that was stopped after an attempt of it had failed.
     failing_call: Option<FailingCall>,
     /// Whether the observer of the run gets answers and output as they arrive.

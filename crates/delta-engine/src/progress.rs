@@ -486,6 +486,10 @@ impl ProgressPrinter {
         self.show_thought(thought);
         if thought.cut_off && thought.tool_calls.is_empty() {
             self.print_line(&format!("{WARN}! {CUT_OFF}{WARN:#}"));
+        } else if thought.reminder.is_some() && thought.is_empty() {
+            self.print_line(&format!(
+                "{WARN}! the LLM's answer was empty; it is asked again{WARN:#}"
+            ));
         } else if let Some(tool) = &thought.text_call {
             let tool = strip_terminal_controls(tool);
             self.print_line(&format!(

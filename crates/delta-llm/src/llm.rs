@@ -27,7 +27,7 @@ mod reply_assembler;
 pub mod script;
 pub mod wire;
 
-pub use answer_policy::{AnswerPolicy, OnLength, TextCalls};
+pub use answer_policy::{AnswerPolicy, OnEmpty, OnLength, TextCalls};
 pub use call_markers::find_call_marker;
 pub use config::{LlmConfig, ProviderKind};
 pub use endpoint::{Endpoint, EndpointError};

@@ -5,7 +5,7 @@
 use crate::request_body::{FINISH_REMINDER, needs_reminder};
 use crate::text_call::find_text_call;
 use delta_agent::agent::Agent;
-use delta_llm::llm::{OnLength, TextCalls};
+use delta_llm::llm::{OnEmpty, OnLength, TextCalls};
 use delta_run::event::Thought;
 use delta_run::state::RunState;
 use delta_words::Reply;
@@ -14,6 +14,8 @@ use delta_words::Reply;
 pub const EMPTY_RESPONSE: &str = "empty_response";
 /// The error type of an answer that was cut off.
 const LENGTH: &str = "length";
+/// The message after an answer with neither text nor calls.
+const EMPTY_REMINDER: &str = "[Your answer was empty. Call a tool, or write the answer.]";
 /// The error type of a call that is written as text.
 const TEXT_CALL: &str = "text_call";
 /// The message after an answer that was cut off, where the LLM is to go on.
@@ -149,8 +151,20 @@ pub fn judge_answer(agent: &Agent, state: &RunState, answer: AnswerFacts<'_>) ->
             withheld(LENGTH, message)
         }
         (None, AnswerEnd::Complete | AnswerEnd::Unknown, None) => {
-            let message = "the LLM answered twice with neither text nor tool calls".to_owned();
-            withheld(EMPTY_RESPONSE, message)
+            match agent.llm.answers.on_empty {
+                OnEmpty::Remind if !state.was_empty && !state.is_ended_by_hook() => AnswerVerdict {
+                    reminder: Some(EMPTY_REMINDER.to_owned()),
+                    ..AnswerVerdict::default()
+                },
+                OnEmpty::Remind | OnEmpty::Retry => {
+                    let message = "the LLM answered twice with neither text nor tool calls";
+                    withheld(EMPTY_RESPONSE, message.to_owned())
+                }
+                OnEmpty::Fail => {
+                    let message = "the LLM answered with neither text nor tool calls";
+                    withheld(EMPTY_RESPONSE, message.to_owned())
+                }
+            }
         }
         (None, AnswerEnd::Complete | AnswerEnd::Unknown, Some(text)) => {
             let verdict = AnswerVerdict { reminder: missing_finish(), ..AnswerVerdict::default() };

@@ -230,6 +230,13 @@ impl Conversation {
         self.has_native |= native.is_some();
         let answer =
             Message::Assistant { content, reasoning_content, tool_calls, native }.to_json();
+        // An answer without any content is no message that an endpoint takes; what follows it stands for both.
+        let (answer, reminder) = match &thought.reminder {
+            Some(reminder) if thought.is_empty() => {
+                (Message::User { content: Cow::Borrowed(reminder) }.to_json(), None)
+            }
+            reminder => (answer, reminder.as_ref()),
+        };
         self.flush_pending();
         self.iteration_starts.push(self.answered_entries());
         self.push_entry(ConversationEntryKind::Iteration, answer);
@@ -237,7 +244,7 @@ impl Conversation {
             entry.messages.end += ids.len();
             self.pending = Some(PendingMessages::new(&ids));
         }
-        thought.reminder.iter().for_each(|reminder| self.push_engine_note(reminder));
+        reminder.into_iter().for_each(|reminder| self.push_engine_note(reminder));
         ids
     }
 

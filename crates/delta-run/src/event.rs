@@ -330,7 +330,7 @@ pub struct Thought {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redacted_calls: Vec<usize>,
     /// The message that follows an answer without calls in the conversation, because the agent requires a call of `finish`, or
-    /// the answer was cut off. Such an answer is not the result.
+    /// the answer was cut off, is empty, or is a call as text. Such an answer is not the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reminder: Option<String>,
     /// Reasoning that is sent back to the LLM, with `llm.echo_reasoning` only.
@@ -372,6 +372,13 @@ pub struct Thought {
     /// The time that the endpoint refused requests for since the last THOUGHT (429, 529), in milliseconds.
     #[serde(default, skip_serializing_if = "is_zero_number")]
     pub throttled_ms: u64,
+}
+
+impl Thought {
+    /// Whether the answer has neither text nor calls.
+    pub fn is_empty(&self) -> bool {
+        self.content.trim().is_empty() && self.tool_calls.is_empty()
+    }
 }
 
 /// Whether a number is 0 and is not written for that reason.

@@ -28,7 +28,7 @@ mod recorded_request;
 mod request_body;
 pub mod surviving_call;
 
-use open_call::OpenCall;
+use open_call::UnansweredCall;
 
 pub use delta_base::hex::sha256_hex;
 pub use formats::{
@@ -133,7 +133,7 @@ impl RecordWriter {
     /// is what was sent instead of it.
     pub fn write_invocation(
         &mut self,
-        call: &OpenCall,
+        call: &UnansweredCall,
         record: &LlmCallRecord<'_>,
         body: &mut RequestBody,
         sent: Option<&str>,

@@ -187,6 +187,8 @@ pub struct RunState {
     approvals: ApprovalLog,
     /// Whether the last answer was cut off at its token limit.
     pub was_cut_off: bool,
+    /// Whether the last answer had neither text nor calls.
+    pub was_empty: bool,
     /// Whether the last answer was a call that is written as text.
     pub has_called_as_text: bool,
     /// How often the last calls had the same results.
@@ -293,6 +295,7 @@ impl RunState {
                 self.begun_text.clear();
                 self.repeats = Repeats::default();
                 self.has_called_as_text = false;
+                self.was_empty = false;
             }
             Payload::Thought(thought) => self.apply_thought(thought),
             Payload::ActionRequest(request) => {
@@ -495,6 +498,7 @@ impl RunState {
         self.last_invocation.clone_from(&thought.invocation);
         self.iterations = thought.iteration;
         self.repeats.start_answer(thought);
+        self.was_empty = thought.is_empty();
         self.has_called_as_text = thought.text_call.is_some();
         // Runs of earlier versions have the endpoint's word alone.
         self.was_cut_off = thought.cut_off || thought.finish_reason.as_deref() == Some("length");

@@ -10,7 +10,7 @@ use delta_run::limits::{
     self, BudgetAmount, CallUpperBound, DEFAULT_ANSWER_TOKENS, Usd, estimate_answer_tokens,
 };
 use delta_run::record;
-use delta_run::record::open_call::PartialAnswer;
+use delta_run::record::open_call::UnansweredState;
 use delta_run::run::{Run, RunNotice};
 use delta_run::run_tree;
 use delta_run::state::RunEnding;
@@ -144,7 +144,7 @@ impl Engine<'_> {
         run: &mut Run,
         prepared: &PreparedRequest,
         exchange: &LlmExchange,
-        answer: &PartialAnswer,
+        answer: &UnansweredState,
     ) -> Result<(), EngineError> {
         if self.budget.is_unlimited() {
             return Ok(());
@@ -176,7 +176,7 @@ impl Engine<'_> {
         &self,
         read: u64,
         exchange: &LlmExchange,
-        answer: &PartialAnswer,
+        answer: &UnansweredState,
     ) -> BudgetAmount {
         let used = match &exchange.result {
             Err(LlmError::Cancelled) => answer.usages(),

@@ -8,7 +8,7 @@ use delta_agent::context::{ContextInputs, ContextProgram};
 use delta_agent::hook::HookPoint;
 use delta_agent::hook::answer::{self, HookAnswer, HookFailure, RequestReplacement};
 use delta_base::redact::{Secrets, StreamRedactor};
-use delta_llm::llm::{self, CallProgress, ImageReader, LlmError, LlmRequest};
+use delta_llm::llm::{self, CallProgress, ImageReader, LlmError, LlmRequest, OnEmpty};
 use delta_plan::answer_verdict::{
     AnswerVerdict, EMPTY_RESPONSE, judge_answer, unknown_end_warning,
 };
@@ -16,7 +16,7 @@ use delta_plan::request_body::{next_request_body, replace_request};
 use delta_run::event::image_file;
 use delta_run::event::{ErrorDetails, Payload, Thought};
 use delta_run::limits::token_estimate;
-use delta_run::record::open_call::{CallPart, OpenCall, PartialAnswer};
+use delta_run::record::open_call::{CallPart, UnansweredCall, UnansweredState};
 use delta_run::record::{self, ContextBlock, LlmCallRecord, RequestBody, WrittenRecord};
 use delta_run::run::{Run, RunNotice};
 use delta_words::{
@@ -99,7 +99,9 @@ impl Engine<'_> {
         self.run_iteration_start_hook(run, iteration)?;
         let mut recorded = self.ask_llm(run, iteration)?;
         let mut verdict = judge_answer(self.agent, run.state(), (&recorded.reply).into());
-        if matches!(verdict.failure, Some((EMPTY_RESPONSE, _))) {
+        if matches!(verdict.failure, Some((EMPTY_RESPONSE, _)))
+            && self.agent.llm.answers.on_empty == OnEmpty::Retry
+        {
             run.notify(RunNotice::Warning("the LLM's answer was empty; retrying once"));
             recorded = self.ask_llm(run, iteration)?;
             verdict = judge_answer(self.agent, run.state(), (&recorded.reply).into());
@@ -367,7 +369,7 @@ impl Engine<'_> {
         &self,
         run: &mut Run,
         prepared: &mut PreparedRequest,
-    ) -> Result<OpenCall, EngineError> {
+    ) -> Result<UnansweredCall, EngineError> {
         let run_id = run.id.clone();
         let record = LlmCallRecord {
             run_id: run_id.as_str().into(),
@@ -390,7 +392,7 @@ impl Engine<'_> {
         run: &Run,
         prepared: &PreparedRequest,
         exchange: &LlmExchange,
-        call: &mut OpenCall,
+        call: &mut UnansweredCall,
     ) {
         let answer = match &exchange.result {
             Ok(reply) => {
@@ -414,7 +416,7 @@ impl Engine<'_> {
     fn record_interrupted_call(
         &self,
         run: &mut Run,
-        answer: &PartialAnswer,
+        answer: &UnansweredState,
         invocation: WrittenRecord,
     ) {
         let WrittenRecord { name, sha256 } = invocation;
@@ -428,7 +430,7 @@ impl Engine<'_> {
         &mut self,
         run: &mut Run,
         prepared: &PreparedRequest,
-        call: &mut OpenCall,
+        call: &mut UnansweredCall,
     ) -> LlmExchange {
         let run_id = run.id.clone();
         let run_dir = run.dir.clone();
@@ -500,7 +502,7 @@ impl Engine<'_> {
         run: &mut Run,
         prepared: &mut PreparedRequest,
         exchange: &LlmExchange,
-        call: &OpenCall,
+        call: &UnansweredCall,
     ) -> Result<WrittenRecord, EngineError> {
         let reply = exchange.result.as_ref().ok();
         let error = exchange.result.as_ref().err();

@@ -15,6 +15,18 @@ pub enum OnLength {
     Continue,
 }
 
+/// What happens after an answer with neither text nor calls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnEmpty {
+    /// The LLM is told once; after a second empty answer in a row the run is FAILED.
+    #[default]
+    Remind,
+    /// The same request is sent once more; then the run is FAILED.
+    Retry,
+    /// The run is FAILED.
+    Fail,
+}
+
 /// What happens to an answer that is a call written as text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TextCalls {
@@ -32,6 +44,8 @@ pub enum TextCalls {
 pub struct AnswerPolicy {
     /// About an answer that was cut off at its token limit.
     pub on_length: OnLength,
+    /// About an answer with neither text nor calls.
+    pub on_empty: OnEmpty,
     /// About an answer that is a call written as text.
     pub text_calls: TextCalls,
 }
@@ -42,6 +56,14 @@ pub(super) const ON_LENGTH_KEY: KeySchema = KeySchema::with_default(
     ValueShape::Choice(&["fail", "accept", "continue"]),
     DefaultValue::Text("fail"),
     "What happens to an answer that is cut off at the token limit: the run fails with the text kept, the answer counts, or the LLM goes on.",
+);
+
+/// The key `on_empty`.
+pub(super) const ON_EMPTY_KEY: KeySchema = KeySchema::with_default(
+    "on_empty",
+    ValueShape::Choice(&["remind", "retry", "fail"]),
+    DefaultValue::Text("remind"),
+    "What happens after an answer with neither text nor calls: the LLM is told once, the same request is sent once more, or the run fails.",
 );
 
 /// The key `text_calls`.
@@ -59,6 +81,11 @@ impl AnswerPolicy {
                 Some("accept") => OnLength::Accept,
                 Some("continue") => OnLength::Continue,
                 _ => OnLength::Fail,
+            },
+            on_empty: match fields.text("on_empty") {
+                Some("retry") => OnEmpty::Retry,
+                Some("fail") => OnEmpty::Fail,
+                _ => OnEmpty::Remind,
             },
             text_calls: match fields.text("text_calls") {
                 Some("retry") => TextCalls::Retry,

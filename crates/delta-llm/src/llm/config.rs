@@ -1,6 +1,6 @@
 //! The `llm:` section of agent.yaml.
 
-use super::answer_policy::{AnswerPolicy, ON_LENGTH_KEY, TEXT_CALLS_KEY};
+use super::answer_policy::{AnswerPolicy, ON_EMPTY_KEY, ON_LENGTH_KEY, TEXT_CALLS_KEY};
 use super::cassette::Cassette;
 use super::model_choice::ModelChoice;
 use super::pricing::{PRICING_MAPPING, cache_write_factor, read_pricing};
@@ -27,7 +27,7 @@ pub static LLM_MAPPING: MappingSchema = llm_mapping(&LLM_KEYS);
 static LLM_KEYS: [KeySchema; LLM_KEY_COUNT] = llm_keys(ValueShape::Any);
 
 /// The number of [`llm_keys`].
-pub const LLM_KEY_COUNT: usize = 35;
+pub const LLM_KEY_COUNT: usize = 36;
 
 /// The section with these keys.
 pub const fn llm_mapping(keys: &'static [KeySchema]) -> MappingSchema {
@@ -154,6 +154,7 @@ pub const fn llm_keys(sandbox: ValueShape) -> [KeySchema; LLM_KEY_COUNT] {
             "Whether a text that begins with `<think>...</think>` loses that part, which becomes the reasoning.",
         ),
         ON_LENGTH_KEY,
+        ON_EMPTY_KEY,
         TEXT_CALLS_KEY,
         KeySchema::optional(
             "temperature",

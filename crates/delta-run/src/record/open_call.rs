@@ -56,7 +56,7 @@ pub enum CallPart<'a> {
 
 /// A call as far as it has come.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct PartialAnswer {
+pub struct UnansweredState {
     model: String,
     input_tokens: u64,
     pricing: Option<Pricing>,
@@ -69,7 +69,7 @@ pub struct PartialAnswer {
     ended: Option<Vec<Usage>>,
 }
 
-impl PartialAnswer {
+impl UnansweredState {
     /// A call of `model` that has just been made.
     pub fn new(model: &str) -> Self {
         Self { model: model.to_owned(), ..Self::default() }
@@ -153,7 +153,7 @@ impl PartialAnswer {
 
 /// A call that this process makes. When it is dropped, its file is removed.
 #[derive(Debug)]
-pub struct OpenCall {
+pub struct UnansweredCall {
     file: DraftFile,
     /// The path of the record that the call will have, relative to the run directory.
     pub(super) name: String,
@@ -161,10 +161,10 @@ pub struct OpenCall {
     started_at: Option<Timestamp>,
     secrets: Secrets,
     /// What has happened so far.
-    pub answer: PartialAnswer,
+    pub answer: UnansweredState,
 }
 
-impl OpenCall {
+impl UnansweredCall {
     /// Records what happens. A part that cannot be written is missing if the process dies; the call goes on.
     pub fn add(&mut self, part: &CallPart<'_>) {
         self.answer.add(part);
@@ -196,7 +196,7 @@ impl RecordWriter {
         record: &LlmCallRecord<'_>,
         body: &mut RequestBody,
         basis: &CallPart<'_>,
-    ) -> Result<OpenCall, FileError> {
+    ) -> Result<UnansweredCall, FileError> {
         let started_at = record.started_at.map(Timestamp::to_compact).unwrap_or_default();
         let stem = self.reserve_stem("invocations", &format!("{started_at}_{}", record.iteration));
         let sha256 = body.sha256();
@@ -206,11 +206,11 @@ impl RecordWriter {
         let path = self.run_dir.join(format!("{DIR}/{stem}{OPEN_CALL_SUFFIX}"));
         let mut file = DraftFile::create(&path)?;
         file.write(self.secrets.redact_string(text).as_bytes())?;
-        let mut answer = PartialAnswer::new(&record.model);
+        let mut answer = UnansweredState::new(&record.model);
         answer.add(basis);
         let secrets = self.secrets.clone();
         let (name, started_at) = (format!("{DIR}/{stem}.json"), record.started_at);
-        Ok(OpenCall { file, name, path, started_at, secrets, answer })
+        Ok(UnansweredCall { file, name, path, started_at, secrets, answer })
     }
 }
 
@@ -224,7 +224,7 @@ pub struct DeadCall {
     pub started_at: Option<Timestamp>,
     record: String,
     /// What had happened.
-    pub answer: PartialAnswer,
+    pub answer: UnansweredState,
 }
 
 impl DeadCall {
@@ -280,12 +280,12 @@ impl DeadCall {
 }
 
 /// The first line, and what the others add up to; `None` if the process died before it made the call.
-fn parse_open_call(bytes: &[u8]) -> Option<(String, PartialAnswer)> {
+fn parse_open_call(bytes: &[u8]) -> Option<(String, UnansweredState)> {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
     let first = lines.next()?;
     let record: LlmCallRecord<'_> = serde_json::from_str(first).ok()?;
-    let mut answer = PartialAnswer::new(&record.model);
+    let mut answer = UnansweredState::new(&record.model);
     let mut parts = lines.map_while(|line| serde_json::from_str(line).ok());
     answer.add(&parts.next()?);
     parts.for_each(|part| answer.add(&part));
@@ -347,7 +347,7 @@ mod tests {
             parts.iter().for_each(|part| call.add(part));
             let bytes = std::fs::read(call.path()).unwrap();
             prop_assert_eq!(&parse_open_call(&bytes).unwrap().1, &call.answer);
-            let tokens = |answer: &PartialAnswer| -> u64 {
+            let tokens = |answer: &UnansweredState| -> u64 {
                 answer.usages().iter().map(|usage| usage.input_tokens + usage.output_tokens).sum()
             };
             let cut = begin + ((bytes.len() - begin) as f64 * cut) as usize;
