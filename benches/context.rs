@@ -121,6 +121,8 @@ impl Run<'_> {
             invocation: None,
             record_sha256: None,
             script_turn: None,
+            cut_off: false,
+            text_call: None,
             discarded_usage: Vec::new(),
             throttled_ms: 0,
         })));
@@ -136,6 +138,7 @@ impl Run<'_> {
             record_sha256: None,
             runs: Vec::new(),
             truncated: false,
+            repeats: 0,
             ended_background: Vec::new(),
             left_running: Vec::new(),
             sandbox: None,

@@ -117,7 +117,7 @@ fn c_12_9_fifty_runs_of_a_tree_never_exceed_the_budget_together() {
 }
 
 #[test]
-fn c_12_9_a_killed_run_gives_back_what_it_had_reserved() {
+fn c_12_8_a_killed_run_pays_for_its_request_and_gives_back_the_rest() {
     let gate = Gate::new();
     let server = ScriptedServer::start(vec![Answer::text("too late").after(&gate)]);
     let sandbox = sandbox();
@@ -135,8 +135,9 @@ fn c_12_9_a_killed_run_gives_back_what_it_had_reserved() {
     let ran = root(&sandbox, "top", &["--max-tokens", "7000"]).output().expect_code(0);
     assert_eq!(ran.json()["result"], "done");
     let lines = ledger(&sandbox);
-    let released: Vec<&Value> = lines.iter().filter(|line| line["type"] == "release").collect();
-    assert_eq!(released, [&json!({"type": "release", "call": 4})]);
+    let settled = lines.iter().find(|line| line["type"] == "settle" && line["call"] == 4).unwrap();
+    let input = server.requests()[0].bytes.len().div_ceil(4);
+    assert_eq!((&settled["run_id"], &settled["tokens"]), (&json!("slow"), &json!(input)));
     assert!(used(&lines, 7000) < 1500);
     gate.open();
 }

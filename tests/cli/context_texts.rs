@@ -75,5 +75,5 @@ fn c_28_6_reasoning_in_the_text_is_not_part_of_the_answer() {
     let answer = sent.as_array().unwrap().iter().find(|message| message["role"] == "assistant");
     assert_eq!(answer.unwrap()["content"], "I call.");
     assert_eq!(sandbox.events("THOUGHT")[0]["content"], "I call.");
-    assert!(ran.stderr.contains("the LLM's answer was empty; retrying once"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("the LLM's answer was empty; it is asked again"), "{}", ran.stderr);
 }

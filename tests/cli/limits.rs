@@ -239,7 +239,7 @@ fn c_12_8_time_that_is_over_ends_what_runs() {
     let (_server, sandbox) = served(vec![Answer::hang()], "", "");
     let ran = sandbox.run("hello", &["--max-duration", "300ms", "--format", "json"]);
     assert_eq!(limit(ran), "the time limit of 300ms has expired");
-    let hint = sandbox.events("ERROR")[0]["error_details"]["hint"].clone();
+    let hint = sandbox.events("ERROR")[1]["error_details"]["hint"].clone();
     assert_eq!(
         hint,
         "continue with `-m`: the time starts again with each process; `--max-duration` sets the limit"

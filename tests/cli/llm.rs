@@ -216,8 +216,15 @@ fn c_7_3_a_local_server_that_does_not_run_is_reported_at_once() {
 #[test]
 fn c_7_5_a_context_that_is_too_long_gets_a_hint() {
     let message = "This model's maximum context length is 8192 tokens.";
-    let (_server, _sandbox, ran) =
-        asked(vec![Answer::error(400, message, Some("context_length_exceeded"))], "", &[]);
+    let answer = |status| Answer::error(status, message, Some("context_length_exceeded"));
+    // C-26.3: a result of the agent, whatever the status; asking again would change nothing.
+    for status in [400, 413, 500] {
+        let (server, _sandbox, ran) =
+            asked(vec![answer(status), answer(status)], "", &["--format", "json"]);
+        assert_eq!(error_of(&ran.expect_code(1)).0, "context_length");
+        assert_eq!(server.requests().len(), 1, "{status}");
+    }
+    let (_server, _sandbox, ran) = asked(vec![answer(400)], "", &[]);
     let ran = ran.expect_code(1);
     let hint = ran.stderr.lines().find(|line| line.starts_with("help: ")).unwrap();
     assert!(
@@ -261,7 +268,7 @@ fn c_7_8_what_is_withheld_or_cut_off_is_no_success() {
             "cut off",
         ),
         (Answer::text("The first half").finish_reason(Some("length")), "length", "max_tokens"),
-        (Answer::calls(vec![]).finish_reason(Some("length")), "length", "max_tokens"),
+        (Answer::calls(vec![]).finish_reason(Some("length")), "length", "before any answer"),
         (Answer::text("Half").finish_reason(Some("model_length")), "length", "model_length"),
         (Answer::text("Half").finish_reason(Some("MAX_TOKENS")), "length", "MAX_TOKENS"),
         (Answer::text("Half").finish_reason(Some("cancelled")), "llm", "`cancelled`"),
@@ -271,8 +278,13 @@ fn c_7_8_what_is_withheld_or_cut_off_is_no_success() {
         let ran = ran.expect_code(1);
         let (found, message) = error_of(&ran);
         assert!(found == kind && message.contains(words), "{kind}: {found}: {message}");
-        assert_eq!((server.requests().len(), sandbox.events("THOUGHT").len()), (1, 0), "{kind}");
-        assert!(sandbox.events("ERROR")[0]["error_details"]["invocation"].is_string());
+        let thoughts = sandbox.events("THOUGHT");
+        assert_eq!(server.requests().len(), 1, "{kind}");
+        // Only a text that was cut off is kept; its THOUGHT names the record.
+        let is_kept = thoughts.iter().any(|thought| thought["cut_off"] == true);
+        assert_eq!(is_kept, kind == "length" && words != "before any answer", "{kind}");
+        let record = &sandbox.events("ERROR")[0]["error_details"]["invocation"];
+        assert_eq!((thoughts.len() == 1, record.is_null()), (is_kept, is_kept), "{kind}");
     }
 }
 

@@ -278,7 +278,34 @@ fn c_6_2_an_unfinished_task_never_looks_like_success() {
 #[test]
 fn c_6_3_an_empty_answer_is_asked_for_once_more() {
     let nothing = || Answer::calls(vec![]);
+    let asking = |answers: Vec<Answer>, policy: &str| {
+        let server = ScriptedServer::start(answers);
+        let sandbox = Sandbox::new(DELTA);
+        let llm = format!("model: m\n  base_url: {}\n  on_empty: {policy}", server.url());
+        sandbox.agent(&llm, "");
+        (server, sandbox)
+    };
+    // C-37.7: the same bytes would have the same answer, so a reminder follows.
     let (server, sandbox) = served(vec![nothing(), Answer::text("there")], "");
+    let ran = sandbox.run("hello", &["--format", "raw"]).expect_code(0);
+    assert_eq!(ran.stdout, "there\n");
+    assert!(
+        ran.stderr.contains("! the LLM's answer was empty; it is asked again"),
+        "{}",
+        ran.stderr
+    );
+    let thought = &sandbox.events("THOUGHT")[0];
+    assert_eq!((&thought["content"], thought["reminder"].is_string()), (&json!(""), true));
+    let messages = server.requests()[1].body["messages"].as_array().unwrap().clone();
+    let [.., task, note] = &messages[..] else { panic!("{messages:?}") };
+    assert_eq!((&task["content"], &note["role"]), (&json!("hello"), &json!("user")));
+    assert_eq!(note["content"], "[Your answer was empty. Call a tool, or write the answer.]");
+    assert_eq!(server.violations(), Vec::<String>::new());
+    let (server, sandbox) = asking(vec![nothing(), Answer::text("late")], "fail");
+    sandbox.run("hello", &[]).expect_code(1);
+    assert_eq!(server.requests().len(), 1);
+
+    let (server, sandbox) = asking(vec![nothing(), Answer::text("there")], "retry");
     let ran = sandbox.run("hello", &["--format", "raw"]).expect_code(0);
     assert_eq!(ran.stdout, "there\n");
     assert!(ran.stderr.contains("retrying once"), "{}", ran.stderr);
@@ -290,7 +317,7 @@ fn c_6_3_an_empty_answer_is_asked_for_once_more() {
         let (server, sandbox) = served(vec![empty, nothing(), Answer::text("too late")], "");
         let ran = sandbox.run("hello", &["--format", "json"]).expect_code(1);
         assert_eq!(ran.json()["error"]["type"], "empty_response");
-        assert_eq!((server.requests().len(), sandbox.events("THOUGHT").len()), (2, 0));
+        assert_eq!((server.requests().len(), sandbox.events("THOUGHT").len()), (2, 1));
         let details = &sandbox.events("ERROR")[0]["error_details"];
         assert_eq!(details["type"], "empty_response");
         let record = sandbox.path("work/.delta/r").join(text(details, "invocation"));

@@ -74,7 +74,9 @@ fn c_13_5_during_an_llm_call() {
         until("the request", || (server.as_ref().unwrap().requests().len() == 1).then_some(()));
     };
     for sandbox in interrupted(|| asking(vec![Answer::hang()]), asked) {
-        assert_eq!((sandbox.events("THOUGHT").len(), sandbox.events("ERROR").len()), (0, 0));
+        let errors = sandbox.events("ERROR");
+        assert_eq!((sandbox.events("THOUGHT").len(), errors.len()), (0, 1));
+        assert_eq!(errors[0]["error_details"]["type"], "interrupted");
     }
     // C-7.4: what had come of the answer is dropped.
     interrupted(|| asking(vec![Answer::text("half of it").stall(200)]), asked);

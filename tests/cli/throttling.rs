@@ -142,7 +142,13 @@ fn c_11_2_ensure_never_tries_an_outcome_of_the_agent_again() {
     ensured(&sandbox, &["--retry", "llm,io,context"], 1);
     assert_eq!(sandbox.events("ENGINE_START").len(), 1, "a turn of a script is an answer");
     let refused = sandbox.run("hi", &["--ensure", "--retry", "hook"]).expect_code(2);
-    assert!(refused.stderr.contains("[possible values: llm, io, context]"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains(
+            "[possible values: llm, io, context, length, empty_response, max_iterations]"
+        ),
+        "{}",
+        refused.stderr
+    );
     let alone = sandbox.run("hi", &["--retry", "llm"]).expect_code(2);
     assert!(alone.stderr.contains("--ensure"), "{}", alone.stderr);
 }

@@ -164,6 +164,8 @@ fn apply(
                 invocation: None,
                 record_sha256: None,
                 script_turn: None,
+                cut_off: false,
+                text_call: None,
                 discarded_usage: Vec::new(),
                 throttled_ms: 0,
             };

@@ -73,11 +73,11 @@ pub fn ask_about(provider: &mut EndpointProvider, model: &str, messages: &Value)
     let cancel = CancelToken::manual().unwrap();
     let result = provider.complete(&request, &cancel, &mut |progress| match progress {
         CallProgress::Text(piece) => pieces.push_str(piece),
-        CallProgress::Reasoning(_) => {}
         CallProgress::AttemptFailed(attempt, _) => {
             pieces.clear();
             attempts.push(attempt.clone());
         }
+        _ => {}
     });
     if let Ok(reply) = &result
         && !pieces.is_empty()

@@ -127,6 +127,7 @@ impl Told {
                 record_sha256: None,
                 runs: Vec::new(),
                 truncated: false,
+                repeats: 0,
                 ended_background: Vec::new(),
                 left_running: Vec::new(),
                 sandbox: None,

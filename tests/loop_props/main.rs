@@ -68,6 +68,7 @@ impl Simulated {
             workspace_id: "w".to_owned(),
             max_iterations: 1000,
             calls_per_answer: None,
+            repeats: None,
             config: RunConfig {
                 builtins: Some(vec!["finish".to_owned(), "ask_human".to_owned()]),
                 ..RunConfig::default()
@@ -117,6 +118,7 @@ impl Simulated {
             runs: Vec::new(),
             truncated: false,
             result,
+            repeats: 0,
             ended_background: Vec::new(),
             left_running: Vec::new(),
             sandbox: None,
@@ -259,6 +261,8 @@ fn thought() -> Thought {
         estimated_tokens: None,
         left_out: 0,
         script_turn: None,
+        cut_off: false,
+        text_call: None,
         discarded_usage: Vec::new(),
         throttled_ms: 0,
     }
@@ -630,6 +634,8 @@ fn thoughts() -> impl Strategy<Value = Payload> {
                 reasoning,
                 usage,
                 script_turn,
+                cut_off: false,
+                text_call: None,
                 discarded_usage: Vec::new(),
                 estimated_tokens: room.0,
                 left_out: room.1,
@@ -692,6 +698,7 @@ fn results() -> impl Strategy<Value = Payload> {
                     runs: Vec::new(),
                     truncated,
                     result,
+                    repeats: 0,
                     ended_background: Vec::new(),
                     left_running: Vec::new(),
                     sandbox: None,

@@ -83,11 +83,11 @@ fn ask_with(provider: &mut EndpointProvider, body: &str, cancel: &CancelToken) -
     let mut pieces = String::new();
     let result = provider.complete(&request, cancel, &mut |progress| match progress {
         CallProgress::Text(piece) => pieces.push_str(piece),
-        CallProgress::Reasoning(_) => {}
         CallProgress::AttemptFailed(attempt, _) => {
             pieces.clear();
             attempts.push(attempt.clone());
         }
+        _ => {}
     });
     if let Ok(reply) = &result
         && !pieces.is_empty()

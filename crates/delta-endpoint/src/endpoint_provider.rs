@@ -396,7 +396,7 @@ impl Provider for EndpointProvider {
             match delay {
                 None => return Err(failure.into_error(status)),
                 Some(delay) if cancel.wait(delay) => return Err(LlmError::Cancelled),
-                Some(_) => {}
+                Some(_) => observe(CallProgress::SentAgain),
             }
         }
     }

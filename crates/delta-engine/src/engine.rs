@@ -16,9 +16,12 @@ use delta_base::time::Clock;
 use delta_llm::llm::{LlmError, Provider};
 use delta_plan::request_body::{RequestFrame, request_frame};
 use delta_run::budget::ledger::{Budget, LedgerError};
-use delta_run::event::{ErrorDetails, LLM_ERROR, Payload, SHARED_BUDGET_ERROR};
+use delta_run::event::{
+    CONTEXT_LENGTH_ERROR, ErrorDetails, LLM_ERROR, Payload, SHARED_BUDGET_ERROR,
+};
 use delta_run::interaction_request::InteractionRequest;
 use delta_run::ownership::{ActError, ReplacedError};
+use delta_run::record::open_call::UnansweredCall;
 use delta_run::record::{RequestBody, WrittenRecord};
 use delta_run::run::{Run, RunNotice};
 use delta_run::run_tree::ChildRunReader;
@@ -42,7 +45,6 @@ mod disk_limit;
 mod execute;
 mod hooks;
 mod mcp_holders;
-mod reply_rejection;
 mod staged_call;
 mod surviving;
 mod think;
@@ -68,6 +70,8 @@ pub struct Engine<'a> {
     unrecorded_usage: RefCell<Vec<Option<Usage>>>,
     /// The time that the endpoint throttled the calls since the last THOUGHT, and that they waited for the rate.
     unrecorded_throttling: Cell<Duration>,
+    /// The calls that no durable event counts yet.
+    open_calls: Vec<UnansweredCall>,
     /// The call that was stopped after an attempt of it had failed.
     failing_call: Option<FailingCall>,
     /// Whether the observer of the run gets answers and output as they arrive.
@@ -124,9 +128,11 @@ enum EngineError {
     /// The attempts of the call failed until the time limit of the run.
     #[error("{limit}; the last error of the LLM: {call}")]
     LimitOfFailing { call: FailingCall, limit: LedgerError },
-    /// The LLM's reply cannot be used; with the record of the call.
+    #[error("the LLM has made the same call with the same result {0} times in a row")]
+    Loop(u32),
+    /// The LLM's reply ends the run; with the record of the call, unless a THOUGHT names it.
     #[error("{message}")]
-    Answer { kind: &'static str, message: String, invocation: Box<WrittenRecord> },
+    Answer { kind: &'static str, message: String, invocation: Option<Box<WrittenRecord>> },
     #[error("the question was not answered: {0}")]
     Human(std::io::Error),
     /// A hook with `on_failure: fail` failed; with its record.
@@ -165,19 +171,30 @@ impl EngineError {
             Self::Context(_) => "context",
             Self::Limit(_) if self.is_shared_limit() => SHARED_BUDGET_ERROR,
             Self::Limit(_) | Self::LimitOfFailing { .. } | Self::DiskLimit { .. } => "limit",
+            Self::Llm { error, .. } if error.is_context_length() => CONTEXT_LENGTH_ERROR,
             Self::Llm { .. } | Self::Throttled { .. } => LLM_ERROR,
+            Self::Loop(_) => "loop",
             Self::Answer { kind, .. } => kind,
             Self::Human(_) => "interaction",
             Self::Hook { .. } => "hook",
         };
         let mut details = ErrorDetails { kind: kind.to_owned(), ..ErrorDetails::default() };
-        if let Self::Llm { invocation, .. } | Self::Answer { invocation, .. } = self {
+        let invocation = match self {
+            Self::Llm { invocation, .. } => Some(invocation),
+            Self::Answer { invocation, .. } => invocation.as_ref(),
+            _ => None,
+        };
+        if let Some(invocation) = invocation {
             details.invocation = Some(invocation.name.clone());
             details.record_sha256 = Some(invocation.sha256.clone());
         }
         if let Self::Limit(error) = self {
             details.hint = budget::limit_hint(error);
             details.limit_option = budget::limit_option(error);
+        }
+        if let Self::Loop(_) = self {
+            let hint = "continue with `-m` and say what to do instead; `limits.repeats` in agent.yaml sets the limit";
+            details.hint = Some(hint.to_owned());
         }
         if let Self::DiskLimit { used, limit } = self {
             let option = disk_limit::higher_disk_limit(*used, *limit);
@@ -233,6 +250,7 @@ impl<'a> Engine<'a> {
             reported_cuts: Vec::new(),
             unrecorded_usage: RefCell::default(),
             unrecorded_throttling: Cell::default(),
+            open_calls: Vec::new(),
             failing_call: None,
             is_live: false,
             snapshot_store: RefCell::default(),
@@ -336,6 +354,7 @@ impl<'a> Engine<'a> {
         run.record(run.state().engine_end(&run.id, ending.status()));
         match run.commit_act() {
             Ok(()) => {
+                self.open_calls.clear();
                 self.remove_held_calls(run);
                 run.publish_journal();
                 Ok(ending)
@@ -446,6 +465,9 @@ impl<'a> Engine<'a> {
                 run.start_writeback();
                 self.run_iteration_end_hook(run)?;
                 self.take_snapshot(run)?;
+            }
+            if let (RunStep::Think { .. }, Some(count)) = (&step, run.state().excessive_repeats()) {
+                return Err(EngineError::Loop(count));
             }
             match step {
                 RunStep::Think { iteration } => match self.think(run, iteration) {

@@ -68,6 +68,7 @@ const MAX_REASON_CHARS: usize = 300;
 const ENDPOINT_ANSWER_PREFIX: &str = "the endpoint answered ";
 
 /// The line after an answer without calls, if the agent requires a call of `finish`.
+const CUT_OFF: &str = "the answer was cut off at the token limit";
 const MISSING_FINISH: &str = "the agent requires a call of `finish`; the LLM is asked again";
 
 const DIM: Style = Style::new().dimmed();
@@ -386,6 +387,11 @@ impl ProgressPrinter {
             Payload::HumanInputRequest(question) => self.show_question(question),
             Payload::ApprovalRequest(request) => self.show_approval_request(request),
             Payload::ApprovalDecision(decision) => self.show_approval_decision(decision, state),
+            Payload::Error { error_message, error_details }
+                if error_details.interrupted.is_some() =>
+            {
+                self.print_line(&format!("{WARN}!{WARN:#} {error_message}"));
+            }
             Payload::Error { error_message, error_details } => {
                 self.show_error(error_message, error_details.hint.as_deref());
             }
@@ -478,7 +484,18 @@ impl ProgressPrinter {
 
     fn show_answer(&mut self, thought: &Thought) {
         self.show_thought(thought);
-        if thought.reminder.is_some() {
+        if thought.cut_off && thought.tool_calls.is_empty() {
+            self.print_line(&format!("{WARN}! {CUT_OFF}{WARN:#}"));
+        } else if thought.reminder.is_some() && thought.is_empty() {
+            self.print_line(&format!(
+                "{WARN}! the LLM's answer was empty; it is asked again{WARN:#}"
+            ));
+        } else if let Some(tool) = &thought.text_call {
+            let tool = strip_terminal_controls(tool);
+            self.print_line(&format!(
+                "{WARN}! the answer is a call of the tool `{tool}` written as text, which was not run{WARN:#}"
+            ));
+        } else if thought.reminder.is_some() {
             self.print_line(&format!("{WARN}! {MISSING_FINISH}{WARN:#}"));
         }
     }

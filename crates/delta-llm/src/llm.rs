@@ -5,11 +5,12 @@
 
 use delta_base::engine_variables::EngineVars;
 use delta_base::signal::CancelToken;
-use delta_words::{Attempt, Reply, TryNumber, WireExchange};
+use delta_words::{Attempt, Reply, TryNumber, Usage, WireExchange};
 use serde_json::Value;
 use std::sync::Arc;
 
 mod answer_error;
+mod answer_policy;
 mod argument_text;
 mod call_markers;
 pub mod cassette;
@@ -28,6 +29,7 @@ pub mod script;
 pub mod wire;
 
 pub use answer_error::{AnswerError, CONTEXT_LENGTH_HINT, UnusableAnswer, body_excerpt};
+pub use answer_policy::{AnswerPolicy, OnEmpty, OnLength, TextCalls};
 pub use call_markers::find_call_marker;
 pub use config::{LlmConfig, ProviderKind};
 pub use endpoint::{Endpoint, EndpointError};
@@ -91,6 +93,12 @@ pub enum LlmError {
 }
 
 impl LlmError {
+    /// Whether the conversation does not fit into the model's context: a result of the agent, and no failure of the endpoint.
+    pub fn is_context_length(&self) -> bool {
+        let Self::Failed { hint, .. } = self else { return false };
+        hint.as_deref() == Some(CONTEXT_LENGTH_HINT)
+    }
+
     /// A failure with nothing but a message.
     pub fn from_message(message: impl Into<String>) -> Self {
         Self::Failed {
@@ -112,6 +120,12 @@ pub enum CallProgress<'a> {
     Text(&'a str),
     /// The next piece of the reply's reasoning.
     Reasoning(&'a str),
+    /// The next piece of the arguments of its calls.
+    Arguments(&'a str),
+    /// What the endpoint has reported of the tokens so far.
+    Usage(&'a Usage),
+    /// The request goes out again, after a failed attempt.
+    SentAgain,
 }
 
 /// Gets the progress of a call.

@@ -3,6 +3,7 @@
 
 use crate::checked_call::CheckedCall;
 use crate::hook_observation::ENDED_BY_HOOK_OBSERVATION;
+use crate::text_call::plain_tool_name;
 use delta_agent::agent::{Agent, FinishTool};
 use delta_agent::ask_human;
 use delta_base::engine_variables::EngineVars;
@@ -103,7 +104,11 @@ fn with_cut_off_note(state: &RunState, reason: String) -> String {
 fn unknown_tool_observation(agent: &Agent, name: &str) -> String {
     let tools = agent.tools.iter().map(|tool| tool.name.as_str());
     let names: Vec<&str> = tools.chain(agent.builtins()).collect();
-    let suggestion = suggest::did_you_mean(name, names.iter().copied());
+    let meant = names.iter().find(|known| **known == plain_tool_name(name));
+    let suggestion = match meant {
+        Some(known) => format!("did you mean `{known}`?"),
+        None => suggest::did_you_mean(name, names.iter().copied()),
+    };
     let name = terminal_text::truncate_to_line(&terminal_text::strip_terminal_controls(name), 80);
     format!("There is no tool `{name}`; {suggestion}")
 }

@@ -137,6 +137,13 @@ impl<'a> ConversationPart<'a> {
     }
 }
 
+/// What follows the observation of a call that only repeats. Recorded requests contain it, so its wording is a format.
+fn repeat_note(count: u32) -> String {
+    format!(
+        "[The same call with the same result, {count} times in a row. Do something else, or end the task; the next repetition ends the run.]"
+    )
+}
+
 impl Conversation {
     /// Adds a message of the user. The first one is the task.
     pub fn push_user_message(&mut self, content: &str) {
@@ -226,6 +233,13 @@ impl Conversation {
         self.has_native |= native.is_some();
         let answer =
             Message::Assistant { content, reasoning_content, tool_calls, native }.to_json();
+        // An answer without any content is no message that an endpoint takes; what follows it stands for both.
+        let (answer, reminder) = match &thought.reminder {
+            Some(reminder) if thought.is_empty() => {
+                (Message::User { content: Cow::Borrowed(reminder) }.to_json(), None)
+            }
+            reminder => (answer, reminder.as_ref()),
+        };
         self.flush_pending();
         self.iteration_starts.push(self.answered_entries());
         self.push_entry(ConversationEntryKind::Iteration, answer);
@@ -233,7 +247,7 @@ impl Conversation {
             entry.messages.end += ids.len();
             self.pending = Some(PendingMessages::new(&ids));
         }
-        thought.reminder.iter().for_each(|reminder| self.push_engine_note(reminder));
+        reminder.into_iter().for_each(|reminder| self.push_engine_note(reminder));
         ids
     }
 
@@ -253,7 +267,11 @@ impl Conversation {
 
     /// Sets the result that the event records, with its images.
     pub fn add_action_result(&mut self, result: &ActionResult) {
-        self.set_result(&result.call_id, &result.observation_content, &result.images);
+        let observation = match result.repeats {
+            0 => Cow::Borrowed(&*result.observation_content),
+            count => Cow::Owned(format!("{}\n{}", result.observation_content, repeat_note(count))),
+        };
+        self.set_result(&result.call_id, &observation, &result.images);
     }
 
     fn set_result(&mut self, call_id: &str, observation: &str, images: &[ImageFile]) {
@@ -433,6 +451,8 @@ mod tests {
             estimated_tokens: None,
             left_out: 0,
             script_turn: None,
+            cut_off: false,
+            text_call: None,
             discarded_usage: Vec::new(),
             throttled_ms: 0,
         }

@@ -245,6 +245,9 @@ pub struct EngineStart {
     /// The most calls of an answer that are run; absent for all calls, as in runs of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls_per_answer: Option<u32>,
+    /// How often the same calls may have the same results in a row; absent without a limit, as in runs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeats: Option<u32>,
     /// A summary of the agent's configuration; the agent's files are copied to agent/.
     #[serde(deserialize_with = "config::or_default")]
     pub config: RunConfig,
@@ -326,8 +329,8 @@ pub struct Thought {
     /// The indices of the calls whose arguments contained a key. They are not run: their arguments are not what the LLM sent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redacted_calls: Vec<usize>,
-    /// The message that follows an answer without calls in the conversation, because the agent requires a call of `finish`.
-    /// Such an answer does not end the run.
+    /// The message that follows an answer without calls in the conversation, because the agent requires a call of `finish`, or
+    /// the answer was cut off, is empty, or is a call as text. Such an answer is not the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reminder: Option<String>,
     /// Reasoning that is sent back to the LLM, with `llm.echo_reasoning` only.
@@ -339,6 +342,12 @@ pub struct Thought {
     /// Why the LLM stopped, in the endpoint's word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish_reason: Option<String>,
+    /// Whether the answer was cut off at its token limit; also absent in runs of earlier versions.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut_off: bool,
+    /// The tool that the text calls, if the answer is a call that is written as text. It was not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text_call: Option<String>,
     /// The tokens and the cost, if the endpoint reported them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
@@ -363,6 +372,13 @@ pub struct Thought {
     /// The time that the endpoint refused requests for since the last THOUGHT (429, 529), in milliseconds.
     #[serde(default, skip_serializing_if = "is_zero_number")]
     pub throttled_ms: u64,
+}
+
+impl Thought {
+    /// Whether the answer has neither text nor calls.
+    pub fn is_empty(&self) -> bool {
+        self.content.trim().is_empty() && self.tool_calls.is_empty()
+    }
 }
 
 /// Whether a number is 0 and is not written for that reason.
@@ -427,6 +443,9 @@ pub struct ActionResult {
     /// The runs that the call has started, each with the head of its chain.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<StartedRun>,
+    /// How often the calls of the answer have had the same results in a row, if the LLM is told so after the observation.
+    #[serde(default, skip_serializing_if = "is_zero_number")]
+    pub repeats: u32,
     /// Whether the observation leaves out a part of the output.
     #[serde(default)]
     pub truncated: bool,
@@ -552,6 +571,8 @@ pub enum InputType {
 
 /// The type of the error of an LLM that did not answer.
 pub const LLM_ERROR: &str = "llm";
+/// The type of the error of a conversation that does not fit into the context of its model.
+pub const CONTEXT_LENGTH_ERROR: &str = "context_length";
 /// The type of the error that interrupts a run because the budget of its sweep is used.
 pub const SHARED_BUDGET_ERROR: &str = "budget";
 
@@ -573,6 +594,9 @@ pub struct ErrorDetails {
     /// The io/ record of the failed LLM call, relative to the run directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invocation: Option<String>,
+    /// The io/ record of the LLM call that was interrupted, relative to the run directory. The run itself has not failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interrupted: Option<String>,
     /// The SHA-256 of the record; absent in runs of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record_sha256: Option<String>,
@@ -587,12 +611,30 @@ pub struct ErrorDetails {
     pub throttled_ms: u64,
 }
 
+/// The type of the error of a call of the LLM that was interrupted.
+pub const INTERRUPTED_ERROR: &str = "interrupted";
+
+impl ErrorDetails {
+    /// The details of a call of the LLM that was interrupted, with its record, the SHA-256 of the record, and what it used.
+    pub fn for_interrupted_call(record: String, sha256: String, usages: Vec<Usage>) -> Self {
+        Self {
+            kind: INTERRUPTED_ERROR.to_owned(),
+            interrupted: Some(record),
+            record_sha256: Some(sha256),
+            discarded_usage: usages.into_iter().map(Some).collect(),
+            ..Self::default()
+        }
+    }
+}
+
 impl Payload {
     /// The io/ record that the event names, relative to the run directory.
     pub fn record_file(&self) -> Option<&str> {
         match self {
             Self::Thought(thought) => thought.invocation.as_deref(),
-            Self::Error { error_details, .. } => error_details.invocation.as_deref(),
+            Self::Error { error_details, .. } => {
+                error_details.invocation.as_deref().or(error_details.interrupted.as_deref())
+            }
             Self::ActionRequest(request) => request.execution.as_deref(),
             Self::ActionResult(result) => result.execution.as_deref(),
             Self::HookExecution { record, .. } => Some(record),

@@ -143,7 +143,8 @@ pub fn copy_records(from: &Path, to: &Path, events: &[Event]) -> Result<(), File
             // A stream that is too large for a record is in a file next to it with the same stem.
             let stem = name.rsplit_once('.').map(|(stem, _)| stem);
             let is_referenced = stem.is_some_and(|stem| stems.contains(&format!("{dir}/{stem}")));
-            if is_referenced && length.is_some() {
+            let is_open = name.ends_with(record::open_call::OPEN_CALL_SUFFIX);
+            if is_referenced && !is_open && length.is_some() {
                 copy_record(from, to, &format!("{dir}/{name}"))?;
             }
         }

@@ -35,6 +35,7 @@ pub static LIMITS_MAPPING: MappingSchema = MappingSchema {
         ),
         bounds::CALLS_PER_ANSWER_KEY,
         bounds::PARALLEL_KEY,
+        bounds::REPEATS_KEY,
         bounds::DEPTH_KEY,
         bounds::PROCESSES_KEY,
         bounds::MEMORY_KEY,

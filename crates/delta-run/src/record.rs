@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 pub mod agent_copy;
 pub mod call_files;
 mod formats;
+pub mod open_call;
 mod pack;
 mod record_files;
 mod recorded_answers;
@@ -25,11 +26,13 @@ mod recorded_request;
 mod request_body;
 pub mod surviving_call;
 
+use open_call::UnansweredCall;
+
 pub use delta_base::hex::sha256_hex;
 pub use formats::{
-    ContextBlock, ExecutionSandbox, FinishRecord, HashedRequest, HookExecutionRecord,
-    LlmCallRecord, MessagesReference, ProcessOutcome, RecordedStream, RequestMessages,
-    ToolExecutionRecord,
+    ArrivedAnswer, ContextBlock, ExecutionSandbox, FinishRecord, HashedRequest,
+    HookExecutionRecord, LlmCallRecord, MessagesReference, ProcessOutcome, RecordedStream,
+    RequestMessages, ToolExecutionRecord,
 };
 pub use pack::{PACK_FILE, PackSummary, pack_records, unpack_records};
 pub use record_files::{RecordFile, list_record_files, read_record_bytes};
@@ -124,33 +127,32 @@ impl RecordWriter {
         candidate
     }
 
-    /// Records an LLM call. `body` must have been updated from the body of the previous call; `sent` is what was sent
-    /// instead of it.
+    /// Records the LLM call that `call` has begun. `body` must have been updated from the body of the previous call; `sent`
+    /// is what was sent instead of it.
     pub fn write_invocation(
         &mut self,
+        call: &UnansweredCall,
         record: &LlmCallRecord<'_>,
         body: &mut RequestBody,
         sent: Option<&str>,
     ) -> Result<WrittenRecord, FileError> {
-        let started_at = record.started_at.map(Timestamp::to_compact).unwrap_or_default();
-        let stem = format!("{started_at}_{}", record.iteration);
-        let name = format!("{}.json", self.reserve_stem("invocations", &stem));
         let request_sha256 = sent.map_or_else(|| body.sha256(), sha256_hex);
-        let request = self.shorten_request(body, sent);
+        let (request, whole_bytes) = self.shorten_request(body, sent);
         let text = record.to_line(&request_sha256, &request);
-        let path = format!("io/invocations/{name}");
-        let sha256 = self.write_with_checksum(self.create_record_file(&path)?, text)?;
-        self.last_request = Some(name);
-        Ok(WrittenRecord { name: path, sha256 })
+        self.whole_request_bytes += whole_bytes;
+        let name = call.name.clone();
+        let sha256 = self.write_with_checksum(self.create_record_file(&name)?, text)?;
+        self.last_request = name.rsplit_once('/').map(|(_, file)| file.to_owned());
+        Ok(WrittenRecord { name, sha256 })
     }
 
     /// The text of a request, or of what was `sent` instead. Messages that the last record has too are replaced by a
-    /// reference, unless requests are still recorded in full.
+    /// reference, unless requests are still recorded in full. With the bytes that count as recorded in full.
     fn shorten_request<'t>(
-        &mut self,
+        &self,
         body: &'t RequestBody,
         sent: Option<&'t str>,
-    ) -> Cow<'t, str> {
+    ) -> (Cow<'t, str>, usize) {
         let text = sent.unwrap_or(body.text());
         let shared = match sent {
             Some(sent) if !body.has_same_messages(sent) => &[],
@@ -161,10 +163,10 @@ impl RecordWriter {
         {
             let reference = MessagesReference { same_as: file.clone(), count: shared.len() };
             let reference = json::to_json(&reference);
-            return Cow::Owned(format!("{}{reference}{}", &text[..first.start], &text[last.end..]));
+            let text = format!("{}{reference}{}", &text[..first.start], &text[last.end..]);
+            return (Cow::Owned(text), 0);
         }
-        self.whole_request_bytes += text.len();
-        Cow::Borrowed(text)
+        (Cow::Borrowed(text), text.len())
     }
 
     /// Creates the file of the record `name`, a path relative to the run directory. The file stays empty until the record

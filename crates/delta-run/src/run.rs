@@ -5,13 +5,15 @@
 
 use crate::event::approval::ApprovalRequest;
 use crate::event::{
-    Event, HumanQuestion, JournalHead, LeaseKind, Payload, RunStatus, Thought, WorkspaceSnapshot,
+    ErrorDetails, Event, HumanQuestion, JournalHead, LeaseKind, Payload, RunStatus, Thought,
+    WorkspaceSnapshot,
 };
 use crate::journal::seal::Sealer;
 use crate::journal::{self, Journal, JournalFold};
 use crate::lease::lease_files;
 use crate::ownership::{ActError, Ownership, ReplacedError};
 use crate::record::RecordWriter;
+use crate::record::open_call::DeadCall;
 use crate::state::RunState;
 use crate::state::run_metadata::{RunMetadata, has_metadata, write_metadata};
 use delta_base::durable::FileError;
@@ -259,12 +261,32 @@ impl Run {
         if let Payload::Thought(thought) = &mut payload {
             mark_calls_with_secrets(thought, &self.secrets);
         }
+        if let Payload::ActionResult(result) = &mut payload {
+            result.repeats = self.state.repeats_with(result);
+        }
         let event = self.journal.append_event(payload, |line, payload| {
             if self.secrets.occur_in(line) { redact_payload(payload, &self.secrets) } else { None }
         });
         let is_act = lease_files::is_act_request(&event.payload);
         self.untaken_from = is_act.then(|| self.untaken_from.unwrap_or(event.seq));
         self.state.apply(event);
+    }
+
+    /// Records what calls of dead processes have used that no event counts.
+    ///
+    /// # Errors
+    /// The record of a call cannot be written.
+    pub fn count_dead_calls(&mut self, calls: &[DeadCall]) -> Result<(), FileError> {
+        let state = &self.state;
+        let uncounted = calls.iter().filter(|call| !state.counts_call(&call.name, call.started_at));
+        for call in uncounted.collect::<Vec<_>>() {
+            let Some(record) = call.write_record(&self.dir)? else { continue };
+            let usages = call.answer.usages();
+            let error_details =
+                ErrorDetails::for_interrupted_call(record.name, record.sha256, usages);
+            self.record(Payload::Error { error_message: call.answer.describe(), error_details });
+        }
+        Ok(())
     }
 
     /// From now on, a change of the journal by another process, a tool for example, is an error of the next commit.

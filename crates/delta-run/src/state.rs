@@ -14,6 +14,7 @@ use crate::event::{
 use crate::limits::token_estimate::TokenRatio;
 use crate::state::active_time::ActiveTime;
 use crate::state::answer_calls::{AnswerCalls, CallPhase};
+use crate::state::repeats::Repeats;
 use crate::state::request_event::RequestEvent;
 use crate::state::snapshot_timeline::SnapshotTimeline;
 use crate::state::stage::StageState;
@@ -25,6 +26,7 @@ use std::collections::HashSet;
 
 pub mod active_time;
 pub(crate) mod answer_calls;
+mod repeats;
 pub(crate) mod request_event;
 pub mod run_metadata;
 pub mod snapshot_timeline;
@@ -185,6 +187,14 @@ pub struct RunState {
     approvals: ApprovalLog,
     /// Whether the last answer was cut off at its token limit.
     pub was_cut_off: bool,
+    /// Whether the last answer had neither text nor calls.
+    pub was_empty: bool,
+    /// Whether the last answer was a call that is written as text.
+    pub has_called_as_text: bool,
+    /// How often the last calls had the same results.
+    repeats: Repeats,
+    /// The text of the last answers, each of which goes on where the one before was cut off.
+    begun_text: String,
     /// The answers of humans that are hidden on the screen.
     pub sensitive_answers: Vec<String>,
     /// Whether a call left processes running that delta did not end.
@@ -193,6 +203,8 @@ pub struct RunState {
     pub script_turn: usize,
     /// The io/ record of the call that gave the last answer.
     pub last_invocation: Option<String>,
+    /// When an event counted calls last, and the record that it names.
+    last_counted: Option<(Timestamp, Option<String>)>,
     /// The snapshots of the workspace.
     pub timeline: SnapshotTimeline,
     /// The staged changes, if the run is staged.
@@ -266,6 +278,10 @@ impl RunState {
     /// Adds the next event.
     pub fn apply(&mut self, event: &Event) {
         self.note_event(event);
+        if let Payload::Thought(_) | Payload::Error { .. } = event.payload {
+            let record = event.payload.record_file().map(str::to_owned);
+            self.last_counted = Some((event.timestamp, record));
+        }
         self.timeline.apply(&event.payload);
         StageState::apply_event(&mut self.stage, &event.payload);
         match &event.payload {
@@ -276,6 +292,10 @@ impl RunState {
                 self.conversation.push_user_message_with(content, images, template);
                 self.result = None;
                 self.hook_end = None;
+                self.begun_text.clear();
+                self.repeats = Repeats::default();
+                self.has_called_as_text = false;
+                self.was_empty = false;
             }
             Payload::Thought(thought) => self.apply_thought(thought),
             Payload::ActionRequest(request) => {
@@ -362,12 +382,22 @@ impl RunState {
     fn apply_error(&mut self, message: &str, details: &ErrorDetails) {
         self.advance_script(details.script_turn);
         self.count_discarded(&details.discarded_usage);
-        self.error = Some((message.to_owned(), details.clone()));
+        if details.interrupted.is_none() {
+            self.error = Some((message.to_owned(), details.clone()));
+        }
+    }
+
+    /// Whether an event counts what the call with the record `name` used, which was made at `started_at`.
+    pub fn counts_call(&self, name: &str, started_at: Option<Timestamp>) -> bool {
+        self.last_counted.as_ref().is_some_and(|(at, record)| {
+            record.as_deref() == Some(name) || started_at.is_some_and(|started_at| started_at < *at)
+        })
     }
 
     fn apply_action_result(&mut self, result: &ActionResult) {
         self.conversation.add_action_result(result);
         self.calls.set_phase(&result.call_id, None);
+        self.repeats.add_result(result, self.calls.are_done());
         // Of calls that ran at the same time, the first one ends the run.
         if self.result.is_none() && self.hook_end.is_none() {
             self.result.clone_from(&result.result);
@@ -413,6 +443,26 @@ impl RunState {
         }
     }
 
+    /// How often the calls of the last answer have had these results in a row with `result`, if it ends the answer and the
+    /// limit of repeats is reached; otherwise 0.
+    pub(crate) fn repeats_with(&self, result: &ActionResult) -> u32 {
+        let Some(limit) = self.repeat_limit() else { return 0 };
+        let mut open = self.calls.open().map(|(call, _)| &call.id);
+        let is_last = open.next() == Some(&result.call_id) && open.next().is_none();
+        let count = self.repeats.count_with(result);
+        if is_last && count >= limit { count } else { 0 }
+    }
+
+    /// How often the last calls have had the same results in a row, if that is more often than the limit allows.
+    pub fn excessive_repeats(&self) -> Option<u32> {
+        let limit = self.repeat_limit()?;
+        Some(self.repeats.count()).filter(|count| *count > limit)
+    }
+
+    fn repeat_limit(&self) -> Option<u32> {
+        self.start.as_ref()?.repeats
+    }
+
     /// Whether every call of the last answer has its result.
     pub fn is_between_iterations(&self) -> bool {
         self.calls.are_done()
@@ -447,7 +497,11 @@ impl RunState {
     fn apply_thought(&mut self, thought: &Thought) {
         self.last_invocation.clone_from(&thought.invocation);
         self.iterations = thought.iteration;
-        self.was_cut_off = thought.finish_reason.as_deref() == Some("length");
+        self.repeats.start_answer(thought);
+        self.was_empty = thought.is_empty();
+        self.has_called_as_text = thought.text_call.is_some();
+        // Runs of earlier versions have the endpoint's word alone.
+        self.was_cut_off = thought.cut_off || thought.finish_reason.as_deref() == Some("length");
         let ids = self.conversation.push_thought(thought);
         let calls = thought.tool_calls.iter().zip(ids).enumerate();
         let redacted: HashSet<usize> = thought.redacted_calls.iter().copied().collect();
@@ -462,8 +516,14 @@ impl RunState {
         self.calls = AnswerCalls::new(calls.collect());
         self.approvals.start_answer();
         if self.hook_end.is_none() {
-            let is_result = self.calls.is_empty() && thought.reminder.is_none();
-            self.result = is_result.then(|| Json::from(thought.content.as_str()));
+            let has_calls = !self.calls.is_empty();
+            let is_result = !has_calls && thought.reminder.is_none();
+            self.result = is_result.then(|| Json::from(self.begun_text.clone() + &thought.content));
+            if thought.cut_off && !has_calls && !is_result {
+                self.begun_text.push_str(&thought.content);
+            } else {
+                self.begun_text.clear();
+            }
         }
         self.advance_script(thought.script_turn);
         self.left_out = thought.left_out;

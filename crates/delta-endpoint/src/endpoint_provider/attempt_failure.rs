@@ -311,12 +311,16 @@ fn describe_rejection(
         rejection_retry(head, time::current_time())
     };
     let RejectionAdvice { retry: advised_retry, hint } = target.codec.advise(head, body);
+    let hint = hint.or_else(|| rejection_hint(status, body, target));
+    // The same conversation does not become shorter.
+    let is_too_long = hint.as_deref() == Some(CONTEXT_LENGTH_HINT);
+    let advised_retry = if is_too_long { Some(RetryDecision::Never) } else { advised_retry };
     AttemptFailure {
         message,
         retry: advised_retry.unwrap_or(retry),
         is_local_refusal: false,
         usage: None,
-        hint: hint.or_else(|| rejection_hint(status, body, target)),
+        hint,
         response,
     }
 }
@@ -360,7 +364,9 @@ fn rejection_hint(status: u16, body: &str, target: &AttemptTarget<'_>) -> Option
             target.model
         ),
         400 if is_tls_expected(&lower_body, target) => TLS_EXPECTED_HINT.to_owned(),
-        400 | 413 if is_context_length_error(&lower_body) => CONTEXT_LENGTH_HINT.to_owned(),
+        400 | 413 | 422 | 500 if is_context_length_error(&lower_body) => {
+            CONTEXT_LENGTH_HINT.to_owned()
+        }
         429 if lower_body.contains("insufficient_quota") => {
             "the account's quota is exhausted: add credit or raise its limit at the provider"
                 .to_owned()

@@ -210,6 +210,7 @@ impl<'a> Engine<'a> {
             record_sha256: Some(record.sha256),
             runs: Vec::new(),
             truncated: false,
+            repeats: 0,
             ended_background: Vec::new(),
             left_running: Vec::new(),
             sandbox: None,

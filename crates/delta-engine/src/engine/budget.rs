@@ -10,11 +10,13 @@ use delta_run::limits::{
     self, BudgetAmount, CallUpperBound, DEFAULT_ANSWER_TOKENS, Usd, estimate_answer_tokens,
 };
 use delta_run::record;
+use delta_run::record::open_call::UnansweredState;
 use delta_run::run::{Run, RunNotice};
 use delta_run::run_tree;
 use delta_run::state::RunEnding;
 use delta_words::{Reply, Usage};
 use serde::Deserialize;
+use std::path::Path;
 
 /// The fields of a request that bound the length of its answer.
 #[derive(Deserialize)]
@@ -107,7 +109,13 @@ impl Engine<'_> {
     }
 
     /// Reserves the upper bound of a call in every budget of the run.
-    pub(super) fn reserve_budget(&mut self, run: &mut Run, body: &str) -> Result<(), EngineError> {
+    /// `record` is the file with what arrives of the answer.
+    pub(super) fn reserve_budget(
+        &mut self,
+        run: &mut Run,
+        body: &str,
+        record: &Path,
+    ) -> Result<(), EngineError> {
         if self.budget.is_unlimited() {
             return Ok(());
         }
@@ -121,7 +129,7 @@ impl Engine<'_> {
         let output_tokens = AnswerLength::max_answer_tokens(body, default, max_output);
         let cost = cost.map_or(0.0, |pricing| pricing.max_call_cost(input_tokens, output_tokens));
         let bound = CallUpperBound { input_tokens, output_tokens, cost: Usd::new(cost) };
-        let result = self.budget.reserve(bound, &self.cancel, &mut || {
+        let result = self.budget.reserve(bound, Some(record), &self.cancel, &mut || {
             run.notify(RunNotice::Warning("waiting for budget reserved by other calls"));
         });
         result.map_err(|error| match error {
@@ -136,6 +144,7 @@ impl Engine<'_> {
         run: &mut Run,
         prepared: &PreparedRequest,
         exchange: &LlmExchange,
+        answer: &UnansweredState,
     ) -> Result<(), EngineError> {
         if self.budget.is_unlimited() {
             return Ok(());
@@ -144,7 +153,7 @@ impl Engine<'_> {
         let state = run.state();
         let image_tokens = state.conversation.image_tokens(body);
         let read = state.ratio.request_tokens(body.len(), image_tokens);
-        let consumed = self.consumed_amount(read, exchange);
+        let consumed = self.consumed_amount(read, exchange, answer);
         if let Ok(reply) = &exchange.result {
             let reported = reply.usage.as_ref().map_or(read, |usage| usage.input_tokens);
             // Copied: sharing it would force a copy of the next request.
@@ -161,23 +170,24 @@ impl Engine<'_> {
         }
     }
 
-    /// The amount a call consumed: as reported by the endpoint, or else estimated. For an attempt
-    /// that broke off nothing is reported, but its request of about `read` tokens was received.
-    fn consumed_amount(&self, read: u64, exchange: &LlmExchange) -> BudgetAmount {
-        let unreported = exchange.attempts.iter().filter(|attempt| attempt.usage.is_none());
-        let statuses = unreported.filter_map(|attempt| attempt.status);
-        let broken = statuses.filter(|status| *status < 300).count() as u64
-            + u64::from(matches!(exchange.result, Err(LlmError::Cancelled)));
-        let lost = self.usage_amount(&Usage { input_tokens: read * broken, ..Usage::default() });
-        let discarded = exchange.attempts.iter().filter_map(|attempt| attempt.usage.as_ref());
-        let lost = discarded.fold(lost, |sum, usage| sum.saturating_add(self.usage_amount(usage)));
-        match &exchange.result {
-            Err(_) => lost,
-            Ok(reply) => match &reply.usage {
-                Some(usage) => lost.saturating_add(self.usage_amount(usage)),
-                None => lost.saturating_add(self.usage_amount(&estimate_usage(reply, read))),
-            },
-        }
+    /// The amount a call consumed: as reported by the endpoint, or else estimated. For an answer that broke off, its request of
+    /// about `read` tokens and what had arrived of it.
+    fn consumed_amount(
+        &self,
+        read: u64,
+        exchange: &LlmExchange,
+        answer: &UnansweredState,
+    ) -> BudgetAmount {
+        let used = match &exchange.result {
+            Err(LlmError::Cancelled) => answer.usages(),
+            Err(_) => answer.lost().to_vec(),
+            Ok(reply) => {
+                let last = reply.usage.clone().unwrap_or_else(|| estimate_usage(reply, read));
+                answer.lost().iter().cloned().chain([last]).collect()
+            }
+        };
+        let amounts = used.iter().map(|usage| self.usage_amount(usage));
+        amounts.fold(BudgetAmount::default(), BudgetAmount::saturating_add)
     }
 
     fn usage_amount(&self, usage: &Usage) -> BudgetAmount {
@@ -209,7 +219,7 @@ impl Engine<'_> {
 }
 
 /// An estimate for an answer without reported usage.
-fn estimate_usage(reply: &Reply, input_tokens: u64) -> Usage {
+pub(super) fn estimate_usage(reply: &Reply, input_tokens: u64) -> Usage {
     let content = reply.content.as_deref().unwrap_or_default();
     let output_tokens =
         estimate_answer_tokens(content, reply.reasoning.as_deref(), &reply.tool_calls);

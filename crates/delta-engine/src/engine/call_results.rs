@@ -376,6 +376,7 @@ fn action_result(
         execution,
         record_sha256,
         runs,
+        repeats: 0,
         truncated: observation.truncated,
         ended_background: observation.left.ended,
         left_running: observation.left.running,

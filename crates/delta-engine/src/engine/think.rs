@@ -1,21 +1,22 @@
 //! Thinking: one answer of the LLM, from the context to the THOUGHT event.
 
+use super::budget::estimate_usage;
 use super::hooks::{HookEffect, HookInput};
-use super::reply_rejection::{EMPTY_RESPONSE, reply_rejection, unknown_end_warning};
 use super::{Engine, EngineError, duration_millis};
 use delta_agent::context::agents_md::AGENTS_MD_TYPE;
 use delta_agent::context::{ContextInputs, ContextProgram};
 use delta_agent::hook::HookPoint;
 use delta_agent::hook::answer::{self, HookAnswer, HookFailure, RequestReplacement};
 use delta_base::redact::{Secrets, StreamRedactor};
-use delta_base::time::Timestamp;
-use delta_llm::llm::{self, CallProgress, ImageReader, LlmError, LlmRequest};
-use delta_plan::request_body::{
-    FINISH_REMINDER, needs_reminder, next_request_body, replace_request,
+use delta_llm::llm::{self, CallProgress, ImageReader, LlmError, LlmRequest, OnEmpty};
+use delta_plan::answer_verdict::{
+    AnswerVerdict, EMPTY_RESPONSE, judge_answer, unknown_end_warning,
 };
+use delta_plan::request_body::{next_request_body, replace_request};
 use delta_run::event::image_file;
-use delta_run::event::{Payload, Thought};
+use delta_run::event::{ErrorDetails, Payload, Thought};
 use delta_run::limits::token_estimate;
+use delta_run::record::open_call::{CallPart, UnansweredCall, UnansweredState};
 use delta_run::record::{self, ContextBlock, LlmCallRecord, RequestBody, WrittenRecord};
 use delta_run::run::{Run, RunNotice};
 use delta_words::{
@@ -48,7 +49,6 @@ struct RecordedReply {
 
 /// How a call of the LLM went.
 pub(super) struct LlmExchange {
-    started_at: Timestamp,
     duration: Duration,
     pub(super) attempts: Vec<Attempt>,
     pub(super) result: Result<Reply, LlmError>,
@@ -98,21 +98,27 @@ impl Engine<'_> {
     pub(super) fn think(&mut self, run: &mut Run, iteration: u32) -> Result<(), EngineError> {
         self.run_iteration_start_hook(run, iteration)?;
         let mut recorded = self.ask_llm(run, iteration)?;
-        if matches!(reply_rejection(&recorded.reply), Some((EMPTY_RESPONSE, _))) {
+        let mut verdict = judge_answer(self.agent, run.state(), (&recorded.reply).into());
+        if matches!(verdict.failure, Some((EMPTY_RESPONSE, _)))
+            && self.agent.llm.answers.on_empty == OnEmpty::Retry
+        {
             run.notify(RunNotice::Warning("the LLM's answer was empty; retrying once"));
             recorded = self.ask_llm(run, iteration)?;
+            verdict = judge_answer(self.agent, run.state(), (&recorded.reply).into());
         }
         let RecordedReply { reply, invocation, estimated_tokens, left_out } = recorded;
-        if let Some((kind, message)) = reply_rejection(&reply) {
-            let invocation = Box::new(invocation);
-            return Err(EngineError::Answer { kind, message, invocation });
-        }
-        for warning in [self.unparsed_call_warning(&reply), unknown_end_warning(&reply)] {
+        let AnswerVerdict { cut_off, text_call, reminder, failure, is_withheld } = verdict;
+        let failure = match failure {
+            Some((kind, message)) if is_withheld => {
+                let invocation = Some(Box::new(invocation));
+                return Err(EngineError::Answer { kind, message, invocation });
+            }
+            failure => failure,
+        };
+        let text_call_warning = self.text_call_warning(&reply, text_call.as_deref());
+        for warning in [text_call_warning, unknown_end_warning(&reply)] {
             warning.iter().for_each(|warning| run.notify(RunNotice::Warning(warning)));
         }
-        let has_calls = !reply.tool_calls.is_empty();
-        let reminder =
-            needs_reminder(self.agent, run.state(), has_calls).then(|| FINISH_REMINDER.to_owned());
         // The THOUGHT records this answer itself; the ones before it were discarded.
         self.unrecorded_usage.get_mut().pop();
         run.record(Payload::Thought(Box::new(Thought {
@@ -124,6 +130,8 @@ impl Engine<'_> {
             reasoning: reply.reasoning.filter(|_| self.agent.llm.echo_reasoning),
             native: reply.native.filter(|native| !contains_secret(run, native)),
             finish_reason: reply.finish_reason,
+            cut_off,
+            text_call,
             usage: reply.usage,
             estimated_tokens: Some(estimated_tokens),
             left_out,
@@ -133,16 +141,24 @@ impl Engine<'_> {
             discarded_usage: self.unrecorded_usage.take(),
             throttled_ms: duration_millis(self.unrecorded_throttling.take()),
         })));
-        Ok(())
+        match failure {
+            // The THOUGHT names the record.
+            Some((kind, message)) => Err(EngineError::Answer { kind, message, invocation: None }),
+            None => Ok(()),
+        }
     }
 
-    /// A warning if an endpoint was given tools, and the text of its answer is a call that its server did not parse.
-    fn unparsed_call_warning(&self, reply: &Reply) -> Option<String> {
+    /// A warning if the text of an answer is a call: of the tool `text_call`, or one that its server did not parse.
+    fn text_call_warning(&self, reply: &Reply, text_call: Option<&str>) -> Option<String> {
         let is_chat = self.agent.llm.wire_form() == Some(WireForm::OpenAi);
         let text = reply.content.as_deref().filter(|_| is_chat && reply.tool_calls.is_empty())?;
-        let marker = llm::find_call_marker(text)?;
+        let what = match (llm::find_call_marker(text), text_call) {
+            (Some(marker), _) => format!("contains `{marker}`, a tool call as text"),
+            (None, Some(tool)) => format!("is a call of the tool `{tool}` as text"),
+            (None, None) => return None,
+        };
         Some(format!(
-            "the answer contains `{marker}`, a tool call as text, which delta does not run; let the server parse it: \
+            "the answer {what}, which delta does not run; let the server parse it: \
              vLLM with `--enable-auto-tool-choice --tool-call-parser NAME`, llama.cpp with `--jinja`, \
              Ollama and LM Studio with a model that supports tools"
         ))
@@ -158,26 +174,37 @@ impl Engine<'_> {
         self.warn_of_cuts(run, &prepared.blocks);
         let mut prepared = self.pass_request_gate(run, prepared)?;
         run.commit()?;
+        if self.unrecorded_usage.get_mut().is_empty() {
+            self.open_calls.clear();
+        }
         self.begin_rated_call(run)?;
-        let reserved = self.reserve_budget(run, prepared.body.text());
+        let mut call = self.open_call(run, &mut prepared)?;
+        let reserved = self.reserve_budget(run, prepared.body.text(), call.path());
         if reserved.is_err() {
             self.end_rated_call(run, false);
         }
         reserved?;
-        let exchange = self.call_provider(run, &prepared);
+        let exchange = self.call_provider(run, &prepared, &mut call);
         self.end_rated_call(run, exchange.result.is_ok());
         let throttled = self.unrecorded_throttling.get() + exchange.throttled_time();
         self.unrecorded_throttling.set(throttled);
-        let settled = self.charge_budget(run, &prepared, &exchange);
+        self.note_use(run, &prepared, &exchange, &mut call);
+        let settled = self.charge_budget(run, &prepared, &exchange, &call.answer);
+        let invocation = self.record_llm_call(run, &mut prepared, &exchange, &call);
+        let answer = call.answer.clone();
+        self.open_calls.push(call);
+        let invocation = invocation?;
+        if matches!(exchange.result, Err(LlmError::Cancelled)) {
+            self.failing_call = exchange.failing_call();
+            if !answer.usages().is_empty() {
+                self.record_interrupted_call(run, &answer, invocation);
+            }
+            return Err(EngineError::Cancelled);
+        }
         let discarded = exchange.attempts.iter().filter(|attempt| attempt.usage.is_some());
         let usages = discarded.map(|attempt| attempt.usage.clone());
         let answer = exchange.result.as_ref().ok().map(|reply| reply.usage.clone());
         self.unrecorded_usage.get_mut().extend(usages.chain(answer));
-        if matches!(exchange.result, Err(LlmError::Cancelled)) {
-            self.failing_call = exchange.failing_call();
-            return Err(EngineError::Cancelled);
-        }
-        let invocation = self.record_llm_call(run, &mut prepared, &exchange)?;
         settled?;
         let body = prepared.body.text();
         let image_tokens = run.state().conversation.image_tokens(body);
@@ -343,7 +370,74 @@ impl Engine<'_> {
         })
     }
 
-    fn call_provider(&mut self, run: &mut Run, prepared: &PreparedRequest) -> LlmExchange {
+    /// Records that the call is about to be made, with what its tokens are estimated by.
+    fn open_call(
+        &self,
+        run: &mut Run,
+        prepared: &mut PreparedRequest,
+    ) -> Result<UnansweredCall, EngineError> {
+        let run_id = run.id.clone();
+        let record = LlmCallRecord {
+            run_id: run_id.as_str().into(),
+            iteration: prepared.iteration,
+            provider: self.agent.llm.provider.name().into(),
+            model: (&self.agent.llm.model).into(),
+            started_at: Some((self.clock)()),
+            context: Some((&prepared.blocks).into()),
+            ..LlmCallRecord::default()
+        };
+        let input_tokens = estimated_input(run, prepared.body.text());
+        let pricing = self.agent.llm.pricing.as_ref().map(Cow::Borrowed);
+        let basis = CallPart::Basis { input_tokens, pricing };
+        Ok(run.records.open_call(&record, &mut prepared.body, &basis)?)
+    }
+
+    /// Notes what a call that was answered or failed has used, in case that the process dies before an event counts it.
+    fn note_use(
+        &self,
+        run: &Run,
+        prepared: &PreparedRequest,
+        exchange: &LlmExchange,
+        call: &mut UnansweredCall,
+    ) {
+        let answer = match &exchange.result {
+            Ok(reply) => {
+                let input_tokens = estimated_input(run, prepared.body.text());
+                let mut usage = reply.usage.clone().unwrap_or_else(|| Usage {
+                    model: self.agent.llm.model.clone(),
+                    ..estimate_usage(reply, input_tokens)
+                });
+                price_usage(self.agent.llm.pricing.as_ref(), &mut usage);
+                Some(usage)
+            }
+            Err(LlmError::Cancelled) => return,
+            Err(_) => None,
+        };
+        let lost = call.answer.lost().iter().cloned();
+        let used = lost.chain(answer).collect();
+        call.add(&CallPart::Used(Cow::Owned(used)));
+    }
+
+    /// Records what a call that was interrupted has used.
+    fn record_interrupted_call(
+        &self,
+        run: &mut Run,
+        answer: &UnansweredState,
+        invocation: WrittenRecord,
+    ) {
+        let WrittenRecord { name, sha256 } = invocation;
+        let mut details = ErrorDetails::for_interrupted_call(name, sha256, answer.usages());
+        details.discarded_usage.splice(0..0, self.unrecorded_usage.take());
+        details.throttled_ms = duration_millis(self.unrecorded_throttling.take());
+        run.record(Payload::Error { error_message: answer.describe(), error_details: details });
+    }
+
+    fn call_provider(
+        &mut self,
+        run: &mut Run,
+        prepared: &PreparedRequest,
+        call: &mut UnansweredCall,
+    ) -> LlmExchange {
         let run_id = run.id.clone();
         let run_dir = run.dir.clone();
         let reader = ImageReader::new(&run_dir, image_file::read_data_url);
@@ -359,16 +453,15 @@ impl Engine<'_> {
             last_user_message: &prepared.last_user_message,
             last_message: prepared.body.last_message(),
             script_turn: run.state().script_turn,
-            is_live: self.is_live,
+            is_live: true,
             previous_body: Some(&read_previous_body),
             previous_exchange: Some(&read_previous_exchange),
             has_native: run.state().conversation.has_native(),
             run_id: run_id.as_str(),
             images: run.state().conversation.has_images().then_some(reader),
         };
-        let new_redactors = |run: &Run| self.is_live.then(|| AnswerRedactors::new(run.secrets()));
-        let mut redactors = new_redactors(run);
-        let started_at = (self.clock)();
+        let is_live = self.is_live;
+        let mut redactors = AnswerRedactors::new(run.secrets());
         let timer = Instant::now();
         let mut attempts = Vec::new();
         run.notify(RunNotice::LlmCallStarted);
@@ -384,26 +477,36 @@ impl Engine<'_> {
                 run.notify(RunNotice::AttemptFailed(attempt, next));
                 let mut attempt = attempt.clone();
                 attempt.usage.iter_mut().for_each(|usage| price_usage(pricing, usage));
+                call.add(&CallPart::Failed(Cow::Borrowed(&attempt)));
                 attempts.push(attempt);
-                redactors = new_redactors(run);
+                redactors = AnswerRedactors::new(run.secrets());
             }
+            CallProgress::SentAgain => call.add(&CallPart::Sent {}),
             CallProgress::Text(piece) => {
-                if let Some(AnswerRedactors { content, .. }) = &mut redactors {
-                    run.notify(RunNotice::AnswerPiece(&redact_piece(content, piece)));
+                let piece = redact_piece(&mut redactors.content, piece);
+                if is_live {
+                    run.notify(RunNotice::AnswerPiece(&piece));
                 }
+                call.add(&CallPart::Text(piece));
             }
             CallProgress::Reasoning(piece) => {
-                if let Some(AnswerRedactors { reasoning, .. }) = &mut redactors {
-                    run.notify(RunNotice::ReasoningPiece(&redact_piece(reasoning, piece)));
+                let piece = redact_piece(&mut redactors.reasoning, piece);
+                if is_live {
+                    run.notify(RunNotice::ReasoningPiece(&piece));
                 }
+                call.add(&CallPart::Reasoning(piece));
             }
+            CallProgress::Arguments(piece) => {
+                call.add(&CallPart::Arguments(redact_piece(&mut redactors.arguments, piece)));
+            }
+            CallProgress::Usage(usage) => call.add(&CallPart::Usage(Cow::Borrowed(usage))),
         });
         run.notify(RunNotice::LlmCallEnded);
         let result = result.map(|mut reply| {
             reply.usage.iter_mut().for_each(|usage| price_usage(pricing, usage));
             reply
         });
-        LlmExchange { started_at, duration: timer.elapsed(), attempts, result }
+        LlmExchange { duration: timer.elapsed(), attempts, result }
     }
 
     fn record_llm_call(
@@ -411,6 +514,7 @@ impl Engine<'_> {
         run: &mut Run,
         prepared: &mut PreparedRequest,
         exchange: &LlmExchange,
+        call: &UnansweredCall,
     ) -> Result<WrittenRecord, EngineError> {
         let reply = exchange.result.as_ref().ok();
         let error = exchange.result.as_ref().err();
@@ -419,8 +523,11 @@ impl Engine<'_> {
             _ => (reply.and_then(|reply| reply.status), None),
         };
         let failed = failed.map(ResponseBody::new).unwrap_or_default();
+        let is_interrupted = matches!(error, Some(LlmError::Cancelled));
+        let interrupted = call.answer.usages();
         let usage = match reply {
             Some(reply) => reply.usage.as_ref(),
+            None if is_interrupted => interrupted.last(),
             None => exchange.attempts.last().and_then(|attempt| attempt.usage.as_ref()),
         };
         let run_id = run.id.clone();
@@ -429,7 +536,7 @@ impl Engine<'_> {
             iteration: prepared.iteration,
             provider: self.agent.llm.provider.name().into(),
             model: (&self.agent.llm.model).into(),
-            started_at: Some(exchange.started_at),
+            started_at: call.started_at(),
             duration_ms: duration_millis(exchange.duration),
             status,
             attempts: (&exchange.attempts).into(),
@@ -437,12 +544,19 @@ impl Engine<'_> {
             usage: usage.map(Cow::Borrowed),
             error: error.map(|error| Cow::Owned(error.to_string())),
             reasoning: reply.and_then(|reply| reply.reasoning.as_deref()).map(Cow::Borrowed),
+            arrived: call.answer.arrived().filter(|_| is_interrupted).map(Cow::Borrowed),
             response: Cow::Borrowed(reply.map_or(&failed, |reply| &reply.response)),
             wire: reply.and_then(|reply| reply.wire.as_deref()).map(Cow::Borrowed),
         };
         let sent = reply.and_then(|reply| reply.sent_body.as_ref()).map(|sent| sent.as_str());
-        Ok(run.records.write_invocation(&record, &mut prepared.body, sent)?)
+        Ok(run.records.write_invocation(call, &record, &mut prepared.body, sent)?)
     }
+}
+
+/// The tokens of a request, by what the endpoint has counted before.
+fn estimated_input(run: &Run, body: &str) -> u64 {
+    let state = run.state();
+    state.ratio.request_tokens(body.len(), state.conversation.image_tokens(body))
 }
 
 /// Sets the cost of an answer. The agent's prices take precedence over the figure of the endpoint, and that figure, a bill,
@@ -471,11 +585,13 @@ fn contains_secret(run: &Run, native: &NativeParts) -> bool {
 struct AnswerRedactors {
     content: StreamRedactor,
     reasoning: StreamRedactor,
+    arguments: StreamRedactor,
 }
 
 impl AnswerRedactors {
     fn new(secrets: &Secrets) -> Self {
-        Self { content: secrets.stream_redactor(), reasoning: secrets.stream_redactor() }
+        let [content, reasoning, arguments] = [(); 3].map(|()| secrets.stream_redactor());
+        Self { content, reasoning, arguments }
     }
 }
 

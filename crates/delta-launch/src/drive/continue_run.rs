@@ -39,6 +39,7 @@ use delta_run::ownership::owner_process;
 use delta_run::ownership::owner_process::OwnerStatus;
 use delta_run::ownership::run_process;
 use delta_run::record;
+use delta_run::record::open_call::DeadCall;
 use delta_run::record::surviving_call::SurvivingCall;
 use delta_run::run::{self, Run, RunNotice, RunObserver};
 use delta_run::run_result::RunResult;
@@ -437,7 +438,7 @@ impl ClaimedRun {
         }
         let owned = OwnedRun { id: &self.id, dir: &self.dir, ownership: &self.ownership };
         let given_limits = self.start.config.limits;
-        let past = PastUse { spent: self.folded.spent, given_limits };
+        let past = PastUse { spent: self.folded.spent, is_continued: true, given_limits };
         let budget = agent.open_budget(&owned, workspace, options, past, &cancel)?;
         // Inner runs write the budget.
         let sandbox = agent.prepare_sandbox(&self.dir, workspace)?;
@@ -463,11 +464,15 @@ impl ClaimedRun {
             process_change::warn_about_moved_call(&mut run, &last_start, &start);
         }
         process_change::report_llm_change(&last_start, &start, options);
+        // Looked for before this process starts calls of its own.
+        let dead_calls = DeadCall::find_all(&run.dir);
         run.record(Payload::EngineStart(Box::new(start)));
+        run.count_dead_calls(&dead_calls)?;
         if let Some(payload) = payload {
             run.record(payload);
         }
         run.commit()?;
+        dead_calls.iter().for_each(DeadCall::remove);
         agent.drive(&mut run, workspace, options, sandbox, budget, cancel)
     }
 }

@@ -21,6 +21,7 @@ use delta_base::time;
 use delta_engine::engine::Engine;
 use delta_lint::lint::find_missing_programs;
 use delta_llm::llm::Provider;
+use delta_llm::llm::ProviderKind;
 use delta_process as process;
 use delta_run::budget::ledger::Budget;
 use delta_run::event::{AgentCopy, EngineStart, RunStage};
@@ -85,6 +86,7 @@ impl PreparedAgent {
         if let Some(llm) = &mut config.llm {
             llm.settings = self.agent.llm_settings.iter().map(ToString::to_string).collect();
         }
+        let is_script = matches!(self.agent.llm.provider, ProviderKind::Script(_));
         EngineStart {
             run_id: run.id.clone(),
             epoch: run.epoch(),
@@ -94,6 +96,7 @@ impl PreparedAgent {
             workspace_id: workspace.name(),
             max_iterations: options.max_iterations.unwrap_or(self.agent.max_iterations),
             calls_per_answer: Some(options.limits.bounds().or(self.bounds).max_calls_per_answer()),
+            repeats: self.bounds.max_repeats(is_script),
             config,
             process: current_process(),
             boot_id: delta_base::durable::boot_id(),

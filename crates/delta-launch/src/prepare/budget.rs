@@ -73,6 +73,7 @@ impl LimitOptions {
         RunBounds {
             calls_per_answer: self.max_calls_per_answer,
             parallel: self.max_parallel,
+            repeats: None,
             depth: self.max_depth,
             processes: self.max_processes,
             memory: self.max_memory,
@@ -227,6 +228,8 @@ impl OuterLimits {
 pub struct PastUse {
     /// The cost of the answers so far.
     pub spent: BudgetAmount,
+    /// Whether there were any.
+    pub is_continued: bool,
     /// The limits, as the journal has them.
     pub given_limits: Option<Limits>,
 }
@@ -280,6 +283,9 @@ pub fn open_budget(
     // A call inside of a call would wait for the slot of the outer one.
     let rate = rate_dir.filter(|_| is_patient).map(|dir| CallRate::new(&dir));
     let budget = Budget::new(id.as_str(), ledger, enclosing, is_patient).with_rate(rate);
+    if past.is_continued {
+        budget.settle_dead_calls(cancel)?;
+    }
     start_clocks(&budget, cancel).map_err(|error| {
         let message = format!("could not set the timer of `--max-duration`: {error}");
         CommandFailure::config(message, None)

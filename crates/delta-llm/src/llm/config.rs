@@ -1,5 +1,6 @@
 //! The `llm:` section of agent.yaml.
 
+use super::answer_policy::{AnswerPolicy, ON_EMPTY_KEY, ON_LENGTH_KEY, TEXT_CALLS_KEY};
 use super::cassette::Cassette;
 use super::model_choice::ModelChoice;
 use super::pricing::{PRICING_MAPPING, cache_write_factor, read_pricing};
@@ -26,7 +27,7 @@ pub static LLM_MAPPING: MappingSchema = llm_mapping(&LLM_KEYS);
 static LLM_KEYS: [KeySchema; LLM_KEY_COUNT] = llm_keys(ValueShape::Any);
 
 /// The number of [`llm_keys`].
-pub const LLM_KEY_COUNT: usize = 35;
+pub const LLM_KEY_COUNT: usize = 38;
 
 /// The section with these keys.
 pub const fn llm_mapping(keys: &'static [KeySchema]) -> MappingSchema {
@@ -162,6 +163,9 @@ pub const fn llm_keys(sandbox: ValueShape) -> [KeySchema; LLM_KEY_COUNT] {
             DefaultValue::Boolean(false),
             "Whether a text that begins with `<think>...</think>` loses that part, which becomes the reasoning.",
         ),
+        ON_LENGTH_KEY,
+        ON_EMPTY_KEY,
+        TEXT_CALLS_KEY,
         KeySchema::optional(
             "temperature",
             ValueShape::Number(0.0, 2.0),
@@ -280,6 +284,8 @@ pub struct LlmConfig {
     pub strict_arguments: bool,
     /// Whether the reasoning at the beginning of a text is taken out of it.
     pub strip_think: bool,
+    /// What happens to answers that are not what was asked for.
+    pub answers: AnswerPolicy,
     /// The other keys of the request body, in the order of the file.
     pub body: Map<String, Json>,
     /// Whether `max_tokens` of the body is not from agent.yaml.
@@ -466,6 +472,7 @@ impl LlmConfig {
             merges_system: fields.text("system_messages").map(|how| how == "merged"),
             strict_arguments: fields.boolean("strict_arguments"),
             strip_think: fields.boolean("strip_think"),
+            answers: AnswerPolicy::read(fields),
             body: read_body(doc, fields),
             has_default_max_tokens: false,
         };

@@ -479,6 +479,7 @@ mod tests {
             merges_system: None,
             strict_arguments: false,
             strip_think: false,
+            answers: Default::default(),
             body: serde_json::Map::new(),
             has_default_max_tokens: false,
         }

@@ -50,6 +50,10 @@ pub struct ReplyAssembler {
     is_whole: bool,
     /// The bytes of the content and of the reasoning that an observer has.
     observed_bytes: (usize, usize),
+    /// The pieces of the arguments of calls that an observer does not have.
+    new_arguments: String,
+    /// The usage that an observer has.
+    observed_usage: Option<Usage>,
 }
 
 #[derive(Debug, Default)]
@@ -177,6 +181,14 @@ impl ReplyAssembler {
         {
             observe(CallProgress::Text(&content[*content_bytes..]));
             *content_bytes = content.len();
+        }
+        if !self.new_arguments.is_empty() {
+            observe(CallProgress::Arguments(&std::mem::take(&mut self.new_arguments)));
+        }
+        if let Some(usage) = Usage::from_response(|name| self.fields.get(name), "")
+            && self.observed_usage.as_ref() != Some(&usage)
+        {
+            observe(CallProgress::Usage(self.observed_usage.insert(usage)));
         }
     }
 
@@ -351,6 +363,7 @@ impl ReplyAssembler {
         self.open_call = Some(position);
         let call = &mut self.calls[position];
         call.add(&piece);
+        self.new_arguments.push_str(&piece.arguments);
         if let Some(extra) = member(delta, EXTRA_FIELD) {
             chat::merge_extra(&mut call.extra, extra.into());
         }

@@ -64,6 +64,7 @@ struct ReplayedSettings {
     request_form: Option<WireForm>,
     /// `None` for all calls.
     calls_per_answer: Option<u32>,
+    repeats: Option<u32>,
     /// The tools for which the operator asked: other calls were denied than the agent's rules deny.
     asks_for: Vec<String>,
 }
@@ -72,9 +73,9 @@ impl ReplayedSettings {
     fn from_start(start: &EngineStart) -> Self {
         let config = &start.config;
         let model = config.model().map(str::to_owned);
-        let calls_per_answer = start.calls_per_answer;
+        let (calls_per_answer, repeats) = (start.calls_per_answer, start.repeats);
         let asks_for = config.approve.as_ref().map_or(Vec::new(), |approve| approve.ask.clone());
-        Self { model, request_form: config.request_form(), calls_per_answer, asks_for }
+        Self { model, request_form: config.request_form(), calls_per_answer, repeats, asks_for }
     }
 
     /// Makes `agent` build its requests with these settings; `streams` is the setting in agent.yaml.
@@ -168,6 +169,7 @@ pub(super) fn replay_tools(
         let mut start =
             agent.engine_start(&run, &workspace, &options, agent_copy.clone(), sandbox.as_deref());
         start.epoch = u32::try_from(index + 1).unwrap_or(u32::MAX);
+        start.repeats = part.settings.repeats;
         let ask = part.settings.asks_for;
         start.config.approve = OperatorApproval { ask, ..OperatorApproval::default() }.recorded();
         let work_dir = original.start.work_dir.clone();

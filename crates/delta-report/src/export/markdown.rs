@@ -105,6 +105,9 @@ impl MarkdownDocument {
         } else if !thought.content.is_empty() {
             self.push_fenced("text", &thought.content);
         }
+        if thought.cut_off {
+            self.push_paragraph("The answer was cut off at the token limit.");
+        }
         iteration.calls.iter().for_each(|call| self.push_call(call, answer));
         if let Some(reminder) = &thought.reminder {
             self.push_paragraph("The engine replied:");

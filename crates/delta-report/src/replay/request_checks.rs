@@ -8,8 +8,9 @@ use delta_agent::hook::HookPoint;
 use delta_agent::hook::answer::{self, HookAnswer};
 use delta_base::redact::{REDACTED, Secrets};
 use delta_llm::llm::wire::without_stream_options;
+use delta_plan::answer_verdict::judge_answer;
 use delta_plan::hook_observation::SHOWN_STDERR_BYTES;
-use delta_plan::request_body::{needs_reminder, replace_request, request_frame};
+use delta_plan::request_body::{replace_request, request_frame};
 use delta_run::event::Thought;
 use delta_run::event::image_file;
 use delta_run::limits::token_estimate::{self, TokenRatio};
@@ -37,10 +38,13 @@ impl RunVerifier<'_> {
         let next = self.state.iterations.saturating_add(1);
         self.report.compare_json(iteration, "the iteration number", thought.iteration, next);
         if let Some(config) = &self.config {
-            let has_calls = !thought.tool_calls.is_empty();
-            let expected = needs_reminder(&config.agent, &self.state, has_calls);
-            let is_reminded = thought.reminder.is_some();
-            self.report.compare_json(iteration, "the reminder of `finish`", is_reminded, expected);
+            let expected = judge_answer(&config.agent, &self.state, thought.into());
+            self.report.compare_json(
+                iteration,
+                "what the answer means",
+                json!({"cut_off": thought.cut_off, "text_call": thought.text_call, "reminder": thought.reminder.is_some()}),
+                json!({"cut_off": expected.cut_off, "text_call": expected.text_call, "reminder": expected.reminder.is_some()}),
+            );
         }
         let Some(name) = &thought.invocation else {
             let reason = format!("iteration {}: it names no record", thought.iteration);

@@ -594,7 +594,7 @@ function fill(article) {
     h('div', {class: 'body'}, eventList(it.before, 'b'), attempts(it.llm, 'tries'),
       it.reasoning && fold('Reasoning · ' + bytes(it.reasoning.length), () => text(it.reasoning, {lines: 4000, prose: true}), {'data-u': 'why'}),
       it.thought && h('div', {class: 'said' + (isResult(it) ? ' result' : ''), 'data-u': 'said'}, isResult(it) && h('div', {class: 'who'}, 'Result'), prose(it.thought, it.markdown, {lines: 60})),
-      it.finish_reason === 'length' && h('div', {class: 'row warn'}, 'The answer was cut off at the token limit.'),
+      (it.cut_off || it.finish_reason === 'length') && h('div', {class: 'row warn'}, 'The answer was cut off at the token limit.'),
       it.left_out > 0 && h('div', {class: 'row warn'}, 'The request left out the oldest ' + plural(it.left_out, 'iteration') + ' to stay within the context budget.'),
       drawCalls(it),
       eventList(it.around, 'a'),

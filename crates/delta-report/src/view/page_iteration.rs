@@ -49,6 +49,7 @@ pub struct PageIteration {
     reasoning: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     finish_reason: Option<String>,
+    cut_off: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Usage>,
     left_out: usize,
@@ -195,6 +196,7 @@ impl PageSource<'_> {
             markdown: None,
             reasoning: recorded_reasoning.or_else(|| thought.reasoning.clone()),
             finish_reason: thought.finish_reason.clone(),
+            cut_off: thought.cut_off,
             usage: thought.usage.clone(),
             left_out: thought.left_out,
             llm,
@@ -221,8 +223,8 @@ impl PageSource<'_> {
                     let images = page_image::read_page_images(&self.dir, images, self.capacity);
                     value["images"] = to_json_value(images);
                 }
-                Payload::Error { error_details, .. } => {
-                    if let Some(name) = &error_details.invocation {
+                Payload::Error { .. } => {
+                    if let Some(name) = event.value.record_file() {
                         value["llm"] = to_json_value(self.build_llm_call(name).0);
                     }
                 }

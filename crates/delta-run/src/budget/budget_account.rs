@@ -3,9 +3,11 @@
 use crate::budget::budget_grant::GrantSource;
 use crate::event::ProcessInfo;
 use crate::limits::{BudgetAmount, CallUpperBound, Limits, Usd};
+use crate::record::open_call::read_used_amount;
 use delta_base::id::RunId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// One line of a ledger. The number of the line that reserves for a call is the number of the call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -20,6 +22,9 @@ pub enum LedgerEntry {
         /// The most that the call can use.
         #[serde(flatten)]
         amount: BudgetAmount,
+        /// The file with what has arrived, an absolute path; absent in ledgers of earlier versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        record: Option<String>,
         /// The process that makes the call.
         #[serde(flatten)]
         process: ProcessInfo,
@@ -34,7 +39,7 @@ pub enum LedgerEntry {
         #[serde(flatten)]
         amount: BudgetAmount,
     },
-    /// The process that reserved for a call died.
+    /// The process that reserved for a call died, in ledgers of earlier versions.
     Release {
         /// The number of the call.
         call: u64,
@@ -64,12 +69,9 @@ pub enum LedgerEntry {
 pub struct OpenCall {
     /// The number of the call.
     pub call: u64,
-    /// What it may use.
+    /// What is reserved for it.
     #[serde(flatten)]
-    pub amount: BudgetAmount,
-    /// The process that makes the call.
-    #[serde(flatten)]
-    pub process: ProcessInfo,
+    pub reservation: Reservation,
 }
 
 /// The limits of a budget from one process on: see [`LedgerEntry::Limits`].
@@ -94,15 +96,30 @@ pub struct LedgerHead {
 }
 
 /// What a call that has not ended may use.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reservation {
-    /// The process that makes the call.
-    pub process: ProcessInfo,
+    /// The run that makes the call; absent in ledgers of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<String>,
+    #[serde(flatten)]
     amount: BudgetAmount,
+    /// The file with what has arrived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    record: Option<String>,
+    /// The process that makes the call.
+    #[serde(flatten)]
+    pub process: ProcessInfo,
 }
 
 impl Reservation {
-    /// What the call may use.
+    /// What the call counts with when its process has died: the request and what had arrived of the answer, or what is
+    /// reserved if that is unknown.
+    pub(crate) fn amount_at_death(&self) -> BudgetAmount {
+        let known = self.record.as_ref().and_then(|path| read_used_amount(Path::new(path)));
+        known.unwrap_or(self.amount)
+    }
+
+    /// What is reserved.
     pub(crate) fn amount(&self) -> BudgetAmount {
         self.amount
     }
@@ -165,8 +182,9 @@ impl BudgetAccount {
         self.line_count += 1;
         match entry {
             LedgerEntry::Limits(head) => self.head = *head,
-            LedgerEntry::Reserve { amount, process, .. } => {
-                self.open_calls.insert(self.line_count, Reservation { process, amount });
+            LedgerEntry::Reserve { run_id, amount, record, process } => {
+                let reservation = Reservation { run_id: Some(run_id), amount, record, process };
+                self.open_calls.insert(self.line_count, reservation);
             }
             LedgerEntry::Settle { call, run_id, amount } => {
                 self.open_calls.remove(&call);
@@ -177,20 +195,17 @@ impl BudgetAccount {
             LedgerEntry::Carry { line, amount, open } => {
                 self.line_count = line;
                 self.used = self.used.saturating_add(amount);
-                for OpenCall { call, amount, process } in open {
-                    self.open_calls.insert(call, Reservation { process, amount });
-                }
+                self.open_calls.extend(open.into_iter().map(|one| (one.call, one.reservation)));
             }
         }
     }
 
     /// The entry that replaces all lines so far, apart from the limits.
     pub(crate) fn carry(&self) -> LedgerEntry {
-        let open = self.open_calls.iter().map(|(call, reservation)| OpenCall {
-            call: *call,
-            amount: reservation.amount,
-            process: reservation.process.clone(),
-        });
+        let open = self
+            .open_calls
+            .iter()
+            .map(|(call, reservation)| OpenCall { call: *call, reservation: reservation.clone() });
         LedgerEntry::Carry { line: self.line_count, amount: self.used, open: open.collect() }
     }
 
@@ -349,7 +364,7 @@ mod tests {
     fn reserve(amount: BudgetAmount) -> LedgerEntry {
         let (hostname, process_name) = ("h".to_owned(), "delta".to_owned());
         let process = ProcessInfo { pid: 1, hostname, start_time_unix: 0, process_name };
-        LedgerEntry::Reserve { run_id: "r".to_owned(), amount, process }
+        LedgerEntry::Reserve { run_id: "r".to_owned(), amount, record: None, process }
     }
 
     /// What the processes of a tree do, in any order: each number picks one.

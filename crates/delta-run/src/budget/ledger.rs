@@ -2,7 +2,7 @@
 //! their calls in it.
 //!
 //! The ledger is append-only and locked for each access. What a call can use is durable in it before the call is made. A
-//! torn last line does not count. The next process that needs room releases the reservations of dead processes.
+//! torn last line does not count. The next process of a run, and one that needs room, settles the calls of dead processes.
 
 mod shared_ledger;
 #[cfg(test)]
@@ -11,7 +11,7 @@ mod tests;
 pub use shared_ledger::{amount_of_refused_call, open_shared_ledger, return_grants};
 
 use crate::budget::budget_account::{
-    Admission, BudgetAccount, LedgerEntry, LedgerHead, LimitRefusal,
+    Admission, BudgetAccount, LedgerEntry, LedgerHead, LimitRefusal, Reservation,
 };
 use crate::budget::call_rate::CallRate;
 use crate::lease::lease_files::LeaseFiles;
@@ -191,11 +191,11 @@ impl LockedLedger {
         Ok(number)
     }
 
-    /// Decides whether a call fits. Releases the reservations of dead processes first if they are needed.
+    /// Decides whether a call fits. Settles the calls of dead processes first if their reservations are in the way.
     fn admission(&mut self, bound: CallUpperBound, budget: &str) -> LedgerResult<Admission> {
         let mut admission = self.account.admission(bound, budget);
         if let Admission::Later(_) = admission {
-            self.release_dead_reservations()?;
+            self.settle_dead_calls()?;
             admission = self.account.admission(bound, budget);
         }
         if admission != Admission::Now && self.account.head.grants.is_some() {
@@ -206,28 +206,34 @@ impl LockedLedger {
     }
 
     /// Ends the calls of dead processes.
-    fn release_dead_reservations(&mut self) -> LedgerResult<()> {
-        let calls: Vec<u64> = self.account.open_calls.keys().copied().collect();
-        for call in calls {
-            let reservation = &self.account.open_calls[&call];
-            if owner_process::owner_status(&reservation.process) != OwnerStatus::Dead {
-                continue;
-            }
-            // A budget that hosts share is not exceeded even by what such a call has cost.
-            let entry = if self.account.head.grants.is_some() {
-                let amount = reservation.amount();
-                LedgerEntry::Settle { call, run_id: UNSETTLED.to_owned(), amount }
-            } else {
-                LedgerEntry::Release { call }
-            };
+    fn settle_dead_calls(&mut self) -> LedgerResult<()> {
+        dead_calls(&self.account).into_iter().try_for_each(|entry| {
             self.append_entry(entry)?;
-        }
-        Ok(())
+            Ok(())
+        })
     }
 }
 
-/// What the ledger of an owner that was replaced adds to the ledger of the next one. What became of its open calls is
-/// unknown, so they count as what they may have used.
+/// The entries that end the calls of dead processes.
+fn dead_calls(account: &BudgetAccount) -> Vec<LedgerEntry> {
+    let is_dead =
+        |one: &Reservation| owner_process::owner_status(&one.process) == OwnerStatus::Dead;
+    let dead = account.open_calls.iter().filter(|(_, reservation)| is_dead(reservation));
+    let entries = dead.map(|(call, reservation)| {
+        // A budget that hosts share is not exceeded even by what such a call has cost.
+        let is_shared = account.head.grants.is_some();
+        let amount = if is_shared { reservation.amount() } else { reservation.amount_at_death() };
+        let run_id = reservation.run_id.clone().filter(|_| !is_shared);
+        LedgerEntry::Settle { call: *call, run_id: run_id.unwrap_or_else(unsettled), amount }
+    });
+    entries.collect()
+}
+
+fn unsettled() -> String {
+    UNSETTLED.to_owned()
+}
+
+/// What the ledger of an owner that was replaced adds to the ledger of the next one.
 fn carried_usage(before: &Path) -> LedgerResult<Vec<LedgerEntry>> {
     let contents = match read_ledger(before) {
         Err(LedgerError::Unreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
@@ -237,7 +243,9 @@ fn carried_usage(before: &Path) -> LedgerResult<Vec<LedgerEntry>> {
     };
     let Some(budget) = contents.account else { return Ok(Vec::new()) };
     let mut used = budget.used_by_runs();
-    used.push((UNSETTLED.to_owned(), budget.reserved()));
+    used.extend(budget.open_calls.values().map(|reservation| {
+        (reservation.run_id.clone().unwrap_or_else(unsettled), reservation.amount_at_death())
+    }));
     let used = used.into_iter().filter(|(_, amount)| !amount.is_zero());
     Ok(used.map(|(run_id, amount)| LedgerEntry::Use { run_id, amount }).collect())
 }
@@ -313,9 +321,14 @@ impl Ledger {
         Ok(chain)
     }
 
-    /// Reads the ledger in a run directory; `None` if it does not exist or has no complete line.
+    /// Reads the ledger in a run directory; `None` if it does not exist or has no complete line. The calls of dead processes
+    /// count as the next process will settle them.
     pub fn read_account(run_dir: &Path) -> LedgerResult<Option<BudgetAccount>> {
-        Self::read_account_at(&ledger_path(run_dir))
+        let account = Self::read_account_at(&ledger_path(run_dir))?;
+        Ok(account.map(|mut account| {
+            dead_calls(&account).into_iter().for_each(|entry| account.apply(entry));
+            account
+        }))
     }
 
     /// Reads the ledger at `path`; `None` if it does not exist or has no complete line.
@@ -351,6 +364,7 @@ impl Ledger {
         for entry in carried {
             ledger.append_entry(entry)?;
         }
+        ledger.settle_dead_calls()?;
         let amount = spent.saturating_sub(ledger.account.used_by(head.run_id.as_str()));
         if !amount.is_zero() {
             ledger.append_entry(LedgerEntry::Use { run_id: head.run_id.to_string(), amount })?;
@@ -496,7 +510,16 @@ impl Budget {
         self.foreign_run_id(ledger).map(|run| format!(" of run {run}")).unwrap_or_default()
     }
 
-    /// Reserves the upper bound of a call in all ledgers, or in none. Waits while other calls reserve what this call needs,
+    /// Settles what dead processes had reserved in the budgets of the runs around this one.
+    ///
+    /// # Errors
+    /// A ledger cannot be used.
+    pub fn settle_dead_calls(&self, cancel: &CancelToken) -> LedgerResult<()> {
+        let outer = self.ledgers.iter().skip(usize::from(self.has_own_ledger));
+        outer.map(|ledger| ledger.lock(cancel)?.settle_dead_calls()).collect()
+    }
+
+    /// Reserves the upper bound of a call in all ledgers, or in none. `record` is the file with what arrives of the answer. Waits while other calls reserve what this call needs,
     /// and calls `on_wait` once before that.
     ///
     /// # Errors
@@ -504,11 +527,12 @@ impl Budget {
     pub fn reserve(
         &mut self,
         bound: CallUpperBound,
+        record: Option<&Path>,
         cancel: &CancelToken,
         on_wait: &mut dyn FnMut(),
     ) -> LedgerResult<()> {
         let mut is_waiting = false;
-        while !self.try_reserve(bound, cancel)? {
+        while !self.try_reserve(bound, record, cancel)? {
             if !std::mem::replace(&mut is_waiting, true) {
                 on_wait();
             }
@@ -519,7 +543,12 @@ impl Budget {
         Ok(())
     }
 
-    fn try_reserve(&mut self, bound: CallUpperBound, cancel: &CancelToken) -> LedgerResult<bool> {
+    fn try_reserve(
+        &mut self,
+        bound: CallUpperBound,
+        record: Option<&Path>,
+        cancel: &CancelToken,
+    ) -> LedgerResult<bool> {
         let mut locked_ledgers = Vec::new();
         let mut is_admitted = true;
         for ledger in &self.ledgers {
@@ -550,6 +579,7 @@ impl Budget {
             let entry = LedgerEntry::Reserve {
                 run_id: self.run_id.clone(),
                 amount: bound.amount(),
+                record: record.map(|path| path.to_string_lossy().into_owned()),
                 process: owner_process::current_process(),
             };
             let calls = locked_ledgers.iter_mut().map(|locked| locked.append_entry(entry.clone()));

@@ -19,6 +19,7 @@ pub const MAX_PROCESSES: u64 = (1 << 22) - 1;
 const DEFAULT_CALLS_PER_ANSWER: u32 = 128;
 const DEFAULT_DEPTH: u32 = 8;
 const DEFAULT_PARALLEL: u32 = 4;
+const DEFAULT_REPEATS: u32 = 3;
 /// The most calls that may run at the same time.
 pub const MAX_PARALLEL: u32 = MAX_CHILD_GROUPS as u32;
 /// Fewer bytes are not enough for the records of a few calls.
@@ -37,6 +38,12 @@ pub(crate) const PARALLEL_KEY: KeySchema = KeySchema::with_default(
     ValueShape::Integer(1..MAX_PARALLEL as u64 + 1),
     DefaultValue::Integer(DEFAULT_PARALLEL as u64),
     "The calls of tools with `parallel: true` that run at the same time. `--max-parallel` overrides it.",
+);
+pub(crate) const REPEATS_KEY: KeySchema = KeySchema::with_default(
+    "repeats",
+    ValueShape::Integer(0..1 << 32),
+    DefaultValue::Integer(DEFAULT_REPEATS as u64),
+    "How often the same call may have the same result in a row: then the LLM is told, and one more fails the run. 0 is no limit; a script has none unless the key is set.",
 );
 pub(crate) const DEPTH_KEY: KeySchema = KeySchema::with_default(
     "depth",
@@ -68,6 +75,8 @@ pub struct RunBounds {
     pub calls_per_answer: Option<u32>,
     /// The most calls that run at the same time.
     pub parallel: Option<u32>,
+    /// How often the same call may have the same result in a row; 0 is no limit.
+    pub repeats: Option<u32>,
     /// The levels of runs that may be below the run.
     pub depth: Option<u32>,
     /// The most processes and threads of a tool call.
@@ -96,6 +105,7 @@ impl RunBounds {
         Self {
             calls_per_answer: small(CALLS_PER_ANSWER_KEY.name),
             parallel: small(PARALLEL_KEY.name),
+            repeats: small(REPEATS_KEY.name),
             depth: small(DEPTH_KEY.name),
             processes: fields.integer(PROCESSES_KEY.name),
             memory,
@@ -108,6 +118,7 @@ impl RunBounds {
         Self {
             calls_per_answer: self.calls_per_answer.or(others.calls_per_answer),
             parallel: self.parallel.or(others.parallel),
+            repeats: self.repeats.or(others.repeats),
             depth: self.depth.or(others.depth),
             processes: self.processes.or(others.processes),
             memory: self.memory.or(others.memory),
@@ -123,6 +134,12 @@ impl RunBounds {
     /// The most calls of an answer that are run.
     pub fn max_calls_per_answer(&self) -> u32 {
         self.calls_per_answer.unwrap_or(DEFAULT_CALLS_PER_ANSWER)
+    }
+
+    /// How often the same call may have the same result in a row; `None` without a limit, as for a script.
+    pub fn max_repeats(&self, is_script: bool) -> Option<u32> {
+        let default = if is_script { 0 } else { DEFAULT_REPEATS };
+        Some(self.repeats.unwrap_or(default)).filter(|limit| *limit > 0)
     }
 
     /// The most calls that run at the same time.

@@ -47,11 +47,40 @@ pub struct LlmCallRecord<'a> {
     pub error: Option<Cow<'a, str>>,
     /// The reasoning that was sent with the answer.
     pub reasoning: Option<Cow<'a, str>>,
+    /// What had arrived of an answer that was interrupted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arrived: Option<Cow<'a, ArrivedAnswer<'a>>>,
     /// The exact response, assembled from its parts if it was streamed; of an endpoint of another form, its translation.
     pub response: Cow<'a, ResponseBody>,
     /// The exchange in the form of the endpoint, where that is not Chat Completions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wire: Option<Cow<'a, WireExchange>>,
+}
+
+/// What had arrived of an answer that was interrupted.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ArrivedAnswer<'a> {
+    /// The text.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub text: Cow<'a, str>,
+    /// The reasoning.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub reasoning: Cow<'a, str>,
+    /// The arguments of its calls, one after the other.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub arguments: Cow<'a, str>,
+}
+
+impl ArrivedAnswer<'_> {
+    /// The bytes of all of it.
+    pub(super) fn length(&self) -> usize {
+        self.text.len() + self.reasoning.len() + self.arguments.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.length() == 0
+    }
 }
 
 /// The request in the record of an LLM call, byte for byte as it was sent. A [`MessagesReference`] may replace the messages
@@ -412,6 +441,7 @@ mod tests {
                 context: Some(Cow::Owned(context)), usage, reasoning: error.clone(), error,
                 response: Cow::Owned(ResponseBody::new(&answer)),
                 wire: None,
+                arrived: None,
             };
             round_trip(&record)?;
             // With its request it is the same record, and the request comes back byte for byte.

@@ -1,16 +1,19 @@
 //! When a run is settled: nothing that could be tried again would be another result.
 
 use delta_lint::sweep_schema::RETRIED_TYPES;
-use delta_run::event::RunStatus;
+use delta_run::event::{CONTEXT_LENGTH_ERROR, RunStatus};
 use serde::{Deserialize, Serialize};
 
 /// The errors that are the agent's own results.
-const RESULT_TYPES: [&str; 8] = [
+const RESULT_TYPES: [&str; 11] = [
+    CONTEXT_LENGTH_ERROR,
     "max_iterations",
     "limit",
+    "loop",
     "refusal",
     "content_filter",
     "length",
+    "text_call",
     "empty_response",
     "hook",
     "ended_by_hook",
@@ -80,6 +83,7 @@ mod tests {
         let remaining = |status, error, attempts| policy.remaining(status, error, attempts);
         assert_eq!(remaining(RunStatus::Completed, None, 0), Remaining::Nothing);
         assert_eq!(remaining(RunStatus::Failed, Some("max_iterations"), 0), Remaining::Nothing);
+        assert_eq!(remaining(RunStatus::Failed, Some("context_length"), 0), Remaining::Nothing);
         assert_eq!(remaining(RunStatus::Failed, Some("llm"), 1), Remaining::Work);
         assert_eq!(remaining(RunStatus::Failed, Some("llm"), 2), Remaining::Nothing);
         assert_eq!(remaining(RunStatus::Failed, Some("io"), 9), Remaining::Unresolved);

@@ -13,6 +13,7 @@ use clap::ValueEnum;
 use delta_agent::agent::Agent;
 use delta_base::id::RunId;
 use delta_base::redact::Secrets;
+use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
 use delta_base::url_secrets::url_secrets;
@@ -27,8 +28,9 @@ use delta_run::state::run_metadata;
 use delta_run::workspace::Workspace;
 use std::path::{Path, PathBuf};
 
-/// An error of the endpoint, of the disk or of a source, after which the same step can succeed later.
+/// An error after which the run can go on without a message: the same step can succeed later, or the LLM is asked again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
 pub enum RetriedError {
     /// The call of the LLM failed
     Llm,
@@ -36,6 +38,12 @@ pub enum RetriedError {
     Io,
     /// A source of context.yaml failed
     Context,
+    /// The answer was cut off at the token limit
+    Length,
+    /// The answer was empty
+    EmptyResponse,
+    /// The task was not finished after the last iteration
+    MaxIterations,
 }
 
 impl RetriedError {
@@ -45,6 +53,9 @@ impl RetriedError {
             Self::Llm => LLM_ERROR,
             Self::Io => "io",
             Self::Context => "context",
+            Self::Length => "length",
+            Self::EmptyResponse => "empty_response",
+            Self::MaxIterations => "max_iterations",
         }
     }
 }
@@ -303,6 +314,15 @@ fn print_stored_error(result: &RunResult) {
     if let Some(details) = &error.details {
         stdio::print_error_line(&format!("help: {details}"));
     }
+    let kinds = RetriedError::value_variants();
+    let again = match kinds.iter().find(|retried| retried.kind() == error.kind) {
+        Some(_) => format!("the same command with `--retry {}`, or ", error.kind),
+        None => String::new(),
+    };
+    let work_dir = shell_quote_path(Path::new(&result.metadata.workspace_path));
+    stdio::print_error_line(&format!(
+        "help: to go on with it: {again}`delta continue {id} -w {work_dir} -m MESSAGE`"
+    ));
 }
 
 /// What to do about a run whose result `--ensure` does not take.

@@ -7,7 +7,7 @@ use super::super::{CallObserver, CallProgress};
 use super::{DecodeContext, StreamAssembler, WireCodec};
 use delta_base::json_repair::replace_lone_surrogates;
 use delta_http::sse_parser::{SseEvent, SseParser};
-use delta_words::Reply;
+use delta_words::{Reply, Usage};
 use serde_json::{Value, json};
 
 /// The most characters shown of an event that is not JSON.
@@ -149,6 +149,16 @@ pub trait EventAssembler {
     /// The reasoning so far.
     fn reasoning(&self) -> &str;
 
+    /// The arguments of the calls so far, one after the other.
+    fn arguments(&self) -> &str {
+        ""
+    }
+
+    /// What the endpoint has reported of the tokens so far.
+    fn usage(&self) -> Option<&Usage> {
+        None
+    }
+
     /// The response in the form of an unstreamed one.
     fn into_response(self) -> Value;
 }
@@ -161,6 +171,8 @@ pub struct EventStream<A, C> {
     /// The bytes of the text and of the reasoning that an observer has.
     observed_text: usize,
     observed_reasoning: usize,
+    observed_arguments: usize,
+    observed_usage: Option<Usage>,
 }
 
 impl<A: EventAssembler, C: WireCodec> EventStream<A, C> {
@@ -172,6 +184,8 @@ impl<A: EventAssembler, C: WireCodec> EventStream<A, C> {
             codec,
             observed_text: 0,
             observed_reasoning: 0,
+            observed_arguments: 0,
+            observed_usage: None,
         }
     }
 }
@@ -225,6 +239,17 @@ impl<A: EventAssembler, C: WireCodec> StreamAssembler for EventStream<A, C> {
         if text.len() > self.observed_text {
             observe(CallProgress::Text(&text[self.observed_text..]));
             self.observed_text = text.len();
+        }
+        let arguments = self.assembler.arguments();
+        if arguments.len() > self.observed_arguments {
+            observe(CallProgress::Arguments(&arguments[self.observed_arguments..]));
+            self.observed_arguments = arguments.len();
+        }
+        let usage =
+            self.assembler.usage().filter(|usage| self.observed_usage.as_ref() != Some(*usage));
+        if let Some(usage) = usage {
+            observe(CallProgress::Usage(usage));
+            self.observed_usage = Some(usage.clone());
         }
     }
 

@@ -43,7 +43,7 @@ pub fn open_shared_ledger(
 /// The ledger or the grants cannot be read or written.
 pub fn return_grants(path: &Path, cancel: &CancelToken) -> LedgerResult<()> {
     let mut ledger = LockedLedger::open(path, lock_ledger(path, cancel)?)?;
-    ledger.release_dead_reservations()?;
+    ledger.settle_dead_calls()?;
     let Some(source) = ledger.account.head.grants.clone() else { return Ok(()) };
     let files = GrantFiles::new(Path::new(&source.dir));
     let amount_held = files.read()?.held_by(&source.holder);

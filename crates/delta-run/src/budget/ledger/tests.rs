@@ -31,7 +31,7 @@ fn draw(leaf: &str, chain: Vec<Ledger>, mut seed: u64) -> u64 {
             output_tokens: 50,
             cost: Default::default(),
         };
-        match budget.reserve(worst, &cancel, &mut || {}) {
+        match budget.reserve(worst, None, &cancel, &mut || {}) {
             Ok(()) => {}
             Err(LedgerError::LimitReached { .. } | LedgerError::SharedLimitReached(_)) => {
                 return took;
@@ -160,7 +160,7 @@ fn c_26_8_a_call_whose_process_died_counts_as_what_it_may_have_used() {
     open_shared_ledger(&path, shared_head(dir.path(), "h", 1000), &cancel).unwrap();
     let worst = CallUpperBound { input_tokens: 300, output_tokens: 0, cost: Default::default() };
     let mut budget = Budget::new("r", None, Ledger::open_chain(&path).unwrap(), true);
-    budget.reserve(worst, &cancel, &mut || {}).unwrap();
+    budget.reserve(worst, None, &cancel, &mut || {}).unwrap();
     // As if its process had died.
     let text = std::fs::read_to_string(&path).unwrap();
     let dead = format!("\"pid\":{}", 0x7fff_fff0);
@@ -181,14 +181,14 @@ fn c_26_8_what_a_call_used_beyond_its_reservation_is_granted_to_no_other_host() 
         Budget::new(host, None, Ledger::open_chain(&path).unwrap(), true)
     };
     let mut first = budget_of("h");
-    first.reserve(worst, &cancel, &mut || {}).unwrap();
+    first.reserve(worst, None, &cancel, &mut || {}).unwrap();
     let amount = BudgetAmount { tokens: 900, ..BudgetAmount::default() };
     first.settle(amount, &cancel).unwrap();
-    let refusal = budget_of("g").reserve(worst, &cancel, &mut || {}).unwrap_err().to_string();
+    let refusal = budget_of("g").reserve(worst, None, &cancel, &mut || {}).unwrap_err().to_string();
     assert!(refusal.contains("100 are left"), "{refusal}");
-    first.reserve(CallUpperBound { input_tokens: 100, ..worst }, &cancel, &mut || {}).unwrap();
+    first.reserve(CallUpperBound { input_tokens: 100, ..worst }, None, &cancel, &mut || {}).unwrap();
     // More than the whole budget.
     first.settle(amount, &cancel).unwrap();
-    let refusal = first.reserve(worst, &cancel, &mut || {}).unwrap_err().to_string();
+    let refusal = first.reserve(worst, None, &cancel, &mut || {}).unwrap_err().to_string();
     assert!(refusal.contains(" 0 are left"), "{refusal}");
 }

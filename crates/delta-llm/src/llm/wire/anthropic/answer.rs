@@ -7,8 +7,8 @@ use super::super::{DecodeContext, EventAssembler, NeutralAnswer, reported_error}
 use crate::llm::argument_text::ArgumentText;
 use delta_http::retry::RetryDecision;
 use delta_words::{
-    NativeParts, Reply, ToolCall, WireForm, are_token_counts, merge_counts, parse_token_count,
-    settled_arguments,
+    NativeParts, Reply, ToolCall, Usage, WireForm, are_token_counts, merge_counts,
+    parse_token_count, settled_arguments,
 };
 use serde_json::{Map, Value, json};
 
@@ -21,6 +21,9 @@ pub struct MessageAssembler {
     blocks: Vec<PartialBlock>,
     text: String,
     reasoning: String,
+    /// The pieces of the inputs of calls.
+    arguments: String,
+    reported: Option<Usage>,
     is_stopped: bool,
 }
 
@@ -144,6 +147,7 @@ impl MessageAssembler {
         let text = |name: &str| piece.get(name).and_then(Value::as_str).unwrap_or_default();
         self.text.push_str(text("text"));
         self.reasoning.push_str(text("thinking"));
+        self.arguments.push_str(text("partial_json"));
     }
 
     /// Adds members of the message; the counts of a later event are totals.
@@ -163,6 +167,13 @@ impl MessageAssembler {
                 (_, value) => drop(self.message.insert(name, value)),
             }
         }
+        self.note_usage();
+    }
+
+    fn note_usage(&mut self) {
+        let model = self.message.get("model").and_then(Value::as_str).unwrap_or_default();
+        let usage = self.message.get("usage").and_then(read_message_usage);
+        self.reported = usage.and_then(|usage| usage.into_usage(model));
     }
 
     fn stop_reason(&self) -> &str {
@@ -225,6 +236,14 @@ impl EventAssembler for MessageAssembler {
 
     fn reasoning(&self) -> &str {
         &self.reasoning
+    }
+
+    fn arguments(&self) -> &str {
+        &self.arguments
+    }
+
+    fn usage(&self) -> Option<&Usage> {
+        self.reported.as_ref()
     }
 
     fn into_response(mut self) -> Value {

@@ -380,6 +380,7 @@ fn c_7_1_an_observer_gets_each_piece_once() {
             super::super::super::CallProgress::Text(text) => seen.0.push_str(text),
             super::super::super::CallProgress::Reasoning(text) => seen.1.push_str(text),
             super::super::super::CallProgress::AttemptFailed(..) => unreachable!(),
+            _ => {}
         });
     }
     assert_eq!(seen, ("Grüße, Welt".to_owned(), "first 😀".to_owned()));

@@ -7,8 +7,8 @@ use super::super::{EventAssembler, NeutralAnswer, reported_error};
 use super::neutral_tool_name;
 use delta_http::retry::RetryDecision;
 use delta_words::{
-    NativeParts, Reply, ToolCall, WireForm, are_token_counts, merge_counts, parse_token_count,
-    settled_arguments,
+    NativeParts, Reply, ToolCall, Usage, WireForm, are_token_counts, merge_counts,
+    parse_token_count, settled_arguments,
 };
 use serde_json::{Map, Value};
 
@@ -210,6 +210,9 @@ pub struct GeminiAssembler {
     has_candidate: bool,
     text: String,
     reasoning: String,
+    /// The parts with calls, which arrive whole.
+    calls: String,
+    reported: Option<Usage>,
 }
 
 impl GeminiAssembler {
@@ -261,8 +264,13 @@ impl GeminiAssembler {
                     }
                 }
             }
-            (_, part) => self.parts.push(part),
+            (_, part) => {
+                self.calls.push_str(&part.to_string());
+                self.parts.push(part);
+            }
         }
+        let usage = self.response.get("usageMetadata").and_then(read_usage_metadata);
+        self.reported = usage.and_then(|usage| usage.into_usage(""));
     }
 }
 
@@ -339,6 +347,14 @@ impl EventAssembler for GeminiAssembler {
 
     fn reasoning(&self) -> &str {
         &self.reasoning
+    }
+
+    fn arguments(&self) -> &str {
+        &self.calls
+    }
+
+    fn usage(&self) -> Option<&Usage> {
+        self.reported.as_ref()
     }
 
     fn into_response(self) -> Value {

@@ -18,6 +18,8 @@ pub struct ResponseAssembler {
     usage: Value,
     text: LiveText,
     reasoning: LiveText,
+    /// The pieces of the arguments of calls.
+    arguments: String,
     has_ended: bool,
 }
 
@@ -261,6 +263,7 @@ impl EventAssembler for ResponseAssembler {
                 }
             }
             "response.function_call_arguments.delta" => {
+                self.arguments.push_str(piece);
                 self.item_of(&event, "function_call").arguments.push(piece);
             }
             "response.function_call_arguments.done" => {
@@ -337,6 +340,10 @@ impl EventAssembler for ResponseAssembler {
 
     fn reasoning(&self) -> &str {
         &self.reasoning.text
+    }
+
+    fn arguments(&self) -> &str {
+        &self.arguments
     }
 
     fn into_response(mut self) -> Value {

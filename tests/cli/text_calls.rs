@@ -1,0 +1,73 @@
+//! Calls that an LLM writes as text (C-37.7): never run, always named.
+
+use super::DELTA;
+use serde_json::json;
+use test_support::sandbox::Sandbox;
+use test_support::server::{Answer, ScriptedServer};
+
+const TEXT: &str = r#"{"name": "echo", "parameters": {"text": "x"}}"#;
+
+fn served(answers: Vec<Answer>, llm: &str) -> (ScriptedServer, Sandbox) {
+    let server = ScriptedServer::start(answers);
+    let sandbox = Sandbox::new(DELTA);
+    let llm = format!("model: m\n  base_url: {}{llm}", server.url());
+    sandbox.agent(&llm, "  - name: echo\n    exec: echo ${text}\n");
+    (server, sandbox)
+}
+
+#[test]
+fn c_37_7_a_call_as_text_is_named_and_not_run() {
+    for text in [TEXT, "```json\n{\"name\": \"echo\", \"arguments\": {}}\n```", "echo(text=1)"] {
+        let (_server, sandbox) = served(vec![Answer::text(text)], "");
+        let ran = sandbox.run("go", &["--format", "raw"]).expect_code(0);
+        assert_eq!(ran.stdout.trim_end(), text);
+        assert!(
+            ran.stderr.contains(
+                "! the answer is a call of the tool `echo` as text, which delta does not run; "
+            ),
+            "{}",
+            ran.stderr
+        );
+        let thought = &sandbox.events("THOUGHT")[0];
+        assert_eq!((&thought["text_call"], &thought["content"]), (&json!("echo"), &json!(text)));
+        assert_eq!(sandbox.events("ACTION_REQUEST").len(), 0);
+        let shown = sandbox.delta(["show", "r", "-w", "work"]).output().expect_code(0).stdout;
+        assert!(shown.contains("`echo` written as text, which was not run"), "{shown}");
+    }
+    let (_server, sandbox) = served(vec![Answer::text("other(text=1)")], "");
+    sandbox.run("go", &[]).expect_code(0);
+    assert!(sandbox.events("THOUGHT")[0].get("text_call").is_none());
+}
+
+#[test]
+fn c_37_7_a_call_as_text_is_asked_for_once_or_fails_the_run() {
+    let call = || Answer::call("echo", json!({"text": "x"}));
+    let answers = vec![Answer::text(TEXT), call(), Answer::text("done")];
+    let (server, sandbox) = served(answers, "\n  text_calls: retry");
+    assert_eq!(sandbox.run("go", &["--format", "raw"]).expect_code(0).stdout, "done\n");
+    let messages = server.requests()[1].body["messages"].as_array().unwrap().clone();
+    let note = messages.last().unwrap()["content"].as_str().unwrap();
+    assert!(note.starts_with("[Your answer is a call of `echo`, written as text"), "{note}");
+    for (policy, answers) in [("retry", 2), ("fail", 1)] {
+        let texts = vec![Answer::text(TEXT), Answer::text(TEXT), Answer::text("so?")];
+        let (server, sandbox) = served(texts, &format!("\n  text_calls: {policy}"));
+        let result = sandbox.run("go", &["--format", "json"]).expect_code(1).json();
+        assert_eq!(
+            (&result["error"]["type"], server.requests().len()),
+            (&json!("text_call"), answers)
+        );
+        assert_eq!(sandbox.events("THOUGHT").len(), answers, "the texts are kept");
+        sandbox.delta(["continue", "r", "-w", "work", "-q"]).output().expect_code(1);
+    }
+}
+
+#[test]
+fn c_3_3_the_name_of_a_tool_in_other_words_is_suggested() {
+    for name in ["functions.echo", "echo(17, 25)"] {
+        let (_server, sandbox) =
+            served(vec![Answer::call(name, json!({})), Answer::text("ok")], "");
+        sandbox.run("go", &[]).expect_code(0);
+        let seen = &sandbox.observations()[0];
+        assert!(seen.ends_with("; did you mean `echo`?"), "{seen}");
+    }
+}
