@@ -7,9 +7,10 @@ pub fn unescape_bytes(text: &[u8], mark: u8, count: usize, radix: u32) -> Vec<u8
     while let [first, tail @ ..] = rest {
         let digits = tail.get(..count).filter(|_| *first == mark);
         let value = digits.and_then(|digits| {
-            // Not `from_str_radix`, which takes a sign.
-            let digit = |byte: &u8| char::from(*byte).to_digit(radix);
-            digits.iter().try_fold(0, |value: u32, byte| Some(value * radix + digit(byte)?))
+            digits.iter().try_fold(0, |value: u32, digit| {
+                // Not `from_str_radix`, which takes a sign.
+                Some(value * radix + char::from(*digit).to_digit(radix)?)
+            })
         });
         let byte = value.and_then(|value| u8::try_from(value).ok());
         bytes.push(byte.unwrap_or(*first));
@@ -23,10 +24,10 @@ pub fn decode_percent(text: &str) -> Vec<u8> {
     unescape_bytes(text.as_bytes(), b'%', 2, 16)
 }
 
-/// Writes every byte as `%20` and the like that is neither a letter or digit of ASCII nor one of `kept`.
-pub fn encode_percent(text: &str, kept: &[u8]) -> String {
+/// Writes every byte as `%20` and the like that is neither a letter or digit of ASCII nor one of `plain`.
+pub fn encode_percent(text: &str, plain: &[u8]) -> String {
     text.bytes().fold(String::new(), |mut encoded, byte| {
-        if byte.is_ascii_alphanumeric() || kept.contains(&byte) {
+        if byte.is_ascii_alphanumeric() || plain.contains(&byte) {
             encoded.push(char::from(byte));
         } else {
             encoded.push_str(&format!("%{byte:02X}"));

@@ -8,7 +8,8 @@ impl ClaimedRun {
     /// Claims the run for `delta COMMAND`, which does not continue it.
     pub fn claim_for(command: &str, run: &LocatedRun, force: bool) -> Result<Self, CommandFailure> {
         Self::claim(run, force).map_err(|failure| {
-            let (id, dir) = (&run.id, run.quoted_workspace());
+            let id = &run.id;
+            let dir = run.quoted_workspace();
             let hint = format!(
                 "stop it with `delta stop {id} -w {dir}`, or watch it with `delta show {id} -w {dir} --follow`"
             );
