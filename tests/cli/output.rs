@@ -7,6 +7,7 @@ use std::process::Stdio;
 use test_support::normal::normal;
 use test_support::sandbox::{Ran, Sandbox};
 use test_support::server::{Answer, ScriptedServer};
+use test_support::wait::until;
 
 const TOOLS: &str =
     "  - name: say\n    exec: printf %b ${text}\n  - name: fail\n    shell: seq 1 30; exit 3\n";
@@ -169,13 +170,16 @@ fn c_12_4_an_interruption_leaves_with_130() {
     let mut child = sandbox.run_command("hi", &["--format", "json"]).spawn();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(lines.by_ref().any(|line| line.unwrap() == "> hi"));
+    let calls = sandbox.path("work/.delta/r/io/invocations");
+    until("the call is made", || std::fs::read_dir(&calls).ok()?.next());
     interrupt(&child);
     let rest: Vec<String> = lines.map(|line| normal(&sandbox, &line.unwrap())).collect();
     assert_eq!(
         rest,
         [
+            "! an interrupted LLM call used an estimated 376 tokens in, 0 out",
             "",
-            "INTERRUPTED after 0 iterations, SPAN",
+            "INTERRUPTED after 0 iterations, 376 tokens in, 0 out, SPAN",
             "Continue with: delta continue --run-id r -w DIR/work"
         ]
     );

@@ -258,6 +258,7 @@ fn c_2_1_what_is_not_written_has_the_default_that_is_promised() {
             ("limits", "calls_per_answer", 128),
             ("limits", "depth", 8),
             ("limits", "parallel", 4),
+            ("limits", "repeats", 3),
             ("llm", "api_key_ttl_ms", 3_000_000),
             ("llm", "idle_timeout_ms", 120_000),
             ("llm", "max_retries", 5),

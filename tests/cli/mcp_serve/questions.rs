@@ -124,7 +124,10 @@ fn c_29_3_a_secret_goes_through_no_client() {
             Client::legacy(&sandbox, forms(), &[])
         };
         let asked = client.call("test-agent", json!({"message": "go"}));
-        assert!(text_of(&asked).contains("At a terminal: delta continue"), "{asked}");
+        assert!(
+            text_of(&asked).contains("at a terminal, so that no client sees it: delta continue"),
+            "{asked}"
+        );
         let run = run_of(&asked);
         let refused = client.call("test-agent_answer", json!({"run_id": run, "answer": "x"}));
         assert_eq!(refused["isError"], true, "{refused}");

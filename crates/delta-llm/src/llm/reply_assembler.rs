@@ -242,14 +242,15 @@ impl ReplyAssembler {
             self.fields.set("usage", usage);
         }
         let reason = member(choice, "finish_reason").and_then(Chunk::as_str);
+        let may_have_error = reason.is_some() || member(choice, "error").is_some();
+        if let Some(error) = may_have_error.then(|| chat::choice_error(&choice.into())).flatten() {
+            // An ending that is an error completes nothing.
+            return Err(StreamError::Reported(error));
+        }
         if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
             self.finish_reason = Some(reason.to_owned());
         }
-        let may_have_error = reason.is_some() || member(choice, "error").is_some();
-        match may_have_error.then(|| chat::choice_error(&choice.into())).flatten() {
-            Some(error) => Err(StreamError::Reported(error)),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Adds a message that is whole: what came before it in pieces, it says once more.

@@ -145,9 +145,7 @@ impl UnansweredState {
             usages.iter().map(|usage| usage.input_tokens).sum::<u64>(),
             usages.iter().map(|usage| usage.output_tokens).sum(),
         ];
-        format!(
-            "a call of the LLM was interrupted: it counts with {input} tokens in and {output} out"
-        )
+        format!("an interrupted LLM call used an estimated {input} tokens in, {output} out")
     }
 }
 

@@ -186,7 +186,9 @@ fn c_26_8_what_a_call_used_beyond_its_reservation_is_granted_to_no_other_host() 
     first.settle(amount, &cancel).unwrap();
     let refusal = budget_of("g").reserve(worst, None, &cancel, &mut || {}).unwrap_err().to_string();
     assert!(refusal.contains("100 are left"), "{refusal}");
-    first.reserve(CallUpperBound { input_tokens: 100, ..worst }, None, &cancel, &mut || {}).unwrap();
+    first
+        .reserve(CallUpperBound { input_tokens: 100, ..worst }, None, &cancel, &mut || {})
+        .unwrap();
     // More than the whole budget.
     first.settle(amount, &cancel).unwrap();
     let refusal = first.reserve(worst, None, &cancel, &mut || {}).unwrap_err().to_string();
