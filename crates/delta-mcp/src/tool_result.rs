@@ -49,7 +49,7 @@ pub fn render_tool_result(
 }
 
 /// Whether the texts of a result say what its structured content says. SDKs write it as JSON into a text, and put what is not an
-/// object under `result`.
+/// object under `result`; servers put a text under a name of their own.
 fn is_said(structured: &Json, content: &[Json]) -> bool {
     let texts: Vec<&str> = content.iter().filter_map(|part| part.get("text")?.as_str()).collect();
     let says = |text: &str, value: &Json| match value {
@@ -57,7 +57,9 @@ fn is_said(structured: &Json, content: &[Json]) -> bool {
         value => serde_json::from_str::<Json>(text).is_ok_and(|json| json == *value),
     };
     let members = structured.as_object().filter(|members| members.len() == 1);
-    let wrapped = members.and_then(|members| members.get("result"));
+    let wrapped =
+        members.into_iter().flatten().find(|(name, it)| *name == "result" || it.is_string());
+    let wrapped = wrapped.map(|(_, value)| value);
     std::iter::once(structured).chain(wrapped).any(|value| {
         texts.iter().any(|text| says(text, value))
             || says(&texts.concat(), value)
@@ -191,12 +193,14 @@ mod tests {
         let texts = |texts: &[&str]| -> Vec<Json> {
             texts.iter().map(|text| json!({"type": "text", "text": text})).collect()
         };
-        let cases: [(&[&str], Json, &str); 9] = [
+        let cases: [(&[&str], Json, &str); 11] = [
             (&[""], json!({"a": 1}), "{\"a\":1}\n"),
             (&["2 items."], json!({"items": [1, 2]}), "2 items.\n{\"items\":[1,2]}\n"),
             (&["{\"b\": 2, \"a\": 1}"], json!({"a": 1, "b": 2}), "{\"b\": 2, \"a\": 1}\n"),
             (&["plain"], json!({"result": "plain"}), "plain\n"),
+            (&["plain\n"], json!({"content": "plain\n"}), "plain\n"),
             (&["42"], json!({"result": 42}), "42\n"),
+            (&["42"], json!({"count": 42}), "42\n{\"count\":42}\n"),
             (&["a", "b"], json!({"result": ["a", "b"]}), "a\nb\n"),
             (
                 &["{\"n\": 1}", "{\"n\": 2}"],

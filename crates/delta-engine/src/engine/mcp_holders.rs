@@ -32,6 +32,15 @@ struct RunningHolder {
 }
 
 impl RunningHolder {
+    /// Whether calls reach it. A process that dies closes its standard output before the connections of its callers, so that
+    /// no call comes between, and is a child that has ended later only.
+    fn is_reachable(&mut self) -> bool {
+        let mut fds = [PollFd::new(&self.process.stdout, PollFlags::empty())];
+        let is_closed = poll(&mut fds, Some(&to_timespec(Duration::ZERO)))
+            .is_ok_and(|_| fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR));
+        !is_closed && !self.process.has_ended()
+    }
+
     /// Whether the server is in this sandbox, and not in one that was prepared before.
     fn is_in(&self, sandbox: Option<&SandboxEntry>) -> bool {
         match (&self.sandbox, sandbox) {
@@ -62,13 +71,11 @@ impl<'a> Engine<'a> {
     ) -> Result<(), String> {
         let mut holders = self.mcp_holders.borrow_mut();
         let entry = sandbox.map(|sandbox| sandbox.entry());
-        if let Some(holder) = holders.running.get_mut(server)
-            && !holder.process.has_ended()
-        {
-            if holder.is_in(entry.as_ref()) {
+        if let Some(holder) = holders.running.get_mut(server) {
+            // Otherwise what the run refers to was replaced, and the network of the old sandbox has ended.
+            if holder.is_reachable() && holder.is_in(entry.as_ref()) {
                 return Ok(());
             }
-            // What the run refers to was replaced, and the network of the old sandbox has ended.
             holder.process.end_after(HOLDER_GRACE, &self.cancel);
         }
         let Some(config) = holders.configs.iter().find(|config| config.spec.name == server) else {
