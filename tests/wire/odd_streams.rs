@@ -265,7 +265,7 @@ fn spoil(stream: WholeStream, faults: &[Fault]) -> SpoiltStream {
         }
     }
     let mut text = String::new();
-    let (mut says_end, mut has_error) = (false, false);
+    let (mut says_end, mut has_error, mut is_item_done) = (false, false, false);
     for (place, event) in events.iter().enumerate() {
         let data = format!("data: {event}\n\n");
         if let Some((at, frame)) = error.filter(|(at, _)| *at == place) {
@@ -281,11 +281,14 @@ fn spoil(stream: WholeStream, faults: &[Fault]) -> SpoiltStream {
             break;
         }
         says_end |= place == end && !has_error;
+        is_item_done = event["type"] == "response.output_item.done" && !has_error;
         text.push_str(&data);
         if repeated == Some(place) {
             text.push_str(&data);
         }
     }
+    // A last item that says that it is completed is an end too, unless half an event follows.
+    says_end |= is_item_done && !cut.is_some_and(|(_, end)| matches!(end, CutEnd::HalfEvent));
     SpoiltStream { bytes: text.into_bytes(), says_end, has_error }
 }
 

@@ -197,7 +197,8 @@ fn c_8_1_an_endpoint_with_one_system_message_is_refused_once_and_remembered() {
         sandbox.run("hello", &[]).expect_code(0);
         sandbox.delta(["continue", "r", "-w", "work", "-m", "more"]).output().expect_code(0);
         assert_eq!(refusals(&server), refused, "{llm}");
-        let body = server.requests().last().unwrap().body.clone();
+        let requests = server.requests();
+        let body = &requests.last().unwrap().body;
         let messages = body["messages"].as_array().unwrap();
         let first = messages[0]["content"].as_str().unwrap();
         assert!(first.contains("system_prompt") && first.contains("more"), "{first}");

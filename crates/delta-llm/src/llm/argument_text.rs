@@ -84,7 +84,7 @@ impl ArgumentText {
                 return self.joined;
             }
         }
-        if is_json(text) { text.to_owned() } else { self.joined }
+        text.to_owned()
     }
 
     fn segment(&self) -> &str {
@@ -153,6 +153,7 @@ mod tests {
             (&["{\"a\":1}", "", " "], "{\"a\":1} "),
             // The inner object begins as the outer one does.
             (&["{\"a\":", "{\"a\":", "1}", "}"], "{\"a\":{\"a\":1}}"),
+            (&["{\"a\"", ":1", "{\"a\":1"], "{\"a\":1"),
             (&["{\"a\":1}", "{\"a\":2}"], "{\"a\":1}{\"a\":2}"),
             (&["{\"a\":1}", "{\"a\""], "{\"a\":1}{\"a\""),
             (&["{\"a\":\"}", "{\"a\":\"}\"}"], "{\"a\":\"}\"}"),

@@ -18,6 +18,8 @@ const MAX_EXCERPT_CHARS: usize = 500;
 pub struct EventReader {
     parser: SseParser,
     is_done: bool,
+    /// The stream ended within an event.
+    is_cut: bool,
     /// What is no event, as far as it may explain why there is no answer.
     unframed: String,
 }
@@ -45,7 +47,8 @@ impl EventReader {
         let events = self.parser.finish();
         match self.read(events, &mut add) {
             Err(error @ StreamError::Reported(_)) => return Err(error),
-            Ok(()) | Err(StreamError::NotJson(_)) => {}
+            Err(StreamError::NotJson(_)) => self.is_cut = true,
+            Ok(()) => {}
         }
         match serde_json::from_str::<Value>(&self.unframed) {
             _ if self.unframed.trim().is_empty() => Ok(()),
@@ -216,9 +219,11 @@ impl<A: EventAssembler, C: WireCodec> StreamAssembler for EventStream<A, C> {
     fn finish(&mut self) -> Result<(), StreamError> {
         let member = self.codec.form().arguments_member();
         let assembler = &mut self.assembler;
-        let finished = self.reader.finish(|data| add_json(assembler, member, data));
-        self.assembler.end();
-        finished
+        self.reader.finish(|data| add_json(assembler, member, data))?;
+        if !self.reader.is_cut {
+            self.assembler.end();
+        }
+        Ok(())
     }
 
     fn is_done(&self) -> bool {

@@ -229,6 +229,7 @@ impl ResponseAssembler {
         if text_member(&response, "status").is_empty() {
             response["status"] = status.into();
         }
+        self.items.iter_mut().for_each(|item| item.is_listed = false);
         if let Some(Value::Array(items)) = response.get_mut("output").map(Value::take) {
             for (place, item) in (0..).zip(items) {
                 let at = self.add_item(self.find_repeated(&item), Some(place), item, true);
