@@ -464,12 +464,12 @@ mod tests {
     #[test]
     fn c_22_4_what_is_hidden_by_default_is_documented() {
         let guide = include_str!("../../../../docs/guide/sandbox.md");
-        let list = guide.lines().find(|line| line.starts_with("Hidden by default")).unwrap();
+        let list = guide.lines().find(|line| line.starts_with("Below HOME: ")).unwrap();
         for path in HIDDEN_IN_HOME {
             assert!(list.contains(&format!("`{path}`")), "{path}");
         }
         assert_eq!(list.matches('`').count(), 2 * HIDDEN_IN_HOME.len());
-        let list = guide.lines().find(|line| line.starts_with("Of the system")).unwrap();
+        let list = guide.lines().find(|line| line.starts_with("In the system: ")).unwrap();
         for path in HIDDEN_IN_SYSTEM {
             assert!(list.contains(&format!("`{path}`")), "{path}");
         }
