@@ -65,12 +65,8 @@ impl ArgumentText {
 
     /// The arguments.
     pub fn into_text(self) -> String {
-        let settled = settled_arguments(&self.joined);
-        if settled.len() < self.joined.len() {
-            return settled.to_owned();
-        }
         if self.starts.is_empty() || is_json(&self.joined) {
-            return self.joined;
+            return settled_arguments(&self.joined).to_owned();
         }
         let ends = self.starts.iter().copied().chain([self.joined.len()]);
         let mut start = 0;
@@ -81,10 +77,11 @@ impl ArgumentText {
             if are_no_arguments(text) || segment.starts_with(text) || is_same_json(text, segment) {
                 text = segment;
             } else if !are_no_arguments(segment) {
-                return self.joined;
+                text = &self.joined;
+                break;
             }
         }
-        text.to_owned()
+        settled_arguments(text).to_owned()
     }
 
     fn segment(&self) -> &str {

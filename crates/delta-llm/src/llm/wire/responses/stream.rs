@@ -146,7 +146,7 @@ impl ResponseAssembler {
         &mut self,
         found: Option<usize>,
         index: Option<u64>,
-        item: Value,
+        mut item: Value,
         is_done: bool,
     ) -> usize {
         let at = found.unwrap_or_else(|| {
@@ -164,6 +164,13 @@ impl ResponseAssembler {
         }
         if partial.id.is_empty() {
             text_member(&item, "id").clone_into(&mut partial.id);
+        }
+        // A message that was whole has been shown: the response at the end only adds what it lacks.
+        if partial.is_done
+            && !message_item_text(&partial.item).is_empty()
+            && let Some(members) = item.as_object_mut()
+        {
+            members.remove("content");
         }
         partial.is_done |= is_done;
         partial.update(item);
