@@ -1,6 +1,7 @@
 //! The endpoint of the requests: its address, its key and its proxy, from agent.yaml and the environment.
 
 use super::LlmConfig;
+use super::model_choice::{other_vendor_help, vendor_model};
 use super::wire::CachePolicy;
 use delta_base::redact::Secrets;
 use delta_base::shell_quote::shell_quote;
@@ -407,19 +408,39 @@ fn missing_key_error(config: &LlmConfig, form: WireForm, base_url: &str) -> Endp
          \x20 export DELTA_BASE_URL=http://localhost:8000/v1    # vLLM\n";
     let is_openai = form == WireForm::OpenAi;
     let local_servers = if is_openai { local_servers } else { "" };
-    let other_provider = if is_openai { "anthropic:NAME" } else { "openai:NAME" };
+    let of_other_vendor = match vendor_model(&config.model).filter(|(vendor, _)| *vendor != form) {
+        // A gateway has the models of many vendors.
+        _ if base_url != form.default_address() => String::new(),
+        // The Responses API is OpenAI's too.
+        Some((WireForm::OpenAi, _)) if form == WireForm::Responses => String::new(),
+        Some((vendor, model)) => {
+            let key = vendor.key_variables()[0];
+            let name = vendor.name();
+            format!(
+                "`{}` is a model of {name}:\n\x20 export {key}=...\n\x20 --model {name}:{model}\n",
+                config.model
+            )
+        }
+        None => other_vendor_help(&config.model)
+            .map(|help| format!("for `{}` set {help}\n", config.model))
+            .unwrap_or_default(),
+    };
+    let (or, other_provider) = if of_other_vendor.is_empty() {
+        let other = if is_openai { "anthropic:NAME" } else { "openai:NAME" };
+        let (model, name) = (&config.model, form.name());
+        let heading = format!("\nor select another provider (`{model}` is a model of {name}):");
+        ("", format!("{heading}\n\x20 --model {other}"))
+    } else {
+        ("or ", String::new())
+    };
     EndpointError {
         message: format!("no API key for {}", mask_url(base_url)),
         help: format!(
-            "set a key:\n\
+            "{of_other_vendor}{or}set a key:\n\
              \x20 export {variable}=...{alternative}\n\
              {local_servers}\
              or run without an LLM:\n\
-             \x20 --model script:FILE\n\
-             or select another provider (`{}` is a model of {}):\n\
-             \x20 --model {other_provider}",
-            config.model,
-            form.name()
+             \x20 --model script:FILE{other_provider}"
         ),
         needs_key: true,
     }
