@@ -1,7 +1,9 @@
 //! Every part of an agent's files is checked, and a mistake is shown where it stands.
 
 use super::agent_loading::{GOOD, agent, check, check_context, refused};
+use serde_json::json;
 use test_support::sandbox::Ran;
+use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 
 /// Checks what is said of an `llm:` section, whose line follows `name: t` in flow style.
 #[track_caller]
@@ -344,6 +346,71 @@ fn c_1_3_a_wrong_model_is_the_option_that_names_it() {
     let gone = said("gone.yaml", 126);
     let help = "  --> --model gone.yaml\n  = help: for the `script` provider, `model` is the path of a script file; for a model of an endpoint, write `--model openai:gone.yaml`\n";
     assert!(gone.ends_with(help), "{gone}");
+}
+
+#[test]
+fn c_23_4_a_vendor_before_a_slash_is_the_provider_where_no_other_endpoint_is_set_up() {
+    let server = ScriptedServer::start(|_: &RecordedRequest| Answer::text("hi"));
+    let asked = |agent_yaml: &str, more: &[(&str, &str)]| {
+        let sandbox = agent(agent_yaml);
+        let mut command = sandbox.run_command("hi", &["--model", "anthropic/m", "-q"]);
+        command = command.env("ANTHROPIC_BASE_URL", server.root_url());
+        for (name, value) in more {
+            command = command.env(name, value);
+        }
+        command.output().expect_code(0);
+        let request = server.requests().pop().unwrap();
+        (request.path().to_owned(), request.body["model"].clone())
+    };
+    let messages = ("POST /v1/messages".to_owned(), json!("m"));
+    assert_eq!(asked("name: t\n", &[]), messages);
+    assert_eq!(asked("name: t\nllm: {model: gpt-4o}\n", &[("OPENAI_API_KEY", "k")]), messages);
+    // An address for Chat Completions is one of a gateway.
+    let chat = ("POST /v1/chat/completions".to_owned(), json!("anthropic/m"));
+    assert_eq!(asked("name: t\n", &[("DELTA_BASE_URL", &server.url())]), chat);
+    let own = format!("name: t\nllm: {{model: m, base_url: \"{}\"}}\n", server.url());
+    assert_eq!(asked(&own, &[]), chat);
+}
+
+#[test]
+fn c_23_4_a_model_of_another_vendor_gets_the_line_to_write() {
+    let sandbox = agent("name: t\nllm: {model: m}\n");
+    let said =
+        |model: &str, code: i32| sandbox.run("hi", &["--model", model]).expect_code(code).stderr;
+    for (model, lines) in [
+        (
+            "claude-opus-5",
+            "export ANTHROPIC_API_KEY=...\n        --model anthropic:claude-opus-5\n",
+        ),
+        ("anthropic/claude-opus-5", "--model anthropic:claude-opus-5\n"),
+        (
+            "gemini-3.5-flash",
+            "export GOOGLE_API_KEY=...\n        --model gemini:gemini-3.5-flash\n",
+        ),
+        ("gemini/x", "--model gemini:x\n"),
+        (
+            "ollama/qwen3",
+            "set DELTA_BASE_URL=http://localhost:11434/v1, and `--model openai:qwen3`\n",
+        ),
+        ("anthropic:gpt-4o", "export DELTA_API_KEY=...\n        --model openai:gpt-4o\n"),
+    ] {
+        let stderr = said(model, 126);
+        assert!(stderr.starts_with("error: no API key") && stderr.contains(lines), "{stderr}");
+    }
+    for (model, wanted) in [
+        (
+            "ollama:llama3:8b",
+            "set DELTA_BASE_URL=http://localhost:11434/v1, and `--model openai:llama3:8b`",
+        ),
+        (
+            "openrouter:a/b",
+            "set DELTA_BASE_URL=https://openrouter.ai/api/v1 DELTA_API_KEY=..., and `--model openai:a/b`",
+        ),
+        ("google:gemini-3.5-flash", "did you mean `gemini:gemini-3.5-flash`?"),
+    ] {
+        let stderr = said(model, 2);
+        assert!(stderr.contains(wanted), "{stderr}");
+    }
 }
 
 #[test]

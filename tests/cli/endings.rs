@@ -78,8 +78,8 @@ workspace DIR/work
 model test-model
 
 > hi
-! try 2 of 3 now: 429 Too Many Requests: one
-! try 3 of 3 now: 429 Too Many Requests: two
+! try 2 of 3 in SPAN: 429 Too Many Requests: one
+! try 3 of 3 in SPAN: 429 Too Many Requests: two
 error: the endpoint answered 429 Too Many Requests: three
 
 FAILED after 0 iterations, SPAN

@@ -10,7 +10,7 @@ use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 fn c_19_4_spans_are_sent_and_what_becomes_of_them_is_said() {
     let (sandbox, _server) = eventful();
     let collector = ScriptedServer::for_anything(vec![
-        Answer::raw(503, "").header("Retry-After", "0"),
+        Answer::raw(503, "").header("Retry-After", "0.7"),
         Answer::raw(200, "{\"partialSuccess\":{}}"),
     ]);
     let port = collector.port();
@@ -20,7 +20,7 @@ fn c_19_4_spans_are_sent_and_what_becomes_of_them_is_said() {
         0,
         "",
         &format!(
-            "warning: the endpoint answered 503 Service Unavailable; retrying in 0ms\nsent 8 spans to {url}/v1/traces\n"
+            "warning: the endpoint answered 503 Service Unavailable; retrying in 700ms\nsent 8 spans to {url}/v1/traces\n"
         ),
     );
     let requests = collector.requests();

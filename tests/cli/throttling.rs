@@ -24,16 +24,16 @@ fn trying_twice(server: &ScriptedServer) -> Sandbox {
 
 #[test]
 fn c_7_3_a_run_with_a_time_limit_waits_for_an_endpoint_that_throttles() {
-    let answers = [429, 429, 529, 429, 429].map(|status| throttled(status, 20)).to_vec();
+    let answers = [429, 529, 429].map(|status| throttled(status, 20)).to_vec();
     let server = ScriptedServer::start([answers, vec![Answer::text("done")]].concat());
     let sandbox = trying_twice(&server);
     let ran = sandbox.run("hi", &["--max-duration", "10m", "--format", "json"]).expect_code(0);
     let tries: Vec<_> = ran.stderr.lines().filter(|line| line.contains("try ")).collect();
-    assert_eq!(tries.len(), 5, "{tries:?}");
-    assert_eq!(tries[0], "! try 2 in 20ms: 429 Too Many Requests: slow down");
-    assert!(tries[2].starts_with("! try 4 in 20ms: 529"), "{tries:?}");
+    assert_eq!(tries.len(), 3, "{tries:?}");
+    assert!(tries[0].starts_with("! try 2 in ") && tries[0].ends_with(": slow down"), "{tries:?}");
+    assert!(tries[1].starts_with("! try 3 in ") && tries[1].contains(": 529"), "{tries:?}");
     let lost = sandbox.events("THOUGHT")[0]["throttled_ms"].as_u64().unwrap();
-    assert!(lost >= 100, "{lost}");
+    assert!(lost >= 60, "{lost}");
     let metrics = &ran.json()["metrics"];
     assert_eq!(metrics["throttled_ms"], lost);
     assert!(metrics["total_duration_ms"].as_u64().unwrap() >= lost);

@@ -13,7 +13,7 @@ use test_support::server::{Answer, Gate, RecordedRequest};
 fn c_7_3_one_connection_serves_many_calls() {
     let answer = |request: &RecordedRequest| match request.body["stream"] == true {
         true => Answer::call("tool", json!({"a": 1})),
-        false => Answer::error(500, "x", None).header("Retry-After-Ms", "0"),
+        false => Answer::error(400, "x", None),
     };
     let server = ScriptedServer::start(answer);
     let mut client = client(&server, true);
@@ -21,7 +21,7 @@ fn c_7_3_one_connection_serves_many_calls() {
         ask(&mut client).0.unwrap();
         ask_whole(&mut client).0.unwrap_err();
     }
-    assert_eq!((server.requests().len(), server.connections()), (40, 1));
+    assert_eq!((server.requests().len(), server.connections()), (20, 1));
 }
 
 #[test]
@@ -129,15 +129,143 @@ fn c_7_4_a_cancellation_ends_the_wait_for_the_next_try() {
 }
 
 #[test]
-fn c_7_3_the_proxy_is_the_one_of_the_endpoint() {
-    let server = ScriptedServer::start(vec![Answer::text("ok")]);
+fn c_37_6_an_https_address_is_reached_through_a_tunnel() {
+    let name = "connections::c_37_6_an_https_address_is_reached_through_a_tunnel";
+    if is_child(name, &[("SSL_CERT_FILE", AUTHORITY)]) {
+        let (base, server) = tls_server();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = Some(format!("http://{}", listener.local_addr().unwrap()));
+        let tunnel = std::thread::spawn(move || tunnel(&listener));
+        let mut client = provider(Endpoint { proxy, ..endpoint(&base, false) });
+        assert_eq!(content(&ask_whole(&mut client)), "secure");
+        server.join().unwrap().unwrap();
+        drop(client);
+        assert!(tunnel.join().unwrap().starts_with("CONNECT 127.0.0.1:"));
+    }
+}
+
+/// Squid refuses CONNECT to ports other than 443.
+#[test]
+fn c_37_6_requests_for_an_http_address_go_to_the_proxy_in_absolute_form() {
+    let answer = json!({"choices": [{"message": {"content": "ok"}}]}).to_string();
+    let refusal = "<html><title>Access denied</title></html>";
+    let server = ScriptedServer::for_anything(vec![
+        Answer::raw(200, answer.clone()),
+        Answer::raw(200, answer),
+        Answer::raw(407, refusal),
+    ]);
+    let address = format!("127.0.0.1:{}", server.port());
+    let proxy = Some(format!("http://us%40er:s3cret@{address}"));
+    let mut client =
+        provider(Endpoint { proxy, ..endpoint("http://far.invalid:8000/v1?key=a", false) });
+    assert_eq!(content(&ask_whole(&mut client)), "ok");
+    assert_eq!(content(&ask_whole(&mut client)), "ok");
+    for request in server.requests() {
+        let target = "POST http://far.invalid:8000/v1/chat/completions?key=a";
+        assert_eq!(request.target, target);
+        assert_eq!(request.header("host"), Some("far.invalid:8000"));
+        let authorization = Some("Basic dXNAZXI6czNjcmV0");
+        assert_eq!(request.header("proxy-authorization"), authorization);
+        assert_eq!(request.body["model"], "m");
+    }
+    assert_eq!(server.connections(), 1);
+    let (message, hint, _) = failure(ask_whole(&mut client));
+    let said = format!(
+        "the proxy http://{address} answered 407 Proxy Authentication Required: an HTML page, \"Access denied\""
+    );
+    assert_eq!(message, said);
+    assert!(hint.ends_with(&format!("write `http://USER:PASSWORD@{address}`")), "{hint}");
+}
+
+/// A proxy that answers its first connection with these pieces, each after it has read something; gives all that it read.
+fn one_shot_proxy(pieces: Vec<Vec<u8>>) -> (String, std::thread::JoinHandle<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let proxy = Some(format!("http://{}", listener.local_addr().unwrap()));
-    let tunnel = std::thread::spawn(move || tunnel(&listener));
-    let mut client = provider(Endpoint { proxy, ..endpoint(&server.url(), true) });
-    assert_eq!(content(&ask(&mut client)), "ok");
-    drop((client, server));
-    assert!(tunnel.join().unwrap().starts_with("CONNECT 127.0.0.1:"));
+    let address = listener.local_addr().unwrap().to_string();
+    let thread = std::thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        let mut all = Vec::new();
+        let mut buffer = [0; 4096];
+        for piece in pieces {
+            let count = stream.read(&mut buffer).unwrap();
+            all.extend_from_slice(&buffer[..count]);
+            stream.write_all(&piece).unwrap();
+        }
+        all
+    });
+    (address, thread)
+}
+
+#[test]
+fn c_37_6_the_words_of_a_proxy_that_refuses_are_shown_without_its_password() {
+    let check = |answer: &str, said: &str, hinted: &str, tries: usize| {
+        let (address, proxy) = one_shot_proxy(vec![answer.as_bytes().to_vec()]);
+        let url = Some(format!("http://user:s3cret@{address}"));
+        let endpoint = endpoint("https://far.invalid/v1", true);
+        let outcome = ask(&mut provider(Endpoint { proxy: url, max_retries: 0, ..endpoint }));
+        assert_eq!(outcome.1.len(), tries);
+        let (message, hint, _) = failure(outcome);
+        let url = "https://far.invalid/v1/chat/completions";
+        let expected = format!("the proxy http://{address} opened no connection to {url}: {said}");
+        assert_eq!(message, expected);
+        assert!(hint.contains(hinted) && !hint.contains("s3cret"), "{hint}");
+        let sent = String::from_utf8(proxy.join().unwrap()).unwrap();
+        assert!(sent.starts_with("CONNECT far.invalid:443 HTTP/1.1\r\nHost: far.invalid:443\r\n"));
+        assert!(sent.contains("\r\nProxy-Authorization: Basic dXNlcjpzM2NyZXQ=\r\n"), "{sent}");
+    };
+    let denied = "HTTP/1.1 407 Who?\r\nContent-Length: 5\r\n\r\nnobody";
+    check(denied, "407 Proxy Authentication Required: nobod", "USER:PASSWORD@", 1);
+    check("HTTP/1.0 403 No\r\n\r\n", "403 Forbidden", "NO_PROXY=far.invalid avoids it", 1);
+    check("SSH-2.0\r\n\r\n", "its answer is not HTTP", "HTTPS_PROXY", 1);
+    check("", "it closed the connection", "HTTPS_PROXY", 1);
+}
+
+#[test]
+fn c_37_6_socks5_is_spoken_with_user_and_password_and_looks_names_up_where_it_says() {
+    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 44\r\n\r\n{\"choices\":[{\"message\":{\"content\":\"done\"}}]}";
+    let bound = [5, 0, 0, 3, 2, b'a', b'b', 0, 1];
+    let granted = |first: &[&[u8]]| {
+        let mut pieces: Vec<Vec<u8>> = first.iter().map(|piece| piece.to_vec()).collect();
+        pieces.extend([bound.to_vec(), answer.as_bytes().to_vec()]);
+        pieces
+    };
+    let ask_through = |url: &str, pieces, base: &str| {
+        let (address, proxy) = one_shot_proxy(pieces);
+        let url = Some(url.replace("PROXY", &address));
+        let endpoint = Endpoint { proxy: url, max_retries: 0, ..endpoint(base, false) };
+        let outcome = ask_whole(&mut provider(endpoint));
+        (outcome, proxy)
+    };
+    // The proxy looks up the name.
+    let pieces = granted(&[&[5, 2], &[1, 0]]);
+    let (outcome, proxy) =
+        ask_through("socks5h://us%40er:p@PROXY", pieces, "http://far.invalid:7/v1");
+    assert_eq!(content(&outcome), "done");
+    let sent = proxy.join().unwrap();
+    let mut expected = vec![5, 2, 0, 2, 1, 5];
+    expected.extend(
+        b"us@er\x01p\x05\x01\x00\x03\x0bfar.invalid\x00\x07POST /v1/chat/completions HTTP/1.1\r\n",
+    );
+    assert!(sent.starts_with(&expected), "{sent:?}");
+    // An address stays one, without a user too.
+    let (outcome, proxy) =
+        ask_through("socks5://PROXY", granted(&[&[5, 0]]), "http://10.9.8.7:8/v1");
+    assert_eq!(content(&outcome), "done");
+    assert!(proxy.join().unwrap().starts_with(&[5, 1, 0, 5, 1, 0, 1, 10, 9, 8, 7, 0, 8]));
+    // What it refuses is named, and what is lasting is not tried again.
+    let refused = |pieces: Vec<Vec<u8>>| {
+        let (outcome, proxy) =
+            ask_through("socks5h://u:s3cret@PROXY", pieces, "http://far.invalid/v1");
+        proxy.join().unwrap();
+        let (message, hint, _) = failure(outcome);
+        assert!(!message.contains("s3cret") && hint.contains("ALL_PROXY"), "{message}: {hint}");
+        message.rsplit(": ").next().unwrap().to_owned()
+    };
+    assert_eq!(refused(vec![vec![5, 2], vec![1, 1]]), "user and password are wrong");
+    assert_eq!(refused(vec![vec![5, 0xff]]), "it wants another authentication");
+    assert_eq!(refused(vec![vec![4, 0]]), "its answer is not SOCKS5");
+    let denied = refused(vec![vec![5, 0], vec![5, 2, 0, 1]]);
+    assert_eq!(denied, "its rules do not allow the connection");
+    assert_eq!(refused(vec![vec![5, 0], vec![5]]), "it closed the connection");
 }
 
 /// A proxy for one connection; gives the first line of what it was asked for.

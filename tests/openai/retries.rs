@@ -6,26 +6,110 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 use test_support::server::{Answer, RecordedRequest};
 
-/// An error whose next try is due at once.
 fn error(status: u16) -> Answer {
-    Answer::error(status, "not now", None).header("Retry-After-Ms", "1")
+    Answer::error(status, "not now", None)
 }
 
 #[test]
 fn c_7_3_retry_after_is_honoured() {
     let server = ScriptedServer::start(vec![
-        Answer::error(429, "slow down", None).header("Retry-After", "0.05"),
+        Answer::error(429, "slow down", None).header("Retry-After", "0.7"),
         Answer::error(503, "busy", None).header("Retry-After", "Sun, 06 Nov 1994 08:49:37 GMT"),
         Answer::text("ok"),
     ]);
     let began = Instant::now();
     let outcome = ask(&mut client(&server, true));
     assert_eq!(content(&outcome), "ok");
-    assert!(began.elapsed() >= Duration::from_millis(50));
+    assert!(began.elapsed() >= Duration::from_millis(1_450));
     let told: Vec<_> = outcome.1.iter().map(|a| (a.status, &*a.error, a.retry_in_ms)).collect();
     let first = "the endpoint answered 429 Too Many Requests: slow down";
     let second = "the endpoint answered 503 Service Unavailable: busy";
-    assert_eq!(told, [(Some(429), first, Some(50)), (Some(503), second, Some(0))]);
+    assert_eq!(told[0], (Some(429), first, Some(700)));
+    assert_eq!((told[1].0, told[1].1), (Some(503), second));
+    // A date in the past leaves the own pause.
+    assert!((750..=1250).contains(&told[1].2.unwrap()), "{told:?}");
+}
+
+#[test]
+fn c_37_4_a_pause_that_is_too_long_ends_the_tries_with_its_time() {
+    let words = |text: &str| json!({"error": {"message": text}}).to_string();
+    for (answer, pause) in [
+        (error(429).header("Retry-After", "86400"), "24h"),
+        (error(503).header("retry-after-ms", "660000"), "11m"),
+        (Answer::raw(429, words("Please try again in 2h0m0s.")), "2h"),
+        (
+            Answer::event_stream(format!("data: {}\n\n", words("retry after 700 seconds"))),
+            "11m 40s",
+        ),
+    ] {
+        let server = ScriptedServer::start(vec![answer]);
+        let outcome = ask(&mut client(&server, true));
+        assert_eq!((outcome.1.len(), outcome.1[0].retry_in_ms), (1, None), "{pause}");
+        let (message, _, _) = failure(outcome);
+        assert!(message.contains(&format!("; it asks for a pause of {pause}")), "{message}");
+        assert!(message.contains(", until 2"), "{message}");
+    }
+}
+
+/// Accounts without money were asked for as long as the run could wait.
+#[test]
+fn c_37_3_what_no_attempt_changes_is_asked_once_in_whichever_frame_it_comes() {
+    let account = "the account's quota is exhausted: add credit or raise its limit at the provider";
+    let context = delta_llm::llm::CONTEXT_LENGTH_HINT;
+    for (text, expected) in [
+        ("insufficient balance", account),
+        ("This model's maximum prompt length is 9 but the request contains 10 tokens.", context),
+    ] {
+        let body = json!({"error": {"message": text}}).to_string();
+        for answer in [
+            Answer::raw(500, body.clone()),
+            Answer::raw(422, body.clone()),
+            Answer::raw(200, body.clone()),
+            Answer::event_stream(format!("data: {body}\n\n")),
+            Answer::event_stream(format!("event: error\ndata: {body}\n\n")),
+        ] {
+            let server = ScriptedServer::start(vec![answer]);
+            let (message, hint, _) = failure(ask(&mut client(&server, true)));
+            assert_eq!(hint, expected, "{message}");
+            assert!(message.contains(text), "{message}");
+        }
+    }
+}
+
+#[test]
+fn c_37_4_a_whole_answer_may_take_all_of_its_time() {
+    let server = ScriptedServer::start(vec![Answer::text("ok")]);
+    // It would expire at once.
+    let endpoint =
+        Endpoint { idle_timeout_ms: 0, max_retries: 0, ..endpoint(&server.url(), false) };
+    assert_eq!(content(&ask_whole(&mut provider(endpoint))), "ok");
+}
+
+#[test]
+fn c_37_3_a_newer_name_of_max_tokens_is_asked_for_once_and_kept() {
+    let body = |stream: bool| {
+        let mut body: Value = serde_json::from_str(&super::body(stream)).unwrap();
+        body["max_tokens"] = json!(40);
+        body.to_string()
+    };
+    let message = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.";
+    let server = ScriptedServer::start(|request: &RecordedRequest| {
+        if request.body.get("max_tokens").is_some() {
+            Answer::error(400, message, None)
+        } else {
+            assert_eq!(request.body["max_completion_tokens"], 40);
+            Answer::text("ok")
+        }
+    });
+    let mut client = client(&server, true);
+    for tries in [1, 0] {
+        let outcome = ask_with(&mut client, &body(true), &CancelToken::manual().unwrap());
+        assert_eq!((content(&outcome), outcome.1.len()), ("ok", tries));
+    }
+    assert_eq!(server.requests().len(), 3);
+    let server = ScriptedServer::start(vec![Answer::error(400, "temperature is too hot", None)]);
+    let (_, hint, _) = failure(ask(&mut single(&server, true)));
+    assert!(hint.contains("change or remove `temperature` in `llm`"), "{hint}");
 }
 
 #[test]
@@ -63,7 +147,9 @@ fn c_7_3_the_tries_are_limited() {
     let server = ScriptedServer::start(|_: &RecordedRequest| error(500));
     let outcome = ask(&mut client(&server, false));
     let waits: Vec<_> = outcome.1.iter().map(|attempt| attempt.retry_in_ms).collect();
-    assert_eq!(waits, [Some(1), Some(1), None]);
+    assert!((375..=625).contains(&waits[0].unwrap()), "{waits:?}");
+    assert!((750..=1250).contains(&waits[1].unwrap()), "{waits:?}");
+    assert_eq!((waits.len(), waits[2]), (3, None));
     assert!(matches!(outcome.0, Err(LlmError::Failed { status: Some(500), .. })));
     assert_eq!(server.requests().len(), 3);
 }

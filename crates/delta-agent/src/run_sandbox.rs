@@ -575,13 +575,17 @@ fn prepare_use(
     scratch: &SandboxScratch,
     stage: Option<&StageLayers>,
 ) -> Result<PreparedSandbox, SandboxFailure> {
-    let proxies = ProxySettings::parse(|name| {
-        setup.variables.get(OsStr::new(name))?.to_str().map(str::to_owned)
-    })
-    .map_err(|reason| SandboxFailure {
-        subject: subject.clone(),
-        problem: SandboxProblem::Other(reason),
-    })?;
+    // Without listed hosts no connection is made for the tool, whatever the proxy is.
+    let proxies = match &resolved.profile.net {
+        NetAccess::Hosts(_) => ProxySettings::parse(|name| {
+            setup.variables.get(OsStr::new(name))?.to_str().map(str::to_owned)
+        })
+        .map_err(|reason| SandboxFailure {
+            subject: subject.clone(),
+            problem: SandboxProblem::Other(reason),
+        })?,
+        NetAccess::None | NetAccess::All => ProxySettings::default(),
+    };
     // A command without an agent has no directory of one.
     let agent_home = Some(setup.vars.agent_home.clone());
     let visible: Vec<PathBuf> =

@@ -93,7 +93,12 @@ impl EndpointProvider {
             url: &codec.url(),
             headers: request_headers(&endpoint, &*codec).map_err(LlmError::from_message)?,
             total_timeout: Duration::from_millis(endpoint.timeout_ms),
-            idle_timeout: Duration::from_millis(endpoint.idle_timeout_ms),
+            // A whole answer comes after all of it was generated.
+            idle_timeout: Duration::from_millis(if endpoint.stream {
+                endpoint.idle_timeout_ms
+            } else {
+                endpoint.timeout_ms
+            }),
             proxy: endpoint.proxy.as_deref(),
         };
         let client = HttpClient::new(client_config).map_err(LlmError::from_message)?;
@@ -164,7 +169,12 @@ impl EndpointProvider {
         if exchange.form == self.codec.form().name() && exchange.base_url == Some(base_url) {
             let merges = self.endpoint.merges_system.unwrap_or(exchange.options.merges_system);
             self.options.merges_system = merges;
+            let EncodeOptions { uses_system_role, uses_max_completion_tokens, omitted, .. } =
+                exchange.options;
             self.options.adds_thinking |= exchange.options.adds_thinking;
+            self.options.uses_system_role |= uses_system_role;
+            self.options.uses_max_completion_tokens |= uses_max_completion_tokens;
+            self.options.omitted = omitted;
         }
     }
 
@@ -287,7 +297,10 @@ impl EndpointProvider {
         } else {
             None
         };
-        if let Some(options) = merged.or_else(|| self.codec.recovery(&rejected, &self.options)) {
+        let adapted = merged
+            .or_else(|| wire::system_role_options(&rejected, &self.options))
+            .or_else(|| self.codec.recovery(&rejected, &self.options));
+        if let Some(options) = adapted {
             self.options = options;
             return true;
         }

@@ -1,6 +1,7 @@
 //! Why an exchange failed, with the message for the user, and whether another attempt makes sense.
 
 use super::HttpClient;
+use super::proxy::ProxyRefusal;
 use delta_base::time::format_duration;
 use delta_http::retry::RetryDecision;
 use std::error::Error as _;
@@ -19,6 +20,8 @@ pub enum HttpError {
     IdleTimeout,
     /// The connection could not be established.
     Connect(Error),
+    /// The proxy did not open a connection to the endpoint.
+    ProxyRefused(ProxyRefusal),
     /// The connection ended before the first byte of a response.
     NoResponse {
         /// The system's error.
@@ -48,13 +51,19 @@ impl HttpClient {
                 format!("nothing received from {url} for {}", format_span(self.idle_timeout))
             }
             HttpError::Connect(error) => {
-                let route = if self.has_proxy() { " through the proxy" } else { "" };
+                let proxy = self.proxy_name();
+                let route = proxy.map(|name| format!(" through the proxy {name}"));
+                let route = route.unwrap_or_default();
                 let reason = if is_not_tls(error) {
                     "the address begins with https, but the server speaks plain HTTP".to_owned()
                 } else {
                     format_with_sources(error)
                 };
                 format!("could not connect to {url}{route}: {reason}")
+            }
+            HttpError::ProxyRefused(refusal) => {
+                let proxy = self.proxy_name().unwrap_or_default();
+                format!("the proxy {proxy} opened no connection to {url}: {refusal}")
             }
             HttpError::NoResponse { error, .. } => {
                 format!(
@@ -78,6 +87,7 @@ impl HttpError {
         match self {
             Self::NoResponse { was_reused: true, .. } => RetryDecision::Immediately,
             Self::Cancelled | Self::TlsExpected => RetryDecision::Never,
+            Self::ProxyRefused(refusal) if refusal.is_lasting => RetryDecision::Never,
             Self::Connect(error) if tls_error(error).is_some_and(is_permanent_tls_error) => {
                 RetryDecision::Never
             }

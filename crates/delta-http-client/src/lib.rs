@@ -9,17 +9,19 @@ use delta_base::signal::CancelToken;
 use delta_base::url_secrets::mask_url;
 use delta_http::ResponseHead;
 pub use error::HttpError;
+use proxy::{ProxyConnector, ProxyRefusal, ProxyRoute};
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::Duration;
 use ureq::config::Config;
-use ureq::http::{HeaderMap, Method, Uri};
+use ureq::http::{HeaderMap, Method, Uri, header};
 use ureq::tls::{RootCerts, TlsConfig, TlsProvider};
-use ureq::unversioned::transport::{ConnectProxyConnector, Connector, RustlsConnector};
+use ureq::unversioned::transport::{Connector, RustlsConnector};
 use ureq::{Agent, BodyReader, Error, Proxy};
 
 mod connection;
 pub mod error;
+pub mod proxy;
 
 const READ_BUFFER_BYTES: usize = 16 * 1024;
 /// How long an unused connection is kept; tools run between two calls.
@@ -45,6 +47,7 @@ pub struct HttpClientConfig<'a> {
 /// A client for one address.
 pub struct HttpClient {
     config: Config,
+    route: Option<Arc<ProxyRoute>>,
     uri: Uri,
     headers: HeaderMap,
     total_timeout: Duration,
@@ -63,29 +66,31 @@ impl HttpClient {
     pub fn new(client_config: HttpClientConfig<'_>) -> Result<Self, String> {
         let HttpClientConfig { url, headers, total_timeout, idle_timeout, proxy } = client_config;
         let uri = parse_http_url(url)?;
-        let proxy = proxy.map(Proxy::new).transpose();
-        // The URL of a proxy often contains a password, so the message does not repeat it.
-        let proxy = proxy.map_err(|error| {
-            format!("expected the URL of a proxy in HTTPS_PROXY, HTTP_PROXY or ALL_PROXY: {error}")
-        })?;
+        let proxy = proxy.map(ProxyRoute::parse).transpose()?;
         let connect_timeout =
             CONNECT_TIMEOUT.min(total_timeout).min(idle_timeout).max(Duration::from_millis(1));
-        let mut config = Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .user_agent(concat!("delta/", env!("CARGO_PKG_VERSION")))
-            .accept_encoding("identity")
-            .max_idle_age(MAX_IDLE_AGE)
-            .timeout_connect(Some(connect_timeout));
         let proxy_scheme = proxy.as_ref().and_then(|proxy| proxy.uri().scheme_str());
-        if [uri.scheme_str(), proxy_scheme].contains(&Some("https")) {
-            config = config.tls_config(tls_config());
-        }
-        // Set even when it is `None`: otherwise ureq takes a proxy from the environment.
-        let config = config.proxy(proxy).build();
+        let has_tls = [uri.scheme_str(), proxy_scheme].contains(&Some("https"));
+        let configure = |proxy: Option<Proxy>| {
+            let mut config = Agent::config_builder()
+                .http_status_as_error(false)
+                .max_redirects(0)
+                .user_agent(concat!("delta/", env!("CARGO_PKG_VERSION")))
+                .accept_encoding("identity")
+                .max_idle_age(MAX_IDLE_AGE)
+                .timeout_connect(Some(connect_timeout));
+            if has_tls {
+                config = config.tls_config(tls_config());
+            }
+            // Set even when it is `None`: otherwise ureq takes a proxy from the environment.
+            config.proxy(proxy).build()
+        };
+        let config = configure(proxy.clone());
+        let route = proxy.map(|proxy| ProxyRoute::new(proxy, configure(None))).transpose()?;
         let watch = ExchangeWatch::new(total_timeout, idle_timeout);
         Ok(Self {
             config,
+            route: route.map(Arc::new),
             uri,
             headers,
             total_timeout,
@@ -100,6 +105,7 @@ impl HttpClient {
     pub fn clone_unconnected(&self) -> Self {
         Self {
             config: self.config.clone(),
+            route: self.route.clone(),
             uri: self.uri.clone(),
             headers: self.headers.clone(),
             total_timeout: self.total_timeout,
@@ -130,9 +136,19 @@ impl HttpClient {
         self.uri.scheme_str() == Some("http")
     }
 
-    /// Whether the requests go through a proxy.
-    pub fn has_proxy(&self) -> bool {
-        self.config.proxy().is_some()
+    /// The URL of the proxy that the requests go through, without user and password.
+    pub fn proxy_name(&self) -> Option<&str> {
+        self.route.as_ref().map(|route| route.name.as_str())
+    }
+
+    /// The headers of a request as it is sent.
+    fn sent_headers(&self) -> HeaderMap {
+        let mut headers = self.headers.clone();
+        let forwarding = self.route.as_ref().filter(|route| route.is_forwarded(&self.uri));
+        if let Some(value) = forwarding.and_then(|route| route.authorization()) {
+            headers.insert(header::PROXY_AUTHORIZATION, value);
+        }
+        headers
     }
 
     /// Starts an exchange that posts `body`, which must not be empty; [`HttpExchange::send`] sends it.
@@ -160,10 +176,11 @@ impl HttpClient {
     fn agent(&mut self) -> &Agent {
         let config = &self.config;
         let watch = &self.watch;
+        let route = &self.route;
         self.agent.get_or_insert_with(|| {
-            let is_direct = config.proxy().is_none();
+            let is_direct = route.is_none();
             let connector =
-                ().chain(ConnectProxyConnector::default())
+                ().chain(ProxyConnector(route.clone()))
                     .chain(SocketConnector { watch: watch.clone(), is_direct })
                     .chain(RustlsConnector::default());
             Agent::with_parts(config.clone(), connector, ThreadResolver(watch.clone()))
@@ -212,7 +229,7 @@ impl HttpExchange<'_> {
     pub fn send(&mut self) -> Result<ResponseHead, HttpError> {
         let phase = std::mem::replace(&mut self.phase, ExchangePhase::Finished);
         let uri = self.client.uri.clone();
-        let headers = self.client.headers.clone();
+        let headers = self.client.sent_headers();
         let response = match phase {
             ExchangePhase::Unsent(body) => {
                 let mut request = self.client.agent().post(uri);
@@ -304,6 +321,10 @@ impl HttpExchange<'_> {
             return stop_error;
         }
         match error {
+            Error::Io(io) if ProxyRefusal::is_cause_of(&io) => match io.downcast() {
+                Ok(refusal) => HttpError::ProxyRefused(refusal),
+                Err(io) => HttpError::Connect(io.into()),
+            },
             Error::Io(io)
                 if matches!(
                     io.kind(),

@@ -3,8 +3,10 @@
 
 pub use host::{host_of, is_loopback_host};
 use http::{HeaderMap, StatusCode};
+pub use no_proxy::is_proxy_exempt;
 
 mod host;
+mod no_proxy;
 pub mod retry;
 pub mod sse_parser;
 

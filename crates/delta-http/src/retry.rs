@@ -9,8 +9,10 @@ use std::time::Duration;
 const BASE_DELAY_MS: u64 = 500;
 /// The longest delay that the server did not request.
 const MAX_DELAY_MS: u64 = 30_000;
-/// The longest delay that a server may request.
+/// The longest delay that a server may request of a caller without a time limit of its own.
 pub const MAX_SERVER_DELAY: Duration = Duration::from_secs(600);
+/// A delay is cut here, so that it can be computed with: nobody waits so long.
+const MAX_DELAY_SECONDS: f64 = 1e9;
 
 /// Whether another attempt makes sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,44 +23,63 @@ pub enum RetryDecision {
     Immediately,
     /// After the engine's own delay.
     Backoff,
-    /// After the delay that the server requests.
+    /// After the delay that the server requests, or the engine's own if that is longer.
     After(Duration),
 }
 
 impl RetryDecision {
-    /// The delay before the next attempt, or `None` if there is none left; counts the failure in `failures`.
+    /// The delay before the next attempt, or `None` if there is none left, or if the server requests one that is too long;
+    /// counts the failure in `failures`.
     pub fn next_delay(self, failures: &mut u32, max_retries: u32) -> Option<Duration> {
         match self {
             Self::Immediately => return Some(Duration::ZERO),
             Self::Never => return None,
+            Self::After(delay) if delay > MAX_SERVER_DELAY => return None,
             _ if *failures >= max_retries => return None,
             _ => *failures += 1,
         }
-        match self {
-            Self::After(delay) => Some(delay),
-            _ => Some(backoff_delay(*failures, random_number())),
-        }
+        Some(self.requested_delay().max(backoff_delay(*failures, random_number())))
     }
 
     /// The delay before the next attempt of a request that the server throttles, whatever their number; counts the failure
-    /// in `failures`. `None` if another attempt makes no sense.
+    /// in `failures`. `None` if another attempt makes no sense. For a caller with a time limit, which ends every delay.
     pub fn next_throttled_delay(self, failures: &mut u32) -> Option<Duration> {
         *failures += 1;
         match self {
             Self::Never => None,
             Self::Immediately => Some(Duration::ZERO),
-            Self::After(delay) => Some(delay),
-            Self::Backoff => Some(throttled_delay(*failures, random_number())),
+            Self::After(_) | Self::Backoff => {
+                Some(self.requested_delay().max(throttled_delay(*failures, random_number())))
+            }
         }
     }
 
-    /// A retry after the delay that the server requests in its body; `None` if it is not a number.
-    pub fn after_seconds(seconds: f64) -> Option<Self> {
-        if !seconds.is_finite() {
-            return None;
+    /// The delay that the server requests, if a caller without a time limit does not wait so long.
+    pub fn long_delay(self) -> Option<Duration> {
+        Some(self.requested_delay()).filter(|delay| *delay > MAX_SERVER_DELAY)
+    }
+
+    fn requested_delay(self) -> Duration {
+        match self {
+            Self::After(delay) => delay,
+            Self::Never | Self::Immediately | Self::Backoff => Duration::ZERO,
         }
-        let seconds = seconds.clamp(0.0, MAX_SERVER_DELAY.as_secs_f64());
-        Duration::try_from_secs_f64(seconds).ok().map(Self::After)
+    }
+
+    /// A retry after the delay that a server requests in the words of its body, such as `try again in 1m20.5s`.
+    pub fn from_words(body: &str) -> Option<Self> {
+        let lower = body.to_lowercase();
+        let requested = DELAY_PHRASES.iter().find_map(|phrase| {
+            let (_, rest) = lower.split_once(phrase)?;
+            let rest = rest.trim_start_matches(|c: char| "\": ".contains(c));
+            let is_end = |c: char| !c.is_ascii_alphanumeric() && c != '.';
+            let words: Vec<_> = rest.split(is_end).take(MAX_DELAY_WORDS).collect();
+            // The longest beginning that is one: more words follow.
+            (1..=words.len())
+                .rev()
+                .find_map(|count| parse_span(words[..count].join(" ").trim_end_matches('.')))
+        });
+        requested.map(Self::After)
     }
 
     /// The decision in `x-should-retry`, by which some servers overrule what the status means.
@@ -97,25 +118,55 @@ fn random_number() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// The delay that the headers request: in milliseconds, in seconds, or as the date of the next attempt.
+/// What comes before a delay in the words of servers. The last one is a member of Google's errors.
+const DELAY_PHRASES: [&str; 6] =
+    ["again in ", "retry in ", "retry after ", "again after ", "please wait ", "\"retrydelay\""];
+/// As in `1 hour 2 minutes 3 seconds`.
+const MAX_DELAY_WORDS: usize = 6;
+
+/// The delay that the headers request, or else the one until a limit that is used up is renewed.
 fn server_delay(head: &ResponseHead, now: Timestamp) -> Option<Duration> {
-    let parse_delay = |text: &str, units_per_second: f64| {
-        let value = text.trim().parse::<f64>().ok().filter(|value| value.is_finite())?;
-        let seconds = (value / units_per_second).clamp(0.0, MAX_SERVER_DELAY.as_secs_f64());
-        Duration::try_from_secs_f64(seconds).ok()
-    };
-    let retry_after_ms = head.header_text("retry-after-ms");
-    if let Some(delay) = retry_after_ms.and_then(|text| parse_delay(text, 1000.0)) {
-        return Some(delay);
+    let in_millis = head.header_text("retry-after-ms").and_then(|text| text.trim().parse().ok());
+    in_millis
+        .and_then(|millis: f64| from_seconds(millis / 1000.0))
+        .or_else(|| parse_delay(head.header_text("retry-after")?, now))
+        .or_else(|| {
+            let resets = head.headers.iter().filter_map(|(name, value)| {
+                let remaining = name.as_str().replace("reset", "remaining");
+                let is_limit = name.as_str().contains("ratelimit") && remaining != name.as_str();
+                let is_used_up = is_limit && head.header_text(&remaining)?.trim() == "0";
+                is_used_up.then(|| parse_delay(value.to_str().ok()?, now))?
+            });
+            resets.max()
+        })
+}
+
+/// A delay in seconds, with units, or as the date of the next attempt; what is past is no delay.
+fn parse_delay(text: &str, now: Timestamp) -> Option<Duration> {
+    let text = text.trim();
+    let until = |millis: f64| from_seconds((millis - now.as_millis() as f64) / 1000.0);
+    if let Ok(number) = text.parse::<f64>() {
+        // So many seconds, or even milliseconds, since 1970: nobody asks for a delay of years.
+        return match number {
+            1e11.. => until(number),
+            5e8.. => until(number * 1000.0),
+            _ => from_seconds(number),
+        };
     }
-    let retry_after = head.header_text("retry-after")?;
-    parse_delay(retry_after, 1.0).or_else(|| {
-        let parser = jiff::fmt::rfc2822::DateTimeParser::new();
-        let date = parser.parse_timestamp(retry_after.trim()).ok()?;
-        let millis = date.as_millisecond().saturating_sub(now.as_millis());
-        let delay = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
-        Some(delay.min(MAX_SERVER_DELAY))
-    })
+    let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok();
+    let date = date.or_else(|| text.parse::<jiff::Timestamp>().ok());
+    date.map_or_else(|| parse_span(text), |date| until(date.as_millisecond() as f64))
+}
+
+/// A span with units, such as `1m20.5s`, `20ms` or `6 seconds`.
+fn parse_span(text: &str) -> Option<Duration> {
+    let span = jiff::fmt::friendly::SpanParser::new().parse_duration(text).ok()?;
+    from_seconds(span.as_secs_f64())
+}
+
+fn from_seconds(seconds: f64) -> Option<Duration> {
+    let seconds = Some(seconds).filter(|seconds| !seconds.is_nan())?;
+    Duration::try_from_secs_f64(seconds.clamp(0.0, MAX_DELAY_SECONDS)).ok()
 }
 
 #[cfg(test)]
@@ -154,8 +205,8 @@ mod tests {
             assert!(RetryDecision::Backoff.next_throttled_delay(&mut failures).is_some());
             assert_eq!(failures, count);
         }
-        let requested = RetryDecision::After(Duration::from_millis(7));
-        assert_eq!(requested.next_throttled_delay(&mut failures), Some(Duration::from_millis(7)));
+        let requested = RetryDecision::After(Duration::from_secs(40));
+        assert_eq!(requested.next_throttled_delay(&mut failures), Some(Duration::from_secs(40)));
         assert_eq!(RetryDecision::Never.next_throttled_delay(&mut failures), None);
     }
 
@@ -174,14 +225,84 @@ mod tests {
         check("retry-after", "0", Some(0));
         check("retry-after", "1.5", Some(1_500));
         check("retry-after", "-3", Some(0));
-        check("retry-after", "86400", Some(600_000));
+        check("retry-after", "86400", Some(86_400_000));
+        check("retry-after", "784111785", Some(20_000));
+        check("retry-after", "1m20.5s", Some(80_500));
+        check("retry-after", "1994-11-06T08:49:38Z", Some(13_000));
         check("retry-after", "soon", None);
         check("retry-after", "NaN", None);
         check("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT", Some(12_000));
         check("retry-after", "Sun, 06 Nov 1994 08:00:00 GMT", Some(0));
-        check("retry-after", "Mon, 07 Nov 1994 08:49:37 GMT", Some(600_000));
+        check("retry-after", "Mon, 07 Nov 1994 08:49:37 GMT", Some(86_412_000));
         check("retry-after-ms", "250", Some(250));
+        check("retry-after-ms", "-1", Some(0));
         check("x-other", "5", None);
+        check("x-ratelimit-reset-requests", "5s", None);
+    }
+
+    #[test]
+    fn c_37_4_a_limit_that_is_used_up_says_when_it_is_renewed() {
+        let delay = |headers: &[(&'static str, &'static str)]| {
+            let headers = headers.iter().map(|(name, value)| {
+                (http::HeaderName::from_static(name), http::HeaderValue::from_static(value))
+            });
+            let status = http::StatusCode::TOO_MANY_REQUESTS;
+            let head = ResponseHead { status, headers: headers.collect() };
+            server_delay(&head, Timestamp::from_millis(1_700_000_000_000))
+        };
+        let used_up = [
+            ("x-ratelimit-remaining-tokens", "0"),
+            ("x-ratelimit-reset-tokens", "6m0s"),
+            ("x-ratelimit-remaining-requests", "1"),
+            ("x-ratelimit-reset-requests", "9h"),
+        ];
+        assert_eq!(delay(&used_up), Some(Duration::from_secs(360)));
+        assert_eq!(
+            delay(&[used_up[0], used_up[1], ("retry-after", "2")]),
+            Some(Duration::from_secs(2))
+        );
+        let at = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1700000007000")];
+        assert_eq!(delay(&at), Some(Duration::from_secs(7)));
+        let at = [
+            ("anthropic-ratelimit-requests-remaining", "0"),
+            ("anthropic-ratelimit-requests-reset", "2023-11-14T22:13:29Z"),
+        ];
+        assert_eq!(delay(&at), Some(Duration::from_secs(9)));
+        assert_eq!(delay(&used_up[2..]), None);
+    }
+
+    #[test]
+    fn c_37_4_the_words_of_a_body_may_name_a_delay() {
+        let check = |body: &str, millis: Option<u64>| {
+            let expected = millis.map(|millis| RetryDecision::After(Duration::from_millis(millis)));
+            assert_eq!(RetryDecision::from_words(body), expected, "{body}");
+        };
+        check("Rate limit reached. Please try again in 20s.", Some(20_000));
+        check("Please try again in 1m30.5s. Visit https://x", Some(90_500));
+        check("please try again in 20ms", Some(20));
+        check("Please retry after 6 seconds. To increase your limit", Some(6_000));
+        check("Try again in 1 hour 2 minutes, or", Some(3_720_000));
+        check("Please retry in 45.838s.", Some(45_838));
+        check(r#"{"@type": "x.RetryInfo", "retryDelay": "0s"}"#, Some(0));
+        check(r#"{"retryDelay":"7.5s"}"#, Some(7_500));
+        check("Please try again in a few minutes, 5 s", None);
+        check("try again later", None);
+        check("wait 5", None);
+    }
+
+    #[test]
+    fn c_37_4_a_requested_delay_is_a_floor_and_a_long_one_ends_the_tries() {
+        let after = |millis| RetryDecision::After(Duration::from_millis(millis));
+        for failures in 0..12 {
+            let delay = after(0).next_delay(&mut failures.clone(), 20).unwrap();
+            assert!(delay >= backoff_delay(failures + 1, 0), "after {failures}");
+        }
+        assert_eq!(after(600_000).next_delay(&mut 0, 1), Some(MAX_SERVER_DELAY));
+        assert_eq!(after(600_001).next_delay(&mut 0, 1), None);
+        assert_eq!(after(600_001).long_delay(), Some(Duration::from_millis(600_001)));
+        assert_eq!((after(600_000).long_delay(), RetryDecision::Never.long_delay()), (None, None));
+        let throttled = after(86_400_000).next_throttled_delay(&mut 0);
+        assert_eq!(throttled, Some(Duration::from_secs(86_400)));
     }
 
     #[test]
@@ -203,8 +324,8 @@ mod tests {
         assert_eq!(RetryDecision::Backoff.next_delay(&mut failures, 0), None);
         assert!(RetryDecision::Backoff.next_delay(&mut failures, 2).is_some());
         assert_eq!(
-            RetryDecision::After(Duration::from_millis(3)).next_delay(&mut failures, 2),
-            Some(Duration::from_millis(3))
+            RetryDecision::After(Duration::from_secs(3)).next_delay(&mut failures, 2),
+            Some(Duration::from_secs(3))
         );
         assert_eq!(RetryDecision::Backoff.next_delay(&mut failures, 2), None);
         assert_eq!(RetryDecision::Never.next_delay(&mut 0, 2), None);

@@ -21,6 +21,15 @@ pub struct EncodeOptions {
     /// The endpoint takes one system message only, at the beginning.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub merges_system: bool,
+    /// The endpoint does not know the role `developer`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub uses_system_role: bool,
+    /// The endpoint takes the longest answer as `max_completion_tokens` only.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub uses_max_completion_tokens: bool,
+    /// Members that delta adds to a request by itself, and that the endpoint rejected.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub omitted: Vec<String>,
     /// The endpoint wants reasoning with every call: where an answer had none, it gets an empty part.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub adds_thinking: bool,

@@ -4,13 +4,14 @@ use crate::sandbox::{Ran, Sandbox};
 use regex::Regex;
 
 /// Patterns and their replacements, applied in order.
-const RULES: [(&str, &str); 10] = [
+const RULES: [(&str, &str); 11] = [
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "TIME"),
     (r"\b\d{8}T\d{9}Z", "STAMP"),
     (r"\b\d{8}_\d{6}_[0-9a-f]{6}\b", "ID"),
     (r"[0-9a-f]{8}-[0-9a-f]{4}-[48][0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", "UUID"),
     (r"--request-id [0-9a-f]{8}\b", "--request-id REQUEST"),
     (r"Duration:   .*", "Duration:   SPAN"),
+    (r"(! try \d+(?: of \d+)?) in [\d.]+ ?m?s:", "$1 in SPAN:"),
     (
         r"(?m)\b([A-Z_]+ after \d+ iterations?(?:, .*)?), [\d.]+(?:ms|s|m \d\ds|h \d\dm)$",
         "$1, SPAN",

@@ -52,17 +52,17 @@ fn c_7_3_the_server_decides_what_is_tried_again() {
     assert_eq!(fail(&soon(error(400)).header("x-should-retry", "true")).0, 2);
     assert_eq!(fail(&soon(error(400)).header("x-should-retry", "perhaps")).0, 1);
     let server = ScriptedServer::start(vec![
-        error(429).header("retry-after-ms", "3").header("retry-after", "60"),
+        error(429).header("retry-after-ms", "700").header("retry-after", "60"),
         failed_event("rate_limit_exceeded", "Limit 30000. Please try again in 4ms. Visit x."),
     ]);
     let (_, attempts) = ask(&mut patient(&server), "m");
-    assert_eq!(attempts[0].retry_in_ms, Some(3));
+    assert_eq!(attempts[0].retry_in_ms, Some(700));
     let server = ScriptedServer::start(vec![
-        failed_event("rate_limit_exceeded", "Please try again in 0.004s."),
+        failed_event("rate_limit_exceeded", "Please try again in 0.8s."),
         Answer::text("ok"),
     ]);
     let (result, attempts) = ask(&mut patient(&server), "m");
-    assert_eq!((result.is_ok(), attempts[0].retry_in_ms), (true, Some(4)));
+    assert_eq!((result.is_ok(), attempts[0].retry_in_ms), (true, Some(800)));
 }
 
 #[test]

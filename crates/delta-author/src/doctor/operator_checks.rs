@@ -92,7 +92,9 @@ fn describe_endpoint(form: WireForm) -> Result<Option<String>, CommandFailure> {
             (None, Some(variable)) => format!("key in {variable}"),
             (None, None) => "key".to_owned(),
         };
-        return Ok(Some(format!("{name}: {}, {source}", mask_url(&endpoint.base_url))));
+        let proxy = endpoint.proxy_name().map(|proxy| format!(", through the proxy {proxy}"));
+        let address = mask_url(&endpoint.base_url);
+        return Ok(Some(format!("{name}: {address}, {source}{}", proxy.unwrap_or_default())));
     }
     let from_environment = KeyCommand::from_environment().filter(|_| form == WireForm::OpenAi);
     let command = match from_environment {

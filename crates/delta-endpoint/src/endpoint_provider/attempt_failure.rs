@@ -2,7 +2,7 @@
 //! redacted in it.
 
 use super::key_refresh::KeyRefresh;
-use super::upstream_error::{describe_upstream, reported_status};
+use super::upstream_error::{describe_upstream, reported_status, upstream_headers};
 use delta_base::json_repair::replace_lone_surrogates;
 use delta_base::redact::Secrets;
 use delta_base::time::{self, Timestamp};
@@ -10,29 +10,97 @@ use delta_base::url_secrets::{mask_url, url_secrets};
 use delta_http::retry::RetryDecision;
 use delta_http::{ResponseHead, is_loopback_host};
 use delta_http_client::error::{is_connection_refused, is_not_tls, is_unknown_host, tls_error};
+use delta_http_client::proxy::ProxyRefusal;
 use delta_http_client::{HttpClient, HttpError};
 use delta_llm::llm::wire::{RejectionAdvice, WireCodec};
 use delta_llm::llm::{
     AnswerError, CONTEXT_LENGTH_HINT, Endpoint, LlmError, StreamError, UnusableAnswer, body_excerpt,
 };
 use delta_words::Usage;
+use http::StatusCode;
 use serde_json::Value;
 use ureq::Error;
 
-/// Parts of error messages by which endpoints report that the conversation is too long.
-const CONTEXT_LENGTH_PHRASES: [&str; 12] = [
+/// Parts of error messages, in lower case, by which endpoints report that the conversation is too long.
+const CONTEXT_LENGTH_PHRASES: [&str; 41] = [
     "context_length_exceeded",
+    "context_too_large",
+    "context_exceeded",
+    "prompt 超长",
+    r#""code":"1261""#,
+    "context_window_exceeded",
+    "model_max_prompt_tokens_exceeded",
     "exceed_context_size",
+    "exceed context limit",
+    "exceeds context limit",
+    "exceeds limit for context",
     "context length",
     "context window",
     "context size",
+    "context limit",
     "maximum context",
+    "maximum model length",
+    "maximum sequence length",
+    "max sequence length",
+    "maximum prompt length",
+    "max_seq_len",
+    "max_model_len",
     "too many tokens",
+    "too many input tokens",
+    "input tokens exceeded",
+    "input token count",
+    "prompt token count",
     "exceeds the maximum number of tokens",
+    "exceeded model token limit",
+    "exceeds max length",
+    "exceeds maximum length",
+    "exceeds the max length",
+    "more than max tokens allowed",
+    "range of input length should be",
+    "`inputs` tokens + `max_new_tokens`",
+    "`inputs` must have less than",
     "prompt is too long",
     "prompt too long",
     "input is too long",
     "reduce the length",
+    REQUEST_TOO_LARGE_PHRASE,
+];
+/// With which OpenAI and Groq refuse a request that alone exceeds what they allow in a minute.
+const REQUEST_TOO_LARGE_PHRASE: &str = "request too large for";
+
+/// Parts of error messages, in lower case, by which endpoints report that the account cannot pay.
+const ACCOUNT_PHRASES: [&str; 31] = [
+    "insufficient_quota",
+    "exceeded_current_quota",
+    "billing_error",
+    "billing_hard_limit",
+    "billing_not_active",
+    "usage_not_included",
+    "credit balance is too low",
+    "insufficient balance",
+    "insufficient_balance",
+    "insufficient account balance",
+    "balance is insufficient",
+    "balance not enough",
+    "balance is not enough",
+    "insufficient credit",
+    "insufficient_credit",
+    "insufficient funds",
+    "insufficient_funds",
+    "more credits",
+    "credits are depleted",
+    "used all available credits",
+    "doesn't have any credits",
+    "exceeded your monthly included credits",
+    "credit limit exceeded",
+    "key limit exceeded",
+    "spending limit",
+    "spend limit",
+    "arrearage",
+    "accountoverdue",
+    "余额不足",
+    "欠费",
+    r#""code":"1113""#,
 ];
 
 /// Codes and types of errors that another attempt would have too: of the key, the credit, the model and the content.
@@ -49,6 +117,27 @@ const LASTING_ERRORS: [&str; 12] = [
     "not_found_error",
     "permission_error",
     "request_too_large",
+];
+
+/// Settings of `llm` that some models reject; their names are no words of a message about something else.
+const MODEL_SETTINGS: [&str; 17] = [
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "parallel_tool_calls",
+    "tool_choice",
+    "reasoning_effort",
+    "response_format",
+    "logprobs",
+    "top_logprobs",
+    "service_tier",
+    "max_tokens",
+    "max_completion_tokens",
+    "enable_thinking",
 ];
 
 /// Parts of the messages with which servers of TLS answer plain HTTP.
@@ -207,20 +296,80 @@ impl AttemptFailure {
 fn describe_reported(body: Value, target: &AttemptTarget<'_>) -> AttemptFailure {
     let error = error_message(&body).unwrap_or_else(|| body_excerpt(&body.to_string()));
     let message = format!("the endpoint reported an error: {error}");
-    let is_too_long = is_context_length_error(&body.to_string().to_lowercase());
-    let RejectionAdvice { retry, hint } = target.codec.advise_reported(&body);
+    let text = body.to_string();
     let status = reported_status(&body);
-    let is_final = is_too_long
-        || names_lasting_error(&body)
-        || status.is_some_and(|status| !is_retried_status(status));
-    let default = if is_final { RetryDecision::Never } else { RetryDecision::Backoff };
-    let hint = hint.or_else(|| rejection_hint(status?, &body.to_string(), target));
+    let cause = LastingCause::of(status.unwrap_or(200), &text.to_lowercase());
+    let RejectionAdvice { retry, hint } = target.codec.advise_reported(&body);
+    let is_final = names_lasting_error(&body) || status.is_some_and(|it| !is_retried_status(it));
+    let default = if is_final { RetryDecision::Never } else { delay_of_body(&body, &text) };
+    let retry = if cause.is_some() { RetryDecision::Never } else { retry.unwrap_or(default) };
+    let hint = hint.or_else(|| cause.map(LastingCause::hint));
+    let hint = hint.or_else(|| rejection_hint(status?, &text, target));
     AttemptFailure {
-        retry: retry.unwrap_or(default),
-        hint: hint.or_else(|| is_too_long.then(|| CONTEXT_LENGTH_HINT.to_owned())),
+        message: with_long_delay(message, retry),
+        retry,
+        hint,
         response: Some(body),
-        ..AttemptFailure::retryable(message)
+        ..AttemptFailure::retryable("")
     }
+}
+
+/// Why no attempt can succeed, whatever the status is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LastingCause {
+    /// The conversation does not become shorter.
+    ContextLength,
+    /// Nobody pays meanwhile.
+    Account,
+}
+
+impl LastingCause {
+    /// The cause of an error that came with `status`, a success if it is the response itself.
+    fn of(status: u16, lower_body: &str) -> Option<Self> {
+        let contains = |phrases: &[&str]| phrases.iter().any(|phrase| lower_body.contains(phrase));
+        let is_about_length = match status {
+            // "Too many tokens" is what throttles there.
+            429 | 529 => lower_body.contains(REQUEST_TOO_LARGE_PHRASE),
+            200 | 400 | 413 | 422 | 500..=599 => contains(&CONTEXT_LENGTH_PHRASES),
+            _ => false,
+        };
+        if is_about_length {
+            Some(Self::ContextLength)
+        } else if contains(&ACCOUNT_PHRASES) {
+            Some(Self::Account)
+        } else {
+            None
+        }
+    }
+
+    fn hint(self) -> String {
+        let hint = match self {
+            Self::ContextLength => CONTEXT_LENGTH_HINT,
+            Self::Account => {
+                "the account's quota is exhausted: add credit or raise its limit at the provider"
+            }
+        };
+        hint.to_owned()
+    }
+}
+
+/// The delay that the body of an error requests: of the provider that a gateway asked, or in words.
+fn delay_of_body(body: &Value, text: &str) -> RetryDecision {
+    let headers =
+        ResponseHead { status: StatusCode::TOO_MANY_REQUESTS, headers: upstream_headers(body) };
+    match RetryDecision::from_headers(&headers, time::current_time()) {
+        RetryDecision::Backoff => RetryDecision::from_words(text).unwrap_or(RetryDecision::Backoff),
+        requested => requested,
+    }
+}
+
+/// The message with the delay, if it is one after which nobody waits for the next attempt.
+fn with_long_delay(message: String, retry: RetryDecision) -> String {
+    let Some(delay) = retry.long_delay() else { return message };
+    let millis = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+    let until =
+        Timestamp::from_millis(time::current_time().as_millis().saturating_add_unsigned(millis));
+    format!("{message}; it asks for a pause of {}, until {until}", time::format_duration(millis))
 }
 
 /// Whether an error is one that another attempt would have too, by its name.
@@ -241,6 +390,7 @@ fn describe_http_error(error: &HttpError, target: &AttemptTarget<'_>) -> Attempt
             Some(hint.to_owned())
         }
         HttpError::Connect(error) => connect_hint(error, target),
+        HttpError::ProxyRefused(refusal) => proxy_hint(refusal.status, target),
         HttpError::TlsExpected => Some(TLS_EXPECTED_HINT.to_owned()),
         // Some servers of TLS close a connection of plain HTTP without a word.
         HttpError::NoResponse { was_reused: false, .. } if target.client.is_plain_http() => {
@@ -248,8 +398,14 @@ fn describe_http_error(error: &HttpError, target: &AttemptTarget<'_>) -> Attempt
         }
         HttpError::Cancelled | HttpError::NoResponse { .. } | HttpError::BrokenResponse(_) => None,
     };
+    let mut message = target.client.describe_error(error);
+    if let HttpError::ProxyRefused(ProxyRefusal { status: Some(_), words, .. }) = error
+        && !words.trim().is_empty()
+    {
+        message = format!("{message}: {}", body_excerpt(words));
+    }
     AttemptFailure {
-        message: target.client.describe_error(error),
+        message,
         retry: error.retry_decision(),
         is_local_refusal: matches!(error, HttpError::Connect(error) if is_local_refusal(error, target)),
         usage: None,
@@ -258,16 +414,33 @@ fn describe_http_error(error: &HttpError, target: &AttemptTarget<'_>) -> Attempt
     }
 }
 
+fn proxy_hint(status: Option<StatusCode>, target: &AttemptTarget<'_>) -> Option<String> {
+    let proxy = target.client.proxy_name()?;
+    let (scheme, address) = proxy.split_once("://")?;
+    Some(if status == Some(StatusCode::PROXY_AUTHENTICATION_REQUIRED) {
+        format!("the proxy wants a user and a password: write `{scheme}://USER:PASSWORD@{address}`")
+    } else {
+        format!(
+            "HTTPS_PROXY, HTTP_PROXY or ALL_PROXY names {proxy}; NO_PROXY={} avoids it",
+            target.client.host()
+        )
+    })
+}
+
 /// Whether nothing listens at the address, which is one of this machine.
 fn is_local_refusal(error: &Error, target: &AttemptTarget<'_>) -> bool {
     is_connection_refused(error)
-        && !target.client.has_proxy()
+        && target.client.proxy_name().is_none()
         && is_loopback_host(target.client.host())
 }
 
 fn connect_hint(error: &Error, target: &AttemptTarget<'_>) -> Option<String> {
-    let hint = if is_connection_refused(error) && target.client.has_proxy() {
+    let has_proxy = target.client.proxy_name().is_some();
+    let hint = if is_connection_refused(error) && has_proxy {
         "nothing listens at the address in HTTPS_PROXY, HTTP_PROXY or ALL_PROXY"
+    } else if is_unknown_host(error) && has_proxy {
+        "check the network, and the host in HTTPS_PROXY, HTTP_PROXY or ALL_PROXY; with `socks5h://` the proxy looks up the \
+         host of the endpoint"
     } else if is_local_refusal(error, target) {
         "is the server running? Nothing listens there; start it, or correct `llm.base_url` or DELTA_BASE_URL"
     } else if is_unknown_host(error) {
@@ -297,27 +470,33 @@ fn describe_rejection(
         }
     };
     let status = head.status.as_u16();
-    let mut message = format!("the endpoint answered {status}");
+    let who = match target.client.proxy_name().filter(|_| status == 407) {
+        Some(proxy) => format!("the proxy {proxy}"),
+        None => "the endpoint".to_owned(),
+    };
+    let mut message = format!("{who} answered {status}");
     if let Some(reason) = head.status.canonical_reason() {
         message = format!("{message} {reason}");
     }
     if !detail.is_empty() {
         message = format!("{message}: {detail}");
     }
-    let is_quota_exhausted = status == 429 && body.contains("insufficient_quota");
-    let retry = if is_quota_exhausted {
-        RetryDecision::Never
-    } else {
-        rejection_retry(head, time::current_time())
-    };
+    let mut retry = rejection_retry(head, time::current_time());
+    if retry == RetryDecision::Backoff {
+        retry = delay_of_body(response.as_ref().unwrap_or(&Value::Null), body);
+    }
+    // JSON without the blanks that it may have.
+    let text = response.as_ref().map_or_else(|| body.to_owned(), Value::to_string);
+    let cause = LastingCause::of(status, &text.to_lowercase());
     let RejectionAdvice { retry: advised_retry, hint } = target.codec.advise(head, body);
-    let hint = hint.or_else(|| rejection_hint(status, body, target));
+    let hint = hint.or_else(|| rejection_hint(status, &text, target));
     // The same conversation does not become shorter.
-    let is_too_long = hint.as_deref() == Some(CONTEXT_LENGTH_HINT);
-    let advised_retry = if is_too_long { Some(RetryDecision::Never) } else { advised_retry };
+    let is_lasting = cause.is_some() || hint.as_deref() == Some(CONTEXT_LENGTH_HINT);
+    let advised_retry = if is_lasting { Some(RetryDecision::Never) } else { advised_retry };
+    let retry = advised_retry.unwrap_or(retry);
     AttemptFailure {
-        message,
-        retry: advised_retry.unwrap_or(retry),
+        message: with_long_delay(message, retry),
+        retry,
         is_local_refusal: false,
         usage: None,
         hint,
@@ -344,6 +523,9 @@ fn rejection_hint(status: u16, body: &str, target: &AttemptTarget<'_>) -> Option
     {
         return Some(hint.to_owned());
     }
+    if let Some(cause) = LastingCause::of(status, &lower_body) {
+        return Some(cause.hint());
+    }
     let hint = match status {
         300..=399 => "set `llm.base_url` to the address that it redirects to".to_owned(),
         401 | 403 => {
@@ -357,6 +539,7 @@ fn rejection_hint(status: u16, body: &str, target: &AttemptTarget<'_>) -> Option
                 }
             }
         }
+        407 => return proxy_hint(StatusCode::from_u16(status).ok(), target),
         402 => "the account has no credit for this request: add some at the provider".to_owned(),
         404 => format!(
             "check `llm.base_url` ({}) and the model name ({})",
@@ -364,16 +547,19 @@ fn rejection_hint(status: u16, body: &str, target: &AttemptTarget<'_>) -> Option
             target.model
         ),
         400 if is_tls_expected(&lower_body, target) => TLS_EXPECTED_HINT.to_owned(),
-        400 | 413 | 422 | 500 if is_context_length_error(&lower_body) => {
-            CONTEXT_LENGTH_HINT.to_owned()
-        }
-        429 if lower_body.contains("insufficient_quota") => {
-            "the account's quota is exhausted: add credit or raise its limit at the provider"
-                .to_owned()
-        }
+        400 | 422 => return setting_hint(&lower_body),
         _ => return None,
     };
     Some(hint)
+}
+
+/// What to do about a rejection that names a setting of `llm`.
+fn setting_hint(lower_body: &str) -> Option<String> {
+    let words = lower_body.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let named = words.into_iter().find(|word| MODEL_SETTINGS.contains(word))?;
+    Some(format!(
+        "models accept different parameters: change or remove `{named}` in `llm`, or see the page of the model"
+    ))
 }
 
 /// What to do about a rejection of a request that has an image, if the message is about it.
@@ -396,10 +582,6 @@ fn image_hint(status: u16, lower_body: &str) -> Option<&'static str> {
 fn is_tls_expected(lower_body: &str, target: &AttemptTarget<'_>) -> bool {
     target.client.is_plain_http()
         && TLS_EXPECTED_PHRASES.iter().any(|phrase| lower_body.contains(phrase))
-}
-
-fn is_context_length_error(lower_body: &str) -> bool {
-    CONTEXT_LENGTH_PHRASES.iter().any(|phrase| lower_body.contains(phrase))
 }
 
 /// The endpoint's own message in an error body.
@@ -448,6 +630,83 @@ mod tests {
         ResponseHead {
             status: StatusCode::from_u16(status).unwrap(),
             headers: HeaderMap::from_iter([header]),
+        }
+    }
+
+    #[test]
+    fn c_37_3_what_no_attempt_changes_is_recognised_in_the_words_of_each_vendor() {
+        use LastingCause::{Account, ContextLength};
+        let check = |status, words: &str, expected| {
+            assert_eq!(
+                LastingCause::of(status, &words.to_lowercase()),
+                expected,
+                "{status} {words}"
+            );
+        };
+        for (status, words) in [
+            (
+                400,
+                "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
+            ),
+            (400, "Range of input length should be [1, 129024]"),
+            (
+                400,
+                "Invalid request: Your request exceeded model token limit: 262144 (requested: 270000)",
+            ),
+            (400, "Prompt exceeds max length"),
+            (400, "prompt token count of 135000 exceeds the limit of 128000"),
+            (
+                413,
+                "Request too large for model `m` on tokens per minute (TPM): Limit 8000, Requested 21000",
+            ),
+            (
+                429,
+                "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 45000.",
+            ),
+            (400, "too many tokens: size limit exceeded by 11326 tokens."),
+            (422, "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 32769."),
+            (500, "Context size has been exceeded."),
+            (
+                400,
+                "The decoder prompt (length 40000) is longer than the maximum model length of 32768",
+            ),
+            (
+                400,
+                "The input (65790 tokens) is longer than the model's context length (32768 tokens).",
+            ),
+            (400, "Input is too long for requested model."),
+            (
+                400,
+                "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+            ),
+            (400, "input length and `max_tokens` exceed context limit: 190000 + 32000 > 200000"),
+            (200, "Your input exceeds the context window of this model."),
+        ] {
+            check(status, words, Some(ContextLength));
+        }
+        for (status, words) in [
+            (429, "{\"error\":{\"type\":\"exceeded_current_quota_error\"}}"),
+            (
+                429,
+                "{\"error\":{\"code\":\"1113\",\"message\":\"Insufficient balance or no resource package\"}}",
+            ),
+            (400, "Your credit balance is too low to access the Anthropic API."),
+            (402, "Insufficient Balance"),
+            (402, "This request requires more credits, or fewer max_tokens."),
+            (200, "{\"error\":{\"code\":\"insufficient_quota\"}}"),
+            (429, "has either used all available credits or reached its monthly spending limit"),
+            (503, "Arrearage: please make sure your account is in good standing"),
+        ] {
+            check(status, words, Some(Account));
+        }
+        for (status, words) in [
+            (429, "Too many tokens, please wait before trying again."),
+            (429, "You exceeded your current quota. Please retry in 20s."),
+            (429, "Rate limit reached for gpt-4o on tokens per min (TPM): Limit 30000"),
+            (401, "maximum context length"),
+            (500, "Internal server error"),
+        ] {
+            check(status, words, None);
         }
     }
 

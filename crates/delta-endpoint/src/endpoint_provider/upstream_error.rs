@@ -2,6 +2,7 @@
 
 use super::attempt_failure::error_message;
 use delta_llm::llm::body_excerpt;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
 /// The name and the message of the provider that a gateway asked, in parentheses after a blank; empty if the error has neither.
@@ -21,6 +22,16 @@ pub fn describe_upstream(body: &Value) -> String {
         ("", text) | (text, "") => format!(" ({text})"),
         (provider, raw) => format!(" ({provider}: {raw})"),
     }
+}
+
+/// The headers of the provider that a gateway asked.
+pub fn upstream_headers(body: &Value) -> HeaderMap {
+    let headers = body.pointer("/error/metadata/headers").and_then(Value::as_object);
+    let headers = headers.into_iter().flatten().filter_map(|(name, value)| {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?))
+    });
+    headers.collect()
 }
 
 /// The HTTP status that an error in a response with status 200 stands for.

@@ -359,7 +359,14 @@ pub fn sandbox() -> Result<Option<(String, String, PathBuf)>, CommandFailure> {
 /// # Errors
 /// The configuration or DELTA_MODEL has a mistake.
 pub fn model_selection(option: Option<ModelChoice>) -> Result<ModelSelection, CommandFailure> {
-    let default = default_model()?.map(|setting| setting.value);
+    let is_set = |name: &&str| environment::variable(name).is_some();
+    let has_address = WireForm::OpenAi.address_variables().iter().any(is_set);
+    let is_set_up = |form: WireForm| {
+        let names = [form.address_variables(), form.key_variables()].concat();
+        !has_address && names.iter().any(is_set)
+    };
+    let option = option.map(|choice| choice.by_vendor(is_set_up));
+    let default = default_model()?.map(|setting| setting.value.by_vendor(is_set_up));
     let has_prices = prices::price_file_path()?.is_some();
     Ok(ModelSelection { option, default, settings: Vec::new(), has_prices })
 }

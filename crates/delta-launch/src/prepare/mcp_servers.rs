@@ -83,12 +83,5 @@ fn text_variable(variables: &EnvMap, name: &str) -> Option<String> {
 
 /// The proxy that the operator's environment names for a URL.
 pub fn url_proxy(url: &str, layers: &EnvLayers) -> Option<String> {
-    let (scheme, rest) = url.split_once("://")?;
-    let authority = rest.split(['/', '?', '#']).next()?;
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    let host = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    };
-    find_proxy(scheme, host, &|name| layers.settings(name))
+    find_proxy(url, &|name| layers.settings(name))
 }

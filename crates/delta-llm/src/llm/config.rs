@@ -416,6 +416,8 @@ impl LlmConfig {
         choice: Option<&ModelChoice>,
     ) -> Option<Self> {
         let fields = doc.fields(node, &LLM_MAPPING)?;
+        let choice = choice.map(|choice| choice.for_section(fields));
+        let choice = choice.as_ref();
         let example = match fields.text("provider") {
             Some("script") => "script.yaml",
             Some("recorded") => "cassette.jsonl",

@@ -1,11 +1,12 @@
 //! The endpoint of the requests: its address, its key and its proxy, from agent.yaml and the environment.
 
 use super::LlmConfig;
+use super::model_choice::{other_vendor_help, vendor_model};
 use super::wire::CachePolicy;
 use delta_base::redact::Secrets;
 use delta_base::shell_quote::shell_quote;
 use delta_base::url_secrets::mask_url;
-use delta_http::{host_of, is_loopback_host};
+use delta_http::{host_of, is_loopback_host, is_proxy_exempt};
 use delta_words::{AuthScheme, WireForm};
 use http::{HeaderValue, Uri};
 use std::fmt;
@@ -57,6 +58,14 @@ pub struct Endpoint {
     pub proxy: Option<String>,
     /// A note for the operator: a key that is not sent to this address.
     pub note: Option<String>,
+}
+
+impl Endpoint {
+    /// The proxy without its user and password, for messages.
+    pub fn proxy_name(&self) -> Option<&str> {
+        let url = self.proxy.as_deref()?;
+        Some(url.rsplit_once('@').map_or(url, |(_, address)| address))
+    }
 }
 
 /// The key of an endpoint. It has no `Display`, and its `Debug` redacts the value: only the header contains it.
@@ -301,7 +310,7 @@ impl Endpoint {
             }
         }
         Ok(Self {
-            proxy: find_proxy(&address.scheme, &address.host, env),
+            proxy: find_proxy(&address.url, env),
             auth: config
                 .auth
                 .unwrap_or_else(|| form.default_auth(key.map(|key| key.name.as_str()))),
@@ -399,19 +408,39 @@ fn missing_key_error(config: &LlmConfig, form: WireForm, base_url: &str) -> Endp
          \x20 export DELTA_BASE_URL=http://localhost:8000/v1    # vLLM\n";
     let is_openai = form == WireForm::OpenAi;
     let local_servers = if is_openai { local_servers } else { "" };
-    let other_provider = if is_openai { "anthropic:NAME" } else { "openai:NAME" };
+    let of_other_vendor = match vendor_model(&config.model).filter(|(vendor, _)| *vendor != form) {
+        // A gateway has the models of many vendors.
+        _ if base_url != form.default_address() => String::new(),
+        // The Responses API is OpenAI's too.
+        Some((WireForm::OpenAi, _)) if form == WireForm::Responses => String::new(),
+        Some((vendor, model)) => {
+            let key = vendor.key_variables()[0];
+            let name = vendor.name();
+            format!(
+                "`{}` is a model of {name}:\n\x20 export {key}=...\n\x20 --model {name}:{model}\n",
+                config.model
+            )
+        }
+        None => other_vendor_help(&config.model)
+            .map(|help| format!("for `{}` set {help}\n", config.model))
+            .unwrap_or_default(),
+    };
+    let (or, other_provider) = if of_other_vendor.is_empty() {
+        let other = if is_openai { "anthropic:NAME" } else { "openai:NAME" };
+        let (model, name) = (&config.model, form.name());
+        let heading = format!("\nor select another provider (`{model}` is a model of {name}):");
+        ("", format!("{heading}\n\x20 --model {other}"))
+    } else {
+        ("or ", String::new())
+    };
     EndpointError {
         message: format!("no API key for {}", mask_url(base_url)),
         help: format!(
-            "set a key:\n\
+            "{of_other_vendor}{or}set a key:\n\
              \x20 export {variable}=...{alternative}\n\
              {local_servers}\
              or run without an LLM:\n\
-             \x20 --model script:FILE\n\
-             or select another provider (`{}` is a model of {}):\n\
-             \x20 --model {other_provider}",
-            config.model,
-            form.name()
+             \x20 --model script:FILE{other_provider}"
         ),
         needs_key: true,
     }
@@ -422,10 +451,12 @@ fn needs_no_key(host: &str) -> bool {
     is_loopback_host(host) || host.to_ascii_lowercase().ends_with(".localhost")
 }
 
-/// The proxy for an address, unless `NO_PROXY` exempts its host, or it is this machine: the proxy would ask itself, and get a
-/// key that any agent may send to this machine.
-pub fn find_proxy(scheme: &str, host: &str, env: EnvLookup<'_>) -> Option<String> {
-    if is_loopback_host(host) {
+/// The proxy for a URL, unless `NO_PROXY` exempts its host, or it is this machine: the proxy would ask itself, and get a key
+/// that any agent may send to this machine.
+pub fn find_proxy(url: &str, env: EnvLookup<'_>) -> Option<String> {
+    let uri: Uri = url.parse().ok()?;
+    let (scheme, host) = http_scheme_and_host(&uri)?;
+    if needs_no_key(host.trim_end_matches('.')) {
         return None;
     }
     // A proxy sees the requests, and without encryption the key: only the operator chooses it.
@@ -434,20 +465,19 @@ pub fn find_proxy(scheme: &str, host: &str, env: EnvLookup<'_>) -> Option<String
         Some(setting.value)
     };
     let value = |name: &str| operator_value(&name.to_lowercase()).or_else(|| operator_value(name));
-    let is_exempt = value("NO_PROXY")
-        .is_some_and(|entries| entries.split(',').any(|entry| is_exempt_host(host, entry.trim())));
-    if is_exempt {
+    let port = uri.port_u16().unwrap_or(if scheme == "https" { 443 } else { 80 });
+    if value("NO_PROXY").is_some_and(|list| is_proxy_exempt(&list, host, port)) {
         return None;
     }
-    let variable = if scheme == "https" { "HTTPS_PROXY" } else { "HTTP_PROXY" };
-    value(variable).or_else(|| value("ALL_PROXY"))
-}
-
-/// Whether an entry of NO_PROXY names `host`: `*`, the host itself, or its domain.
-fn is_exempt_host(host: &str, entry: &str) -> bool {
-    let entry = entry.trim_start_matches("*.").trim_start_matches('.').to_ascii_lowercase();
-    let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
-    entry == "*" || (!entry.is_empty() && (host == entry || host.ends_with(&format!(".{entry}"))))
+    let of_scheme = if scheme == "https" {
+        value("HTTPS_PROXY")
+    } else if operator_value("REQUEST_METHOD").is_some() {
+        // A program of a web server: there HTTP_PROXY is the header `Proxy` of whoever sent the request.
+        operator_value("http_proxy")
+    } else {
+        value("HTTP_PROXY")
+    };
+    of_scheme.or_else(|| value("ALL_PROXY"))
 }
 
 #[cfg(test)]
@@ -664,10 +694,20 @@ mod tests {
             |url, no_proxy| resolve(&config(Some(url), None), &env(no_proxy)).unwrap().proxy;
         assert_eq!(proxy("https://a.example/v1", "").as_deref(), Some("http://s"));
         assert_eq!(proxy("http://a.example/v1", "b.example, other").as_deref(), Some("http://p"));
-        for exempt in ["*", "a.example", ".example", "x,example", "*.example"] {
+        for exempt in ["*", "x,example", "a.example:443"] {
             assert_eq!(proxy("https://a.example/v1", exempt), None, "{exempt}");
         }
-        for loopback in ["http://localhost:11434/v1", "http://127.0.0.1/v1", "https://[::1]/v1"] {
+        assert_eq!(proxy("http://10.9.8.7:8000/v1", "10.0.0.0/8"), None);
+        assert!(proxy("https://a.example:8443/v1", "a.example:443").is_some());
+        let of_web_server = [("REQUEST_METHOD", "GET"), ("HTTP_PROXY", "http://bad"), ("K", "k")];
+        let local = config(Some("http://a.example/v1"), Some("K"));
+        assert_eq!(resolve(&local, &of_web_server).unwrap().proxy, None);
+        for loopback in [
+            "http://localhost:11434/v1",
+            "http://127.0.0.1/v1",
+            "https://[::1]/v1",
+            "http://x.localhost",
+        ] {
             assert_eq!(proxy(loopback, ""), None, "{loopback}");
         }
     }

@@ -16,6 +16,48 @@ use std::path::{Path, PathBuf};
 pub struct ModelChoice {
     pub(super) provider: Option<String>,
     pub(super) model: String,
+    /// A vendor in front of the name is the provider, except for an agent with an address of its own.
+    means_vendor: bool,
+}
+
+/// Where the models of other vendors than the providers are: what comes before their names, and how to ask for them.
+const OTHER_VENDORS: [(&str, &str); 10] = [
+    ("ollama", "http://localhost:11434/v1"),
+    ("llamacpp", "http://localhost:8080/v1"),
+    ("vllm", "http://localhost:8000/v1"),
+    ("lmstudio", "http://localhost:1234/v1"),
+    ("openrouter", "https://openrouter.ai/api/v1"),
+    ("deepseek", "https://api.deepseek.com"),
+    ("groq", "https://api.groq.com/openai/v1"),
+    ("mistral", "https://api.mistral.ai/v1"),
+    ("xai", "https://api.x.ai/v1"),
+    ("together", "https://api.together.xyz/v1"),
+];
+
+/// The names of vendors before a slash, and beginnings of the names of their models.
+const VENDOR_MODELS: [(WireForm, &[&str], &[&str]); 3] = [
+    (WireForm::Anthropic, &["anthropic", "claude"], &["claude-"]),
+    (WireForm::Gemini, &["gemini", "google"], &["gemini-"]),
+    (WireForm::OpenAi, &["openai"], &["gpt-", "chatgpt-", "o1", "o3", "o4-"]),
+];
+
+/// The provider of a model by its name, and the name without a vendor in front; `None` if the name tells none.
+pub fn vendor_model(name: &str) -> Option<(WireForm, &str)> {
+    let (vendor, model) =
+        name.split_once('/').map_or((None, name), |(vendor, model)| (Some(vendor), model));
+    let of_name = VENDOR_MODELS.iter().find(|(_, vendors, beginnings)| match vendor {
+        Some(vendor) => vendors.contains(&vendor),
+        None => beginnings.iter().any(|beginning| model.starts_with(beginning)),
+    });
+    of_name.filter(|_| !model.is_empty()).map(|(form, ..)| (*form, model))
+}
+
+/// How to ask for a model whose name begins with the vendor that serves it, and a slash or a colon.
+pub fn other_vendor_help(name: &str) -> Option<String> {
+    let (vendor, model) = name.split_once(['/', ':'])?;
+    let (_, address) = OTHER_VENDORS.iter().find(|(known, _)| *known == vendor)?;
+    let key = if address.starts_with("https") { " DELTA_API_KEY=..." } else { "" };
+    Some(format!("DELTA_BASE_URL={address}{key}, and `--model openai:{model}`"))
 }
 
 impl ModelChoice {
@@ -33,7 +75,13 @@ impl ModelChoice {
         if PROVIDER_NAMES.contains(&prefix) {
             return Self::new(Some(prefix), model);
         }
-        let help = if is_misspelled_provider(prefix) {
+        if let Some(help) = other_vendor_help(text).filter(|_| !model.is_empty()) {
+            return Err(format!("`{prefix}` is no provider: set {help}"));
+        }
+        let of_vendor = VENDOR_MODELS.iter().find(|(_, vendors, _)| vendors.contains(&prefix));
+        let help = if let Some((form, ..)) = of_vendor {
+            format!("did you mean `{}:{model}`?", form.name())
+        } else if is_misspelled_provider(prefix) {
             suggest::did_you_mean(prefix, PROVIDER_NAMES)
         } else {
             format!("the providers are {}", PROVIDER_NAMES.join(", "))
@@ -75,7 +123,27 @@ impl ModelChoice {
         if model.is_empty() {
             return Err("expected `NAME` or `PROVIDER:NAME`".to_owned());
         }
-        Ok(Self { provider: provider.map(str::to_owned), model: model.to_owned() })
+        let provider = provider.map(str::to_owned);
+        Ok(Self { provider, model: model.to_owned(), means_vendor: false })
+    }
+
+    /// The choice where no address for Chat Completions is set, but `is_set_up` says that one of the vendor is, or a key.
+    #[must_use]
+    pub fn by_vendor(self, is_set_up: impl Fn(WireForm) -> bool) -> Self {
+        let vendor = vendor_model(&self.model).filter(|_| self.model.contains('/'));
+        let means_vendor = vendor.is_some_and(|(form, _)| is_set_up(form));
+        Self { means_vendor, ..self }
+    }
+
+    /// The choice for an agent with this section.
+    pub(super) fn for_section(&self, fields: MappingFields<'_>) -> Self {
+        let is_open = self.provider.is_none()
+            && fields.non_null("base_url").is_none()
+            && matches!(fields.text("provider"), None | Some("openai"));
+        match vendor_model(&self.model).filter(|_| self.means_vendor && is_open) {
+            Some((form, model)) => Self::of_form(form, model),
+            None => self.clone(),
+        }
     }
 
     /// The model of an endpoint of Chat Completions, even if its name has the prefix of a provider.
@@ -85,7 +153,8 @@ impl ModelChoice {
 
     /// The model of an endpoint that speaks `form`.
     pub fn of_form(form: WireForm, model: &str) -> Self {
-        Self { provider: Some(form.name().to_owned()), model: model.to_owned() }
+        let provider = Some(form.name().to_owned());
+        Self { provider, model: model.to_owned(), means_vendor: false }
     }
 
     /// Loads the provider. Its diagnostics name the option, not a line of the file.
@@ -168,7 +237,7 @@ impl ModelSelection {
 impl fmt::Display for ModelChoice {
     /// As the value of `--model`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { provider, model } = self;
+        let Self { provider, model, .. } = self;
         provider.iter().try_for_each(|provider| write!(f, "{provider}:"))?;
         f.write_str(model)
     }

@@ -36,7 +36,9 @@ pub use neutral_request::{
 };
 pub use neutral_response::NeutralAnswer;
 pub use patched_object::PatchedObject;
-pub use system_messages::{merge_system_messages, merged_system_options};
+pub use system_messages::{
+    merge_system_messages, merged_system_options, system_role_options, use_system_role,
+};
 pub use write_history::WriteHistory;
 
 /// The version of the translation in records; it changes when the same request would become other wire bytes.

@@ -13,7 +13,7 @@ use delta_http_client::{HttpClient, HttpClientConfig, HttpError};
 use delta_llm::llm::endpoint::{EnvLookup, find_proxy};
 use delta_report::export::otlp::SpanBatch;
 use delta_report::export::protobuf::{self, ProtobufValue};
-use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use serde_json::Value as Json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,10 +98,7 @@ impl OtlpCollector {
             headers.entry(name).or_insert(HeaderValue::from_static(protocol.media_type()));
         }
         let timeout = otlp_timeout(env)?;
-        let uri: Option<Uri> = url.parse().ok();
-        let uri = uri.as_ref();
-        let scheme = uri.and_then(Uri::scheme_str).unwrap_or_default();
-        let proxy = find_proxy(scheme, uri.and_then(Uri::host).unwrap_or_default(), env);
+        let proxy = find_proxy(&url, env);
         let client_config = HttpClientConfig {
             url: &url,
             headers,

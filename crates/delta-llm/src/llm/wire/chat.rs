@@ -62,6 +62,8 @@ impl WireCodec for ChatCodec {
         let is_translated = body.has_native
             || options.call_ids.is_some()
             || options.merges_system
+            || options.uses_system_role
+            || options.uses_max_completion_tokens
             || body.images.is_some();
         let translated = if is_translated { self.translate(body, options)? } else { None };
         let is_changed = translated.is_some();
@@ -96,13 +98,19 @@ impl WireCodec for ChatCodec {
         parse_reply(&response, context.model).map_err(AnswerError::InvalidResponse)
     }
 
-    /// An endpoint that knows none of the fields that went back to it.
+    /// An endpoint that takes the longest answer under its newer name, or knows none of the fields that went back to it.
     fn recovery(
         &self,
         rejected: &RejectedRequest<'_>,
         options: &EncodeOptions,
     ) -> Option<EncodeOptions> {
         let RejectedRequest { status, response, sent } = rejected;
+        let is_old_name = matches!(status, 200 | 400 | 422)
+            && response.contains(NEW_MAX_TOKENS_KEY)
+            && sent.contains(&format!("\"{MAX_TOKENS_KEY}\":"));
+        if is_old_name && !options.uses_max_completion_tokens {
+            return Some(EncodeOptions { uses_max_completion_tokens: true, ..options.clone() });
+        }
         let mut names = BLOCK_FIELDS.into_iter().chain([EXTRA_FIELD]).chain(REASONING_FIELDS);
         let names_field =
             names.any(|name| response.contains(name) && sent.contains(&format!("\"{name}\":")));
@@ -113,6 +121,10 @@ impl WireCodec for ChatCodec {
             .then(|| EncodeOptions { drops_unbound_native: true, ..options.clone() })
     }
 }
+
+/// The longest answer, and its newer name, which the reasoning models of OpenAI take only.
+const MAX_TOKENS_KEY: &str = "max_tokens";
+const NEW_MAX_TOKENS_KEY: &str = "max_completion_tokens";
 
 /// Endings of an answer that the endpoint broke off: of OpenRouter, vLLM and DeepSeek.
 const FAILED_ENDINGS: [&str; 3] = ["error", "abort", "insufficient_system_resource"];
@@ -166,6 +178,9 @@ impl ChatCodec {
             endpoint: options.endpoint.clone().unwrap_or_default(),
         };
         let mut is_changed = message_fields::restore_fields(messages, &origin, options);
+        if options.uses_system_role {
+            is_changed |= super::use_system_role(messages);
+        }
         if options.merges_system {
             is_changed |= super::merge_system_messages(messages);
         }
@@ -174,6 +189,13 @@ impl ChatCodec {
         }
         if let Some(reader) = body.images {
             is_changed |= image_parts::send_images(messages, reader)?;
+        }
+        if options.uses_max_completion_tokens && request.contains_key(MAX_TOKENS_KEY) {
+            let rename = |name: String| {
+                if name == MAX_TOKENS_KEY { NEW_MAX_TOKENS_KEY.to_owned() } else { name }
+            };
+            request = request.into_iter().map(|(name, value)| (rename(name), value)).collect();
+            is_changed = true;
         }
         Ok(is_changed.then(|| to_json(&request)))
     }

@@ -44,6 +44,39 @@ pub fn merged_system_options(
         .then(|| EncodeOptions { merges_system: true, ..options.clone() })
 }
 
+/// Parts of the messages with which endpoints refuse a role.
+const ROLE_PHRASES: [&str; 6] = [
+    "developer",
+    "message role",
+    "unexpected role",
+    "unknown role",
+    "invalid role",
+    "unsupported role",
+];
+
+/// The options with which a request is sent again whose role `developer` the endpoint does not know.
+pub fn system_role_options(
+    rejected: &RejectedRequest<'_>,
+    options: &EncodeOptions,
+) -> Option<EncodeOptions> {
+    let lower_response = rejected.response.to_lowercase();
+    let is_about_role = matches!(rejected.status, 200 | 400 | 422 | 500)
+        && ROLE_PHRASES.iter().any(|phrase| lower_response.contains(phrase))
+        && rejected.sent.contains(r#""role":"developer""#);
+    (is_about_role && !options.uses_system_role)
+        .then(|| EncodeOptions { uses_system_role: true, ..options.clone() })
+}
+
+/// Makes messages of the role `developer` system messages. Returns whether anything changed.
+pub fn use_system_role(messages: &mut [Value]) -> bool {
+    let mut is_changed = false;
+    for message in messages.iter_mut().filter(|message| message["role"] == "developer") {
+        message["role"] = json!("system");
+        is_changed = true;
+    }
+    is_changed
+}
+
 /// Makes the system messages at the beginning one, and those after it messages of the user that say what they are. Returns
 /// whether anything changed.
 pub fn merge_system_messages(messages: &mut Vec<Value>) -> bool {
@@ -88,6 +121,23 @@ mod tests {
         ];
         assert_eq!(messages, expected);
         assert!(!merge_system_messages(&mut messages));
+    }
+
+    #[test]
+    fn c_37_3_a_role_that_the_endpoint_does_not_know_becomes_system() {
+        let sent = json!({"messages": [{"role": "developer", "content": "x"}]}).to_string();
+        let check = |status, response: &str, sent: &str, expected: bool| {
+            let options = EncodeOptions::default();
+            let adapted =
+                system_role_options(&RejectedRequest { status, response, sent }, &options);
+            assert_eq!(adapted.is_some(), expected, "{response}");
+        };
+        check(400, "Unexpected message role: developer", &sent, true);
+        check(500, "Jinja Exception: Unexpected message role.", &sent, true);
+        check(422, "Input should be 'system' or 'user', input: 'developer'", &sent, true);
+        check(400, "Unexpected message role.", "{}", false);
+        check(429, "Unexpected message role.", &sent, false);
+        check(400, "bad request", &sent, false);
     }
 
     #[test]

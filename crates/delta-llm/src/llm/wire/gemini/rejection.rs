@@ -15,7 +15,6 @@ pub fn advise_on_rejection(status: u16, body: &str, settings: &CodecSettings) ->
     let message = error.get("message").and_then(Value::as_str).unwrap_or_default();
     let retry = match status {
         429 if details.iter().any(names_day) => Some(RetryDecision::Never),
-        408 | 429 | 500.. => details.iter().find_map(retry_delay),
         _ => None,
     };
     let hint = match status {
@@ -73,12 +72,6 @@ fn names_day(detail: &Value) -> bool {
             text.contains("perday")
         })
     })
-}
-
-/// The delay of a `RetryInfo`, such as `45.837906927s`.
-fn retry_delay(detail: &Value) -> Option<RetryDecision> {
-    let seconds = detail.get("retryDelay")?.as_str()?.strip_suffix('s')?;
-    RetryDecision::after_seconds(seconds.parse().ok()?)
 }
 
 /// The options with which a rejected request may be accepted.

@@ -2,26 +2,17 @@
 
 use super::super::{RejectedRequest, RejectionAdvice};
 use super::answer::item_type;
-use super::request::{CACHE_OPTIONS_KEY, MAX_TOKENS_KEY};
+use super::request::{CACHE_KEY, CACHE_OPTIONS_KEY, INCLUDE_KEY, MAX_TOKENS_KEY};
 use delta_base::hex::sha256_hex;
 use delta_base::time;
 use delta_http::ResponseHead;
-use delta_http::retry::{MAX_SERVER_DELAY, RetryDecision};
+use delta_http::retry::RetryDecision;
 use delta_words::EncodeOptions;
 use serde_json::Value;
-use std::time::Duration;
 
 /// The least number that is taken as the longest answer which the endpoint accepts: the form has no shorter one.
 const MIN_MAX_TOKENS: u64 = 16;
 
-/// Codes of an account that cannot pay.
-const ACCOUNT_CODES: [&str; 5] = [
-    "insufficient_quota",
-    "billing_error",
-    "billing_hard_limit_reached",
-    "billing_not_active",
-    "usage_not_included",
-];
 /// Codes of requests that would fail again.
 const FINAL_CODES: [&str; 3] = ["invalid_prompt", "cyber_policy", "content_policy_violation"];
 
@@ -56,11 +47,34 @@ pub fn options_without_cause(
     {
         return Some(EncodeOptions { omits_cache_options: true, ..options.clone() });
     }
+    let refused = [INCLUDE_KEY, CACHE_KEY].into_iter().find(|name| {
+        matches!(rejected.status, 400 | 422)
+            && rejected.sent.contains(&format!("\"{name}\":"))
+            && names_parameter(rejected.response, name)
+            && !options.omitted.iter().any(|omitted| omitted == name)
+    });
+    if let Some(name) = refused {
+        let mut options = options.clone();
+        options.omitted.push(name.to_owned());
+        return Some(options);
+    }
     if rejected.status == 400 && rejected.response.contains("max") {
         let max_tokens = named_max_tokens(rejected)?;
         return Some(EncodeOptions { max_tokens: Some(max_tokens), ..options.clone() });
     }
     None
+}
+
+/// Whether a message names a parameter, and does not only use its word.
+fn names_parameter(message: &str, name: &str) -> bool {
+    let forms = [
+        format!("'{name}'"),
+        format!("`{name}`"),
+        format!("\"{name}\""),
+        format!("\"{name}\\"),
+        format!(": {name}"),
+    ];
+    forms.iter().any(|form| message.contains(form))
 }
 
 /// Whether the reasoning of earlier answers is why the endpoint rejects the request: it is of another organisation, of
@@ -94,36 +108,14 @@ fn named_max_tokens(rejected: &RejectedRequest<'_>) -> Option<u64> {
 pub fn rejection_advice(head: &ResponseHead, body: &str) -> RejectionAdvice {
     let error: Value = serde_json::from_str(body).unwrap_or_default();
     let status = head.status.as_u16();
-    if status == 402 || is_about_account(&error) {
-        return account_advice();
-    }
     let retry = RetryDecision::from_should_retry(head, time::current_time());
     RejectionAdvice { retry, hint: parameter_hint(status, &error) }
 }
 
 /// What to do about an error that is a response, or an event of one.
 pub fn error_advice(error: &Value) -> RejectionAdvice {
-    if is_about_account(error) {
-        return account_advice();
-    }
-    let code = error_member(error, "code");
-    let retry = if FINAL_CODES.contains(&code) {
-        Some(RetryDecision::Never)
-    } else if code == "rate_limit_exceeded" {
-        requested_delay(error_member(error, "message")).map(RetryDecision::After)
-    } else {
-        None
-    };
-    RejectionAdvice { retry, hint: None }
-}
-
-fn is_about_account(error: &Value) -> bool {
-    ["code", "type"].iter().any(|name| ACCOUNT_CODES.contains(&error_member(error, name)))
-}
-
-fn account_advice() -> RejectionAdvice {
-    let hint = "the account's quota is exhausted: add credit or raise its limit at the provider";
-    RejectionAdvice { retry: Some(RetryDecision::Never), hint: Some(hint.to_owned()) }
+    let is_final = FINAL_CODES.contains(&error_member(error, "code"));
+    RejectionAdvice { retry: is_final.then_some(RetryDecision::Never), hint: None }
 }
 
 /// A member of an error, which may be the member `error` of `error`.
@@ -146,17 +138,4 @@ fn parameter_hint(status: u16, error: &Value) -> Option<String> {
     Some(format!(
         "models accept different parameters: change or remove `{key}` in `llm`, or see the page of the model"
     ))
-}
-
-/// The delay that a message requests, which ends in "try again in 1.5s" or "in 20ms".
-fn requested_delay(message: &str) -> Option<Duration> {
-    let (_, rest) = message.split_once("try again in ")?;
-    let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-    let number: f64 = rest[..end].parse().ok()?;
-    let seconds = match &rest[end..] {
-        unit if unit.starts_with("ms") => number / 1000.0,
-        unit if unit.trim_start().starts_with('s') => number,
-        _ => return None,
-    };
-    Duration::try_from_secs_f64(seconds).ok().map(|delay| delay.min(MAX_SERVER_DELAY))
 }

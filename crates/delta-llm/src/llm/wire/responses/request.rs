@@ -22,6 +22,10 @@ pub const MAX_TOKENS_KEY: &str = "max_output_tokens";
 /// What the endpoint caches; agent.yaml may have it too.
 pub const CACHE_OPTIONS_KEY: &str = "prompt_cache_options";
 
+/// What the endpoint sends back of its reasoning, and which requests share a cache: both can be left out.
+pub const INCLUDE_KEY: &str = "include";
+pub const CACHE_KEY: &str = "prompt_cache_key";
+
 /// As for the rest of a request: four bytes are a token.
 const BYTES_PER_TOKEN: u64 = 4;
 
@@ -72,9 +76,12 @@ pub fn encode(
     let cache_blocks = prefix_blocks(tools.map_or("", |(_, tools)| tools.get()), &items);
     body.push("input", &items);
     body.push("store", &false);
-    body.push("include", &["reasoning.encrypted_content"]);
-    if !body.contains("prompt_cache_key") && !run_id.is_empty() {
-        body.push("prompt_cache_key", &run_id);
+    let is_omitted = |name: &str| options.omitted.iter().any(|omitted| omitted == name);
+    if !is_omitted(INCLUDE_KEY) {
+        body.push(INCLUDE_KEY, &["reasoning.encrypted_content"]);
+    }
+    if !body.contains(CACHE_KEY) && !run_id.is_empty() && !is_omitted(CACHE_KEY) {
+        body.push(CACHE_KEY, &run_id);
     }
     if options.avoids_cache_write && !body.contains(CACHE_OPTIONS_KEY) {
         body.push(CACHE_OPTIONS_KEY, &serde_json::json!({"mode": "explicit"}));
@@ -208,7 +215,10 @@ fn input_items<'a>(
     let mut items = Vec::new();
     for (index, message) in messages.iter().enumerate() {
         match message {
-            NeutralMessage::System(content) => push_message(&mut items, "developer", content),
+            NeutralMessage::System(content) => {
+                let role = if options.uses_system_role { "system" } else { "developer" };
+                push_message(&mut items, role, content);
+            }
             NeutralMessage::User(content) => push_message(&mut items, "user", content),
             NeutralMessage::Assistant { text, calls, native } => {
                 let native = native.as_ref().filter(|_| index >= first_usable);
