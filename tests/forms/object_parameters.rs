@@ -31,7 +31,7 @@ fn c_28_1_objects_reach_a_tool_from_each_form_of_endpoint() {
                 ("query", json!({"filter": filter, "sort": [{"by": "x"}]})),
                 ("save", json!({"rows": [{"id": 1, "more": null}]})),
             ]),
-            Answer::call("save", json!({"rows": [{"id": "1"}]})),
+            Answer::call("save", json!({"rows": [{"id": "one"}]})),
             Answer::text("done"),
         ]);
         let sandbox = image_agent(form, &server, TOOLS);

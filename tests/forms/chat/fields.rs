@@ -165,7 +165,7 @@ fn c_23_1_the_fields_of_every_vendor_go_back_streamed_or_whole() {
 fn c_23_1_an_answer_without_such_fields_costs_nothing() {
     let server = ScriptedServer::start(vec![
         Answer::call("echo", json!({"text": "x"})).saying("so"),
-        Answer::text("done").thinking("hm"),
+        Answer::text("done"),
         Answer::text("again"),
     ]);
     let sandbox = agent_for(&server, "");

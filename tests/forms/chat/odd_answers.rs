@@ -218,7 +218,7 @@ fn c_8_1_an_endpoint_with_one_system_message_is_refused_once_and_remembered() {
 
 #[test]
 fn c_3_1_texts_of_what_the_tool_wants_are_taken_and_named() {
-    let tools = "  - name: add\n    exec: echo ${n} ${deep} ${list}\n    parameters:\n      - {name: n, type: integer}\n      - {name: deep, type: boolean}\n      - {name: list, type: array}\n      - {name: word, type: string, required: false}\n";
+    let tools = "  - name: add\n    exec: echo ${n} ${deep} ${list} ${word}\n    parameters:\n      - {name: n, type: integer}\n      - {name: deep, type: boolean}\n      - {name: list, type: array}\n      - {name: word, type: string, required: false}\n";
     let nearly =
         json!({"n": "12345678901234567", "deep": "true", "list": "[\"a\",\"b\"]", "word": "5"});
     let right =

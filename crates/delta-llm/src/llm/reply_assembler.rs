@@ -230,13 +230,14 @@ impl ReplyAssembler {
             self.fields.set("usage", usage);
         }
         let reason = member(choice, "finish_reason").and_then(Chunk::as_str);
-        if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
-            self.finish_reason = Some(reason.to_owned());
-        }
         let may_have_error = reason.is_some() || member(choice, "error").is_some();
         match may_have_error.then(|| chat::choice_error(&choice.into())).flatten() {
             Some(error) => Err(StreamError::Reported(error)),
-            None => Ok(()),
+            None => {
+                let reason = reason.filter(|reason| !reason.is_empty()).map(str::to_owned);
+                self.finish_reason = reason.or(self.finish_reason.take());
+                Ok(())
+            }
         }
     }
 
