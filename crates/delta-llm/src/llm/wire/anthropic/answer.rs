@@ -79,7 +79,7 @@ impl BlockKind {
 }
 
 impl MessageAssembler {
-    fn start_block(&mut self, index: u64, block: Value) {
+    fn start_block(&mut self, index: Option<u64>, block: Value) {
         let Value::Object(mut block) = block else { return };
         if block.get("type").is_some_and(|kind| kind == "thinking") && !self.reasoning.is_empty() {
             self.reasoning.push_str("\n\n");
@@ -92,9 +92,12 @@ impl MessageAssembler {
             _ => String::new(),
         };
         let is_same = |it: &PartialBlock| {
-            block.get("id").is_some_and(|id| it.index == index && it.block.get("id") == Some(id))
+            let is_it =
+                if let Some(index) = index { it.index == index } else { !it.input.is_filled() };
+            is_it && block.get("id").is_some_and(|id| it.block.get("id") == Some(id))
         };
         let at = self.blocks.iter().rposition(is_same).unwrap_or_else(|| {
+            let index = index.unwrap_or(self.blocks.len() as u64);
             self.blocks.push(PartialBlock { index, block, ..PartialBlock::default() });
             self.blocks.len() - 1
         });
@@ -161,7 +164,9 @@ impl MessageAssembler {
                 }
                 // A message that is whole.
                 ("content", Value::Array(blocks)) if self.blocks.is_empty() => {
-                    (0..).zip(blocks).for_each(|(index, block)| self.start_block(index, block));
+                    (0..)
+                        .zip(blocks)
+                        .for_each(|(index, block)| self.start_block(Some(index), block));
                 }
                 ("content", _) => {}
                 (_, value) => drop(self.message.insert(name, value)),
@@ -202,8 +207,7 @@ impl EventAssembler for MessageAssembler {
             "message_start" => self.merge_message(event["message"].take()),
             "message" => self.merge_message(event),
             "content_block_start" => {
-                let index = event["index"].as_u64().unwrap_or(self.blocks.len() as u64);
-                self.start_block(index, event["content_block"].take());
+                self.start_block(event["index"].as_u64(), event["content_block"].take());
             }
             "content_block_delta" => self.add_delta(&mut event),
             "message_delta" => {

@@ -4,7 +4,7 @@ use super::super::super::argument_text::ArgumentText;
 use super::super::super::reply_assembler::StreamError;
 use super::super::{EventAssembler, reported_error};
 use super::answer::{TEXT_SEPARATOR, item_type, message_item_text};
-use delta_words::merge_counts;
+use delta_words::{is_same_json, merge_counts};
 use serde_json::{Value, json};
 
 /// The response, as far as it has arrived.
@@ -71,8 +71,18 @@ fn text_member<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    }
+}
+
 impl PartialItem {
-    /// Takes what an event says of the item; a member that it leaves out or empty stays.
+    /// Takes what an event says of the item; a member that it leaves out or empty stays, and a finished item stays as it is
+    /// but for members that it lacks.
     fn update(&mut self, newer: Value) {
         match newer.get("arguments") {
             Some(Value::String(text)) => self.arguments.push(text),
@@ -82,13 +92,10 @@ impl PartialItem {
         match (&mut self.item, newer) {
             (Value::Object(members), Value::Object(newer)) => {
                 for (name, value) in newer {
-                    let is_empty = match &value {
-                        Value::Null => true,
-                        Value::String(text) => text.is_empty(),
-                        Value::Array(items) => items.is_empty(),
-                        _ => false,
-                    };
-                    if !is_empty || !members.contains_key(&name) {
+                    let known = members.get(&name);
+                    if known
+                        .is_none_or(|known| is_empty(known) || (!self.is_done && !is_empty(&value)))
+                    {
                         members.insert(name, value);
                     }
                 }
@@ -100,7 +107,13 @@ impl PartialItem {
     /// The item with what only arrived in pieces.
     fn into_item(mut self) -> Value {
         match item_type(&self.item) {
-            "function_call" => self.item["arguments"] = self.arguments.into_text().into(),
+            "function_call" => {
+                let text = self.arguments.into_text();
+                // It goes back as it came.
+                if !is_same_json(text_member(&self.item, "arguments"), &text) {
+                    self.item["arguments"] = text.into();
+                }
+            }
             "message" if message_item_text(&self.item).is_empty() => {
                 let parts =
                     [("output_text", "text", self.text), ("refusal", "refusal", self.refusal)];
@@ -146,7 +159,7 @@ impl ResponseAssembler {
         &mut self,
         found: Option<usize>,
         index: Option<u64>,
-        mut item: Value,
+        item: Value,
         is_done: bool,
     ) -> usize {
         let at = found.unwrap_or_else(|| {
@@ -165,15 +178,8 @@ impl ResponseAssembler {
         if partial.id.is_empty() {
             text_member(&item, "id").clone_into(&mut partial.id);
         }
-        // A message that was whole has been shown: the response at the end only adds what it lacks.
-        if partial.is_done
-            && !message_item_text(&partial.item).is_empty()
-            && let Some(members) = item.as_object_mut()
-        {
-            members.remove("content");
-        }
-        partial.is_done |= is_done;
         partial.update(item);
+        partial.is_done |= is_done;
         at
     }
 
