@@ -143,10 +143,14 @@ fn c_23_1_recorded_answers_are_read_the_same_in_all_pieces() {
     if let Some(dir) = needs::fetched("recorded-answers/anthropic") {
         read_all(&dir, "anthropic-sdk", WireForm::Anthropic, &mut lines);
     }
+    let mut differences = Vec::new();
     for (name, line) in &lines {
         let expected = EXPECTED.lines().filter_map(|line| line.split_once(": "));
         let expected = expected.filter(|(known, _)| known == name).map(|(_, line)| line).next();
-        assert_eq!(expected, Some(line.as_str()), "{name}");
+        if expected != Some(line) {
+            differences.push(format!("{name}: {line}"));
+        }
     }
+    assert!(differences.is_empty(), "other than expected:\n{}", differences.join("\n"));
     println!("{} recorded answers are read", lines.len());
 }
