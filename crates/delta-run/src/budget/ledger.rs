@@ -515,8 +515,8 @@ impl Budget {
     /// # Errors
     /// A ledger cannot be used.
     pub fn settle_dead_calls(&self, cancel: &CancelToken) -> LedgerResult<()> {
-        let outer = self.ledgers.iter().skip(usize::from(self.has_own_ledger));
-        outer.map(|ledger| ledger.lock(cancel)?.settle_dead_calls()).collect()
+        let mut outer = self.ledgers.iter().skip(usize::from(self.has_own_ledger));
+        outer.try_for_each(|ledger| ledger.lock(cancel)?.settle_dead_calls())
     }
 
     /// Reserves the upper bound of a call in all ledgers, or in none. `record` is the file with what arrives of the answer. Waits while other calls reserve what this call needs,
