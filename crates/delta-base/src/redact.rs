@@ -211,7 +211,7 @@ const SMALL_PENDING: usize = 256;
 /// the text, whatever it consists of.
 struct DisplayedText<'a> {
     text: &'a [u8],
-    /// For each place, the next one whose byte is displayed; the end of the text where what is left out may go on.
+    /// For each place, the next one whose byte is displayed; the end of the text where what is left out may be longer.
     next_displayed: Vec<usize>,
 }
 
@@ -273,8 +273,8 @@ impl<'a> DisplayedText<'a> {
     }
 }
 
-/// How many bytes `terminal_text::strip_terminal_controls` removes at the start of a text that is no control sequence and
-/// no string; `None` when all of the text may be a beginning of them.
+/// How many bytes `terminal_text::strip_terminal_controls` removes at the start of a text, other than a control sequence or
+/// a string; `None` when all of the text may be a beginning of them.
 fn left_out_length(text: &[u8]) -> Option<usize> {
     match text {
         [0x1b] | [0xc2] | [0xe2] | [0xe2, 0x80 | 0x81] => None,
@@ -361,8 +361,9 @@ impl StreamRedactor {
             }
             if may_follow {
                 self.pending = pending[at..].to_vec();
-                let held = self.pending.len();
-                self.next_scan = if held > SMALL_PENDING { held + held / 2 } else { 0 };
+                let pending_bytes = self.pending.len();
+                let scans_later = pending_bytes > SMALL_PENDING;
+                self.next_scan = if scans_later { pending_bytes + pending_bytes / 2 } else { 0 };
                 return;
             }
             out.push(pending[at]);

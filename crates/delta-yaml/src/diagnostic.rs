@@ -92,13 +92,15 @@ impl Diagnostic {
         };
         let mut rest = source.chars().skip(skipped);
         let start = if skipped > 0 { "…" } else { "" };
-        let mut shown: String = start.chars().chain(rest.by_ref().take(MAX_SOURCE_CHARS)).collect();
+        let mut excerpt: String =
+            start.chars().chain(rest.by_ref().take(MAX_SOURCE_CHARS)).collect();
         if rest.next().is_some() {
-            shown.push('…');
+            excerpt.push('…');
         }
         let before = start.chars().count() + self.column - 1 - skipped;
-        let lead = shown.chars().take(before).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
-        (shown, lead)
+        let lead =
+            excerpt.chars().take(before).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+        (excerpt, lead)
     }
 }
 
