@@ -282,6 +282,10 @@ fn trajectory_content(text: &str, images: &[ImageFile]) -> Json {
     }
     let text = (!text.is_empty()).then(|| json!({"type": "text", "text": text}));
     let images = images.iter().map(|image| {
+        if image.size.is_none() {
+            // ATIF has no part for a document.
+            return json!({"type": "text", "text": image.to_string()});
+        }
         let source = json!({"media_type": image.media_type, "path": image.file});
         json!({"type": "image", "source": source})
     });
