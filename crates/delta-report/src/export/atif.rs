@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// The `schema_version` of the trajectories.
-pub const ATIF_VERSION: &str = "ATIF-v1.7";
+pub const ATIF_VERSION: &str = "ATIF-v1.8";
 
 /// The runs whose trajectories one trajectory embeds, at most: a reader holds all of them in memory.
 const MAX_EMBEDDED_RUNS: usize = 1_000;
