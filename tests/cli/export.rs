@@ -405,7 +405,7 @@ fn c_19_5_a_trajectory_has_every_step() {
     let missing = shown["steps"][2]["observation"]["results"][3]["content"].take();
     assert!(missing.as_str().unwrap().contains("missing"), "{missing}");
     let expected = json!({
-        "schema_version": "ATIF-v1.7",
+        "schema_version": "ATIF-v1.8",
         "session_id": "r",
         "trajectory_id": "r",
         "agent": {"name": "test-agent", "version": env!("CARGO_PKG_VERSION"), "model_name": "test-model",

@@ -87,7 +87,7 @@ fn c_28_7_a_trajectory_embeds_the_runs_below() {
     };
     assert_eq!(ids(embedded), ["inner-one", "inner-two"]);
     assert_eq!(ids(&embedded[0]["subagent_trajectories"]), ["leaf-x"]);
-    assert_eq!(embedded[0]["schema_version"], "ATIF-v1.7");
+    assert_eq!(embedded[0]["schema_version"], "ATIF-v1.8");
     let steps = trajectory["steps"].as_array().unwrap();
     let step = steps.iter().find(|step| !step["observation"].is_null()).unwrap();
     let results = step["observation"]["results"].as_array().unwrap();

@@ -10,6 +10,7 @@ mod anthropic;
 mod anthropic_cache;
 mod anthropic_conversations;
 mod chat;
+mod documents;
 mod everything_around;
 mod exact_numbers;
 mod gemini;

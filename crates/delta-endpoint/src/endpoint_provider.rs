@@ -379,6 +379,8 @@ impl Provider for EndpointProvider {
                 codec: &*self.codec,
                 model: &self.model,
                 has_images: request.images.is_some(),
+                has_documents: request.images.is_some()
+                    && request.body.contains("\"file_data\":\"delta:"),
                 key_refresh: self.key_refresh.as_ref(),
             };
             let failure = AttemptFailure::new(error, &target);

@@ -211,7 +211,7 @@ pub fn read_named_images(finished: &ProcessResult, run_dir: &Path, call_id: &str
     let dir = run_dir.join("io").join(HOLDER_DIR);
     let images = named_images(&text, &attachment_stem(call_id)).into_iter().filter_map(|name| {
         let content = durable::read_no_follow_at_most(&dir.join(name), USUAL_MAX_IMAGE_BYTES);
-        NewImage::from_bytes(content.ok()?).ok()
+        NewImage::from_image(content.ok()?).ok()
     });
     images.collect()
 }
@@ -228,7 +228,7 @@ fn read_image(finished: &ProcessResult) -> Result<NewImage, Option<String>> {
         return Err(None);
     }
     match &stdout.whole {
-        Some(content) => NewImage::from_bytes(content.clone()).map_err(Some),
+        Some(content) => NewImage::from_image(content.clone()).map_err(Some),
         None => Err(Some(too_large_reason(stdout.bytes))),
     }
 }

@@ -225,8 +225,10 @@ pub struct AttemptTarget<'a> {
     pub codec: &'a dyn WireCodec,
     /// The model of the request.
     pub model: &'a str,
-    /// Whether the request has an image.
+    /// Whether the request has an image or a PDF.
     pub has_images: bool,
+    /// Whether the request has a PDF.
+    pub has_documents: bool,
     /// The source of the key, if it is a command.
     pub key_refresh: Option<&'a KeyRefresh>,
 }
@@ -519,7 +521,7 @@ fn is_retried_status(status: u16) -> bool {
 fn rejection_hint(status: u16, body: &str, target: &AttemptTarget<'_>) -> Option<String> {
     let lower_body = body.to_lowercase();
     if target.has_images
-        && let Some(hint) = image_hint(status, &lower_body)
+        && let Some(hint) = image_hint(status, &lower_body, target.has_documents)
     {
         return Some(hint.to_owned());
     }
@@ -562,19 +564,32 @@ fn setting_hint(lower_body: &str) -> Option<String> {
     ))
 }
 
-/// What to do about a rejection of a request that has an image, if the message is about it.
-fn image_hint(status: u16, lower_body: &str) -> Option<&'static str> {
+/// What to do about a rejection of a request that has an image or a PDF, if the message is about it.
+fn image_hint(status: u16, lower_body: &str, has_documents: bool) -> Option<&'static str> {
     let contains = |phrases: &[&str]| phrases.iter().any(|phrase| lower_body.contains(phrase));
-    let is_about_images = contains(&["image", "vision", "multimodal", "multi-modal"]);
-    if !matches!(status, 400 | 404 | 413 | 415 | 422 | 500) || !is_about_images {
+    if !matches!(status, 400 | 404 | 413 | 415 | 422 | 500) {
         return None;
     }
-    Some(if contains(&["exceed", "too large", "too big"]) {
-        "the endpoint refuses an image of this size: attach a smaller one"
-    } else if contains(&["could not process", "could not download", "corrupt", "decode"]) {
-        "the endpoint cannot read an image: check that the file is whole"
-    } else {
-        "the model does not take images: ask another one with `--model`"
+    let is_large = contains(&["exceed", "too large", "too big"]);
+    // A server that does not know the part names its type, or says that the type of a part is unknown.
+    if has_documents && contains(&["pdf", "document", "file", "content[].type", "content type"]) {
+        return Some(if is_large || contains(&["too many", "maximum"]) {
+            "the endpoint refuses a PDF of this size: attach a smaller one or fewer pages"
+        } else if contains(&["could not process", "not valid", "encrypt", "password", "corrupt"]) {
+            "the endpoint cannot read a PDF: check that the file is whole and has no password"
+        } else {
+            "the model does not take PDFs: ask another one with `--model`, or name the file in the message, so that a tool reads it"
+        });
+    }
+    let is_about_images = contains(&["image", "vision", "multimodal", "multi-modal"]);
+    is_about_images.then(|| {
+        if is_large {
+            "the endpoint refuses an image of this size: attach a smaller one"
+        } else if contains(&["could not process", "could not download", "corrupt", "decode"]) {
+            "the endpoint cannot read an image: check that the file is whole"
+        } else {
+            "the model does not take images: ask another one with `--model`"
+        }
     })
 }
 

@@ -143,7 +143,7 @@ Examples:
 pub fn continue_command(args: &ContinueArgs) -> ExitCode {
     if args.message.is_none() && !args.attached.is_empty() {
         let message =
-            "`-a` attaches images to a message, and the message is missing\n\n  tip: add `-m TEXT`";
+            "`-a` attaches files to a message, and the message is missing\n\n  tip: add `-m TEXT`";
         return command_line::print_usage_error::<ContinueArgs>("continue", message);
     }
     // Read before the run is locked: stdin can take long.

@@ -1,23 +1,23 @@
-//! The option `-a`: images that are attached to a message.
+//! The option `-a`: images and PDFs that are attached to a message.
 
 use crate::operator::failure::CommandFailure;
 use crate::prepare::options::RunOptions;
 use clap::Args;
 use delta_base::shell_quote::shell_quote_path;
 use delta_run::event::Payload;
-use delta_run::event::image_file::{NewImage, USUAL_MAX_IMAGE_BYTES};
+use delta_run::event::image_file::NewImage;
 use std::path::PathBuf;
 
-/// The images of a message.
+/// The images and PDFs of a message.
 #[derive(Debug, Clone, Default, Args)]
 pub struct AttachOptions {
-    /// Attach an image to the message: PNG, JPEG, GIF or WebP; repeatable
+    /// Attach an image (PNG, JPEG, GIF, WebP) or a PDF to the message; repeatable
     #[arg(short = 'a', long = "attach", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     files: Vec<PathBuf>,
 }
 
 impl AttachOptions {
-    /// Whether no image is attached.
+    /// Whether nothing is attached.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
@@ -28,12 +28,12 @@ impl AttachOptions {
         for file in &self.files {
             let image = NewImage::read(file).map_err(|reason| {
                 let message = format!("could not attach {}: {reason}", file.display());
-                let hint = "`-a` takes a PNG, JPEG, GIF or WebP image; name any other file in the message, so that a tool reads it";
+                let hint = "`-a` takes a PDF and a PNG, JPEG, GIF or WebP image; name any other file in the message, so that a tool reads it";
                 CommandFailure::config(message, hint.to_owned())
             })?;
-            if image.image.bytes > USUAL_MAX_IMAGE_BYTES {
+            if let Some(limit) = image.image.exceeded_usual_limit() {
                 let file = shell_quote_path(file);
-                let note = format!("Note: {file} is larger than 5 MiB: many endpoints refuse it");
+                let note = format!("Note: {file} is larger than {limit}: many endpoints refuse it");
                 options.print_notes(&[note]);
             }
             images.push(image);
@@ -54,7 +54,7 @@ pub fn attach_images(
         }
         _ if new.is_empty() => Ok(()),
         _ => Err(CommandFailure::config(
-            "an answer cannot have an image: the run waits for one",
+            "an answer cannot have an image or a PDF: the run waits for an answer",
             "answer without `-a`; name the file in the text".to_owned(),
         )),
     }

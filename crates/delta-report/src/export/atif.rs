@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// The `schema_version` of the trajectories.
-pub const ATIF_VERSION: &str = "ATIF-v1.7";
+pub const ATIF_VERSION: &str = "ATIF-v1.8";
 
 /// The runs whose trajectories one trajectory embeds, at most: a reader holds all of them in memory.
 const MAX_EMBEDDED_RUNS: usize = 1_000;
@@ -282,6 +282,10 @@ fn trajectory_content(text: &str, images: &[ImageFile]) -> Json {
     }
     let text = (!text.is_empty()).then(|| json!({"type": "text", "text": text}));
     let images = images.iter().map(|image| {
+        if image.size.is_none() {
+            // ATIF has no part for a document.
+            return json!({"type": "text", "text": image.to_string()});
+        }
         let source = json!({"media_type": image.media_type, "path": image.file});
         json!({"type": "image", "source": source})
     });

@@ -95,12 +95,15 @@ fn tool_call_part(id: &str, name: &str, arguments: &str) -> Json {
 /// The images of a message, by reference.
 fn message_images(message: &Json) -> impl Iterator<Item = Json> {
     let parts = message["content"].as_array().into_iter().flatten();
-    let urls = parts.filter_map(|part| part.pointer("/image_url/url")?.as_str());
+    let urls = parts.filter_map(|part| {
+        part.pointer("/image_url/url").or_else(|| part.pointer("/file/file_data"))?.as_str()
+    });
     urls.filter_map(|url| Some(image_uri_part(image_file::reference_media_type(url)?, url)))
 }
 
 fn image_uri_part(media_type: &str, uri: &str) -> Json {
-    json!({"type": "uri", "modality": "image", "mime_type": media_type, "uri": uri})
+    let modality = if media_type.starts_with("image/") { "image" } else { "document" };
+    json!({"type": "uri", "modality": modality, "mime_type": media_type, "uri": uri})
 }
 
 fn text_part(text: &str) -> Json {

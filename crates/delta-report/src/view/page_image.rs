@@ -1,7 +1,7 @@
-//! Images on the page: as `data:` addresses, because the page loads nothing.
+//! Images on the page, and the names of PDFs: as `data:` addresses, because the page loads nothing.
 
 use super::run_files::PageCapacity;
-use delta_run::event::image_file::{self, ImageFile};
+use delta_run::event::image_file::{self, ImageFile, PixelSize};
 use serde::Serialize;
 use std::path::Path;
 
@@ -13,9 +13,9 @@ pub const IMAGE_DATA_KEY: &str = "image_data";
 pub struct PageImage {
     /// The line that stands for it in texts.
     text: String,
-    width: u32,
-    height: u32,
-    /// The `data:` address.
+    #[serde(flatten)]
+    size: Option<PixelSize>,
+    /// The `data:` address; a PDF has none, because the page cannot show it.
     #[serde(skip_serializing_if = "Option::is_none")]
     image_data: Option<String>,
     /// Why the page does not have it.
@@ -34,12 +34,13 @@ pub fn read_page_images(
 
 fn read_page_image(run_dir: &Path, image: &ImageFile, capacity: &mut PageCapacity) -> PageImage {
     let data = match image_file::read_data_url(run_dir, &image.reference()) {
-        Ok(Some(url)) if capacity.reserve(url.len()) => Ok(url),
+        Ok(Some(_)) if image.size.is_none() => Ok(None),
+        Ok(Some(url)) if capacity.reserve(url.len()) => Ok(Some(url)),
         Ok(Some(_)) => Err("not on the page, which would be too large".to_owned()),
         Ok(None) => Err("not a file of this run".to_owned()),
         Err(reason) => Err(reason),
     };
     let note = data.as_ref().err().cloned();
-    let ImageFile { width, height, .. } = *image;
-    PageImage { text: image.to_string(), width, height, image_data: data.ok(), note }
+    let image_data = data.ok().flatten();
+    PageImage { text: image.to_string(), size: image.size, image_data, note }
 }

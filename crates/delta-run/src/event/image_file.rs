@@ -1,4 +1,5 @@
-//! Images that reach the LLM: files in files/ of the run directory, named by the SHA-256 of their content.
+//! Images that reach the LLM: files in files/ of the run directory, named by the SHA-256 of their content. A PDF is one too:
+//! models see its pages as images.
 //!
 //! A request names an image by a reference, `delta:files/SHA256.png#640x480`, and never contains its bytes: records stay
 //! small, and everything that compares or counts requests works on text. The bytes are read when the request is sent.
@@ -17,20 +18,26 @@ use std::path::Path;
 
 mod image_header;
 
-use image_header::ImageHeader;
+use image_header::{ImageHeader, PDF_MAGIC};
 
 /// The directory of the files, in the run directory.
 pub const FILES_DIR: &str = "files";
-/// The largest image that delta takes.
-pub const MAX_IMAGE_BYTES: u64 = 20 << 20;
-/// The size above which endpoints refuse an image.
+/// The largest image that delta takes, without PDFs.
+const MAX_IMAGE_BYTES: u64 = 20 << 20;
+/// The largest PDF that delta takes: no endpoint is known to take a larger one.
+const MAX_PDF_BYTES: u64 = 50 << 20;
+/// The size above which endpoints refuse an image, without PDFs.
 pub const USUAL_MAX_IMAGE_BYTES: u64 = 5 << 20;
+/// The size above which endpoints refuse a PDF: requests of 32 MB, in base64.
+const USUAL_MAX_PDF_BYTES: u64 = 20 << 20;
 
 /// The beginning of a reference in a request.
 const REFERENCE_PREFIX: &str = "delta:";
 /// The pixels of a token, and the most tokens of an image: the rule of Anthropic. Others count in other ways.
 const PIXELS_PER_TOKEN: u64 = 750;
 const MAX_IMAGE_TOKENS: u64 = 1_600;
+/// The bytes of a token of a PDF: a page of 60 KB counts 2,000. Its pages may be compressed, so nothing else is known.
+const PDF_BYTES_PER_TOKEN: u64 = 30;
 const SHA256_DIGITS: usize = 64;
 
 /// An image of a message or of a result, as the journal names it.
@@ -40,34 +47,67 @@ pub struct ImageFile {
     pub sha256: String,
     /// The file, relative to the run directory.
     pub file: String,
-    /// The media type: `image/png`, `image/jpeg`, `image/gif` or `image/webp`.
+    /// The media type: `image/png`, `image/jpeg`, `image/gif`, `image/webp` or `application/pdf`.
     pub media_type: String,
     /// The size of the file.
     pub bytes: u64,
+    /// The width and the height in pixels; a PDF has none.
+    #[serde(flatten)]
+    pub size: Option<PixelSize>,
+}
+
+/// The size of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PixelSize {
     /// The width in pixels.
     pub width: u32,
     /// The height in pixels.
     pub height: u32,
 }
 
+impl fmt::Display for PixelSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{}", self.width, self.height)
+    }
+}
+
 impl ImageFile {
     /// The reference to the image in a request.
     pub fn reference(&self) -> String {
-        format!("{REFERENCE_PREFIX}{}#{}x{}", self.file, self.width, self.height)
+        let size = self.size.map_or_else(|| self.bytes.to_string(), |size| size.to_string());
+        format!("{REFERENCE_PREFIX}{}#{size}", self.file)
+    }
+
+    /// Whether many endpoints refuse it for its size; the text is the size that they take.
+    pub fn exceeded_usual_limit(&self) -> Option<&'static str> {
+        let (limit, text) = match self.size {
+            Some(_) => (USUAL_MAX_IMAGE_BYTES, "5 MiB"),
+            None => (USUAL_MAX_PDF_BYTES, "20 MiB"),
+        };
+        (self.bytes > limit).then_some(text)
     }
 
     /// The part of a message that shows the image.
     fn to_part(&self) -> Value {
-        json!({"type": "image_url", "image_url": {"url": self.reference()}})
+        match self.size {
+            Some(_) => json!({"type": "image_url", "image_url": {"url": self.reference()}}),
+            None => {
+                let filename = self.file.trim_start_matches("files/");
+                json!({"type": "file", "file": {"filename": filename, "file_data": self.reference()}})
+            }
+        }
     }
 }
 
 impl fmt::Display for ImageFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let media_type = strip_terminal_controls(&self.media_type);
-        let size = format_size(self.bytes);
+        let bytes = format_size(self.bytes);
         let file = strip_terminal_controls(&self.file);
-        write!(f, "[image: {media_type}, {}x{}, {size}, {file}]", self.width, self.height)
+        match self.size {
+            Some(size) => write!(f, "[image: {media_type}, {size}, {bytes}, {file}]"),
+            None => write!(f, "[document: {media_type}, {bytes}, {file}]"),
+        }
     }
 }
 
@@ -76,7 +116,7 @@ fn format_size(bytes: u64) -> String {
     if bytes < 1_000 { format!("{bytes} bytes") } else { format!("{} KB", bytes.div_ceil(1_000)) }
 }
 
-/// The content of a message that has images: its text, if it has one, and the images.
+/// The content of a message that has images: its text, if it has one, and the images, as Chat Completions writes them.
 pub fn message_parts(text: &str, images: &[ImageFile]) -> Vec<Value> {
     let text = (!text.is_empty()).then(|| json!({"type": "text", "text": text}));
     text.into_iter().chain(images.iter().map(ImageFile::to_part)).collect()
@@ -96,12 +136,16 @@ pub struct NewImage {
 }
 
 impl NewImage {
-    /// Reads the image in the file `path`.
+    /// Reads the image or the PDF in the file `path`.
     ///
     /// # Errors
-    /// The file cannot be read, or is not an image that delta takes; the text says why.
+    /// The file cannot be read, or is not one that delta takes; the text says why.
     pub fn read(path: &Path) -> Result<Self, String> {
         let content = durable::read_regular(path).map_err(|error| error.to_string())?;
+        let is_named_pdf = path.extension().is_some_and(|name| name.eq_ignore_ascii_case("pdf"));
+        if is_named_pdf && !content.is_empty() && !content.starts_with(PDF_MAGIC) {
+            return Err("it is not a PDF, which begins with `%PDF-`".to_owned());
+        }
         Self::from_bytes(content)
     }
 
@@ -112,14 +156,14 @@ impl NewImage {
     pub fn decode_base64(data: &str) -> Result<Vec<u8>, String> {
         let content =
             BASE64.decode(data).map_err(|_| "expected its content in base64".to_owned())?;
-        Self::from_bytes(content).map(|image| image.content)
+        Self::from_image(content).map(|image| image.content)
     }
 
-    /// The image with this content.
+    /// The image with this content, which is not a PDF.
     ///
     /// # Errors
     /// It is not an image that delta takes; the text says why.
-    pub fn from_bytes(content: Vec<u8>) -> Result<Self, String> {
+    pub fn from_image(content: Vec<u8>) -> Result<Self, String> {
         let bytes = content.len() as u64;
         if bytes == 0 {
             return Err("it is empty".to_owned());
@@ -127,11 +171,32 @@ impl NewImage {
         if bytes > MAX_IMAGE_BYTES {
             return Err(too_large_reason(bytes));
         }
-        let ImageHeader { media_type, extension, width, height } = ImageHeader::parse(&content)?;
+        let header = ImageHeader::parse(&content)?;
+        Ok(Self::new(content, header))
+    }
+
+    /// The image or the PDF with this content.
+    ///
+    /// # Errors
+    /// It is not one that delta takes; the text says why.
+    pub fn from_bytes(content: Vec<u8>) -> Result<Self, String> {
+        if !content.starts_with(PDF_MAGIC) {
+            return Self::from_image(content);
+        }
+        let bytes = content.len() as u64;
+        if bytes > MAX_PDF_BYTES {
+            return Err(format!("it has {}; a PDF may have 50 MiB", format_size(bytes)));
+        }
+        Ok(Self::new(content, ImageHeader::PDF))
+    }
+
+    fn new(content: Vec<u8>, header: ImageHeader) -> Self {
+        let ImageHeader { media_type, extension, size } = header;
+        let bytes = content.len() as u64;
         let sha256 = sha256_hex(&content);
         let file = format!("{FILES_DIR}/{sha256}.{extension}");
         let media_type = media_type.to_owned();
-        Ok(Self { image: ImageFile { sha256, file, media_type, bytes, width, height }, content })
+        Self { image: ImageFile { sha256, file, media_type, bytes, size }, content }
     }
 
     /// Writes the file to the run directory, unless it exists. Synced: an event may name it from now on.
@@ -140,7 +205,7 @@ impl NewImage {
     /// The file could not be written.
     pub fn store(&self, run_dir: &Path) -> Result<(), FileError> {
         let path = run_dir.join(&self.image.file);
-        if durable::read_no_follow_at_most(&path, MAX_IMAGE_BYTES)
+        if durable::read_no_follow_at_most(&path, MAX_PDF_BYTES)
             .is_ok_and(|stored| stored == self.content)
         {
             return Ok(());
@@ -159,12 +224,13 @@ impl NewImage {
 /// The file is missing or is not what its name says; the text names it.
 pub fn read_data_url(run_dir: &Path, reference: &str) -> Result<Option<String>, String> {
     let Some((file, media_type)) = parse_image_reference(reference) else { return Ok(None) };
+    let kind = if media_type == ImageHeader::PDF.media_type { "document" } else { "image" };
     let content = durable::join_beneath(run_dir, file)
-        .and_then(|path| durable::read_no_follow_at_most(&path, MAX_IMAGE_BYTES))
-        .map_err(|error| format!("could not read the image {file}: {error}"))?;
+        .and_then(|path| durable::read_no_follow_at_most(&path, MAX_PDF_BYTES))
+        .map_err(|error| format!("could not read the {kind} {file}: {error}"))?;
     let name = file.trim_start_matches("files/");
     if !name.starts_with(&sha256_hex(&content)) {
-        return Err(format!("the image {file} is not the one of its SHA-256: it was changed"));
+        return Err(format!("the {kind} {file} is not the one of its SHA-256: it was changed"));
     }
     Ok(Some(format!("data:{media_type};base64,{}", BASE64.encode(content))))
 }
@@ -195,7 +261,7 @@ pub fn copy_images(from: &Path, to: &Path, images: &[ImageFile]) -> Result<(), F
         let reference = image.reference();
         let Some((file, _)) = parse_image_reference(&reference) else { continue };
         let content = durable::join_beneath(from, file)
-            .and_then(|path| durable::read_no_follow_at_most(&path, MAX_IMAGE_BYTES));
+            .and_then(|path| durable::read_no_follow_at_most(&path, MAX_PDF_BYTES));
         if let Some(copy) = content.ok().and_then(|content| NewImage::from_bytes(content).ok()) {
             copy.store(to)?;
         }
@@ -213,18 +279,25 @@ pub fn text_with_images<'a>(text: &'a str, images: &[ImageFile]) -> Cow<'a, str>
     Cow::Owned(text.into_iter().chain(lines).collect::<Vec<_>>().join("\n"))
 }
 
-/// An estimate of the tokens of all images that a request, or a part of it, refers to.
+/// An estimate of the tokens of all images and PDFs that a request, or a part of it, refers to.
 pub fn image_tokens(request: &str) -> u64 {
     // The quotes in a JSON text have a backslash before them, so the texts of messages have no match.
-    let needle = "\"url\":\"delta:files/";
-    let starts = memmem::find_iter(request.as_bytes(), needle);
-    starts.map(|start| reference_tokens(&request[start + "\"url\":\"".len()..])).sum()
+    let tokens = ["\"url\":\"", "\"file_data\":\""].map(|member| {
+        let needle = format!("{member}{REFERENCE_PREFIX}{FILES_DIR}/");
+        let starts = memmem::find_iter(request.as_bytes(), &needle);
+        starts.map(|start| reference_tokens(&request[start + member.len()..])).sum::<u64>()
+    });
+    tokens.iter().sum()
 }
 
 /// The tokens of the image whose reference is at the start of `text`.
 fn reference_tokens(text: &str) -> u64 {
     let reference = text.split('"').next().unwrap_or_default();
-    let size = reference.split_once('#').and_then(|(_, size)| size.split_once('x'));
+    let (_, size) = reference.split_once('#').unwrap_or_default();
+    if let Ok(bytes) = size.parse::<u64>() {
+        return bytes.div_ceil(PDF_BYTES_PER_TOKEN);
+    }
+    let size = size.split_once('x');
     let pixels = size.and_then(|(width, height)| {
         Some(width.parse::<u32>().ok()? as u64 * u64::from(height.parse::<u32>().ok()?))
     });

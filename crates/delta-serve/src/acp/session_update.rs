@@ -62,6 +62,9 @@ pub fn event_updates(event: &Event, run_dir: &Path, is_replay: bool) -> Vec<Json
 
 /// An image of the user's message; `None` if its file cannot be read.
 fn image_chunk(run_dir: &Path, image: &ImageFile) -> Option<Json> {
+    if image.size.is_none() {
+        return Some(message_chunk("user_message_chunk", &image.to_string()));
+    }
     let url = image_file::read_data_url(run_dir, &image.reference()).ok()??;
     let (_, data) = url.split_once(";base64,")?;
     let content = json!({"type": "image", "mimeType": image.media_type, "data": data});

@@ -3,7 +3,7 @@
 
 use super::answer::{Message, cut};
 use super::form::ServedForm;
-use super::image_check::check_image;
+use super::image_check::{check_document, check_image};
 use super::{Answer, RecordedRequest};
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
@@ -292,7 +292,7 @@ fn check_message(
                 let known = answered.iter().position(|call| call == id);
                 answered.remove(known.ok_or(format!("{place}: unexpected `tool_use_id`: {id:?}"))?);
             }
-            ("user", "image") => check_image_block(&place, block)?,
+            ("user", "image" | "document") => check_image_block(&place, block)?,
             ("assistant", "thinking") => {
                 check_keys(&place, block, &["type", "thinking", "signature"])?;
             }
@@ -338,7 +338,12 @@ fn check_image_block(place: &str, block: &Value) -> Checked {
         return Err(format!("{place}: unexpected source {}", source["type"]));
     }
     let text = |name: &str| source[name].as_str().unwrap_or_default();
-    check_image(text("media_type"), text("data")).map_err(|error| format!("{place}: {error}"))
+    let checked = match (block["type"].as_str(), text("media_type")) {
+        (Some("document"), "application/pdf") => check_document(text("data")),
+        (Some("image"), media_type) => check_image(media_type, text("data")),
+        (kind, media_type) => Err(format!("{kind:?} of the media type {media_type:?}")),
+    };
+    checked.map_err(|error| format!("{place}: {error}"))
 }
 
 fn check_text(place: &str, block: &Value) -> Checked {

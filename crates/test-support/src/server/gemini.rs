@@ -5,7 +5,7 @@
 
 use super::answer::{Message, cut};
 use super::form::ServedForm;
-use super::image_check::check_image;
+use super::image_check::{check_document, check_image};
 use super::{Answer, RecordedRequest};
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
@@ -322,7 +322,10 @@ fn check_inline_data(data: &Value) -> Checked {
     let members = data.as_object().ok_or("inlineData must be an object")?;
     check_keys(members, &["mimeType", "data"], "inlineData")?;
     let text = |name: &str| data[name].as_str().unwrap_or_default();
-    check_image(text("mimeType"), text("data"))
+    match text("mimeType") {
+        "application/pdf" => check_document(text("data")),
+        media_type => check_image(media_type, text("data")),
+    }
 }
 
 fn non_empty(parts: &Value) -> Result<&Vec<Value>, String> {

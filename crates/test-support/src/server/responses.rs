@@ -2,7 +2,7 @@
 
 use super::answer::{Message, cut};
 use super::form::ServedForm;
-use super::image_check::check_image_url;
+use super::image_check::{check_document_url, check_image_url};
 use super::strict::is_name;
 use super::{Answer, RecordedRequest};
 use serde_json::{Value, json};
@@ -427,6 +427,10 @@ fn check_parts(parts: &[Value], prefix: &str) -> Checked {
         }
         if kind == "input_image" {
             check_image_url(part["image_url"].as_str().unwrap_or_default())?;
+        }
+        if kind == "input_file" {
+            part["filename"].as_str().ok_or("an `input_file` without a `filename`")?;
+            check_document_url(part["file_data"].as_str().unwrap_or_default())?;
         }
         if kind.ends_with("_text") && part["text"].as_str().is_none_or(str::is_empty) {
             return Err(format!("a part without a text: {part}"));

@@ -1,6 +1,6 @@
 //! The checks of a strict endpoint, which every request must pass before the script answers it.
 
-use super::image_check::check_image_url;
+use super::image_check::{check_document_url, check_image_url};
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -107,6 +107,9 @@ fn check_part(part: &Value) -> Checked {
     match part["type"].as_str() {
         Some("text") if part["text"].is_string() => Ok(()),
         Some("image_url") => check_image_url(part["image_url"]["url"].as_str().unwrap_or_default()),
+        Some("file") if part["file"]["filename"].is_string() => {
+            check_document_url(part["file"]["file_data"].as_str().unwrap_or_default())
+        }
         _ => Err(format!("a bad part: {part}")),
     }
 }

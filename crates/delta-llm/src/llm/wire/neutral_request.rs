@@ -71,7 +71,7 @@ pub struct NeutralContent(pub Vec<NeutralPart>);
 pub enum NeutralPart {
     /// A text.
     Text(String),
-    /// An image, by its URL.
+    /// An image or a PDF, by its URL.
     Image(String),
 }
 
@@ -293,12 +293,12 @@ fn parse_part(part: &Value) -> serde_json::Result<NeutralPart> {
     if let Some(text) = part.get("text").and_then(Value::as_str) {
         return Ok(NeutralPart::Text(text.to_owned()));
     }
-    let image = part.get("image_url");
-    let url = image.and_then(|image| image.get("url").unwrap_or(image).as_str());
+    let image = part.get("image_url").map(|image| image.get("url").unwrap_or(image));
+    let url = image.or_else(|| part.pointer("/file/file_data")).and_then(Value::as_str);
     url.map(|url| NeutralPart::Image(url.to_owned())).ok_or_else(|| {
         let kind = part.get("type").and_then(Value::as_str).unwrap_or_default();
         serde_json::Error::custom(format!(
-            "expected a part of the type `text` or `image_url`, found `{kind}`"
+            "expected a part of the type `text`, `image_url` or `file`, found `{kind}`"
         ))
     })
 }

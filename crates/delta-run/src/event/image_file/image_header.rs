@@ -1,14 +1,18 @@
 //! The frame of an image file: its format, its size in pixels, and whether it has its end.
 
+use super::PixelSize;
 use memchr::memmem;
+
+/// The beginning of a PDF.
+pub(super) const PDF_MAGIC: &[u8] = b"%PDF-";
 
 /// What the first bytes of an image say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ImageHeader {
     pub(super) media_type: &'static str,
     pub(super) extension: &'static str,
-    pub(super) width: u32,
-    pub(super) height: u32,
+    /// The size; a PDF has none.
+    pub(super) size: Option<PixelSize>,
 }
 
 /// The formats that every form accepts: the media type and the extension.
@@ -17,10 +21,18 @@ const FORMATS: [(&str, &str); 4] =
 
 /// The media type of the files with this extension.
 pub(super) fn media_type_of(extension: &str) -> Option<&'static str> {
-    FORMATS.iter().find(|(_, known)| *known == extension).map(|(media_type, _)| *media_type)
+    let pdf = (ImageHeader::PDF.media_type, ImageHeader::PDF.extension);
+    FORMATS
+        .iter()
+        .chain([&pdf])
+        .find(|(_, known)| *known == extension)
+        .map(|(media_type, _)| *media_type)
 }
 
 impl ImageHeader {
+    pub(super) const PDF: Self =
+        Self { media_type: "application/pdf", extension: "pdf", size: None };
+
     /// Reads the header.
     ///
     /// # Errors
@@ -44,7 +56,7 @@ impl ImageHeader {
                 if !has_end(extension, bytes).unwrap_or(false) {
                     return Err(format!("it begins like {media_type}, but its end is missing"));
                 }
-                Ok(Self { media_type, extension, width, height })
+                Ok(Self { media_type, extension, size: Some(PixelSize { width, height }) })
             }
             _ => Err(format!("it begins like {media_type}, but its size in pixels is missing")),
         }

@@ -12,7 +12,10 @@ fn png(width: u32, height: u32) -> Vec<u8> {
 
 fn described(content: &[u8]) -> Result<(String, u32, u32), String> {
     NewImage::from_bytes(content.to_vec())
-        .map(|NewImage { image, .. }| (image.media_type, image.width, image.height))
+        .map(|NewImage { image, .. }| (image.media_type, image.size))
+        .map(|(kind, size)| {
+            size.map_or((kind.clone(), 0, 0), |size| (kind, size.width, size.height))
+        })
 }
 
 #[test]
@@ -99,6 +102,30 @@ fn c_23_6_the_tokens_of_an_image_are_estimated_from_its_pixels() {
     assert_eq!(image_tokens(&request(&[])), 0);
     assert_eq!(image_tokens(&request(&[(1, 1)])), 1);
     assert_eq!(image_tokens(&request(&[(750, 10), (u32::MAX, u32::MAX)])), 10 + MAX_IMAGE_TOKENS);
+}
+
+#[test]
+fn c_23_6_a_pdf_is_a_document_whose_tokens_are_estimated_from_its_bytes() {
+    let mut content = b"%PDF-1.7\n".to_vec();
+    content.resize(3_000, b' ');
+    assert_eq!(described(&content), Ok(("application/pdf".to_owned(), 0, 0)));
+    let image = NewImage::from_bytes(content.clone()).unwrap().image;
+    assert_eq!(image.reference(), format!("delta:files/{}.pdf#3000", image.sha256));
+    assert_eq!(
+        image.to_string(),
+        format!("[document: application/pdf, 3 KB, files/{}.pdf]", image.sha256)
+    );
+    let written = serde_json::to_value(&image).unwrap();
+    assert_eq!(written.get("width"), None);
+    assert_eq!(serde_json::from_value::<ImageFile>(written).unwrap(), image);
+    let parts = json!(message_parts("read", &[image.clone(), image])).to_string();
+    assert_eq!(image_tokens(&parts), 200);
+    let unknown = NewImage::from_image(content.clone()).unwrap_err();
+    assert_eq!(unknown, "it is not a PNG, JPEG, GIF or WebP image");
+    content.resize(50 << 20, b' ');
+    assert!(described(&content).is_ok());
+    content.push(0);
+    assert!(described(&content).unwrap_err().ends_with("a PDF may have 50 MiB"));
 }
 
 proptest! {

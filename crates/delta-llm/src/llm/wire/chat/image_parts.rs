@@ -1,4 +1,4 @@
-//! The images of a request in Chat Completions, where only a message of the user may have them.
+//! The images and PDFs of a request in Chat Completions, where only a message of the user may have them.
 
 use super::super::ImageReader;
 use serde_json::{Value, json};
@@ -14,8 +14,10 @@ pub fn send_images(messages: &mut Vec<Value>, reader: ImageReader<'_>) -> Result
     let mut of_results = Vec::new();
     for mut message in std::mem::take(messages) {
         for part in message.get_mut("content").and_then(Value::as_array_mut).into_iter().flatten() {
-            if let Some(Value::String(url)) = part.pointer_mut("/image_url/url") {
-                is_changed |= reader.resolve(url)?;
+            for member in ["/image_url/url", "/file/file_data"] {
+                if let Some(Value::String(url)) = part.pointer_mut(member) {
+                    is_changed |= reader.resolve(url)?;
+                }
             }
         }
         if message["role"] == "tool" {

@@ -202,6 +202,7 @@ enum OutputContent<'a> {
 enum InputPart<'a> {
     InputText { text: &'a str },
     InputImage { image_url: &'a str, detail: &'static str },
+    InputFile { filename: &'static str, file_data: &'a str },
 }
 
 fn input_items<'a>(
@@ -276,6 +277,10 @@ fn input_parts(content: &NeutralContent) -> Vec<InputPart<'_>> {
     let parts = content.0.iter().filter_map(|part| match part {
         NeutralPart::Text(text) if text.is_empty() => None,
         NeutralPart::Text(text) => Some(InputPart::InputText { text }),
+        NeutralPart::Image(url) if url.starts_with("data:application/pdf;") => {
+            // The form wants a name, and the content says all that it could.
+            Some(InputPart::InputFile { filename: "document.pdf", file_data: url })
+        }
         NeutralPart::Image(url) => Some(InputPart::InputImage { image_url: url, detail: "auto" }),
     });
     parts.collect()
