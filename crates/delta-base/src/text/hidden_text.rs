@@ -197,6 +197,15 @@ mod tests {
             assert!(has_hidden_text(&json!({"description": format!("a{c}b")})), "{c:?}");
             assert!(c.is_control() || misleads_reader(Some('a'), c, Some('b')), "{c:?}");
         }
+        // All of Unicode that is displayed as nothing.
+        let ignorable = regex::Regex::new(r"\A\p{Default_Ignorable_Code_Point}\z").unwrap();
+        let ignorable =
+            ('\0'..=char::MAX).filter(|c| ignorable.is_match(c.encode_utf8(&mut [0; 4])));
+        let ignorable: Vec<char> = ignorable.collect();
+        assert!(ignorable.len() > 4000);
+        for c in ignorable {
+            assert!(is_hidden(Some('a'), c) && misleads_reader(Some('a'), c, Some('b')), "{c:?}");
+        }
         for visible in ["plain\n\ttext", "é 漢 🙂", "⚠\u{fe0f} careful", "1\u{fe0f}\u{20e3}"]
         {
             assert!(!has_hidden_text(&json!([visible])), "{visible:?}");
