@@ -21,9 +21,10 @@ const FULLEST_FOLDER: usize = 20;
 const WINGS: [(&str, &[&str]); 3] =
     [("operator", &[]), ("prepare", &["operator"]), ("drive", &["operator", "prepare"])];
 
-/// The crates that link TLS: those that open connections, and the commands that may start something that does. Nothing
+/// The crates that link TLS: those that open connections, and the commands that may start something that does, among them
+/// those of delta-sweep, which check a plan as a run is prepared. Nothing
 /// that reads or decides is among them, so that it is compiled without ring and rustls.
-const TLS_CRATES: [&str; 8] = [
+const TLS_CRATES: [&str; 9] = [
     "delta-agents",
     "delta-agents-author",
     "delta-agents-endpoint",
@@ -32,6 +33,7 @@ const TLS_CRATES: [&str; 8] = [
     "delta-agents-mcp-client",
     "delta-agents-read",
     "delta-agents-serve",
+    "delta-agents-sweep",
 ];
 
 /// The path of a module or an item, from the root of its crate.

@@ -9,6 +9,9 @@ use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument, YamlNode, Yam
 use serde_json::{Map, Value as Json};
 use std::sync::Arc;
 
+/// The name of a parameter.
+pub const PARAMETER_NAME_SHAPE: ValueShape = ValueShape::Pattern("[A-Za-z_][A-Za-z0-9_]*");
+
 /// The keys of a `parameters:` entry.
 pub static PARAMETER_MAPPING: MappingSchema = MappingSchema {
     label: "a parameter",
@@ -16,7 +19,7 @@ pub static PARAMETER_MAPPING: MappingSchema = MappingSchema {
     keys: &[
         KeySchema::required(
             "name",
-            super::tool_mapping::PARAMETER_NAME_SHAPE,
+            PARAMETER_NAME_SHAPE,
             "The name of the parameter in the template.",
         ),
         KeySchema::with_default(

@@ -1,7 +1,7 @@
 //! The keys of a tool in a `tools:` list.
 
 use super::approval::{APPROVE_SHAPE, PREVIEW_MAPPING};
-use super::parameter::PARAMETER_MAPPING;
+use super::parameter::{PARAMETER_MAPPING, PARAMETER_NAME_SHAPE};
 use super::wrong_values;
 use delta_sandbox::SANDBOX_SHAPE;
 use delta_yaml::yaml::MappingSchema;
@@ -188,5 +188,3 @@ pub(super) static COMMAND_ELEMENT_MAPPING: MappingSchema = MappingSchema {
     exactly_one_of: &[],
     allows_other_keys: false,
 };
-
-pub(super) const PARAMETER_NAME_SHAPE: ValueShape = ValueShape::Pattern("[A-Za-z_][A-Za-z0-9_]*");
