@@ -336,7 +336,7 @@ fn c_25_9_ensure_reports_the_stored_error_of_a_failed_run() {
     let sandbox = in_state("FAILED");
     for more in [&["-q"][..], &["-q", "--format", "raw"], &["--format", "json"], &[]] {
         let ran = sandbox.run("task", &[&["--ensure"], more].concat()).expect_code(1);
-        let expected = "error: run r FAILED earlier: broken\nhelp: to go on with it: ";
+        let expected = "error: run r FAILED earlier: broken\nhelp: to continue it: ";
         assert!(ran.stderr.starts_with(expected), "{more:?}: {}", ran.stderr);
     }
     // With the hint of the error.

@@ -548,12 +548,11 @@ impl ReplyReader<'_> {
         let text = text.trim_start_matches('\u{feff}');
         // Some servers stream under another content type, or without the frames of events.
         let is_stream = STREAM_FIELDS.iter().any(|field| text.starts_with(field));
-        let is_lines = || text.starts_with('{') && text.trim_end().contains('\n') && !is_json(text);
-        if is_stream || is_lines() {
+        if is_stream || is_json_lines(text) {
             let mut assembler = self.codec.new_assembler();
             let pushed = assembler.push(text.as_bytes());
-            let ended = pushed.and_then(|()| assembler.finish());
-            return self.finish_reply(assembler, ended);
+            let outcome = pushed.and_then(|()| assembler.finish());
+            return self.finish_reply(assembler, outcome);
         }
         let repaired = replace_lone_surrogates(text);
         let exact = quote_inexact_arguments(&repaired, self.codec.form().arguments_member());
@@ -594,11 +593,11 @@ impl ReplyReader<'_> {
                     }
                 }
                 Ok(None) => {
-                    let ended = assembler.finish();
+                    let outcome = assembler.finish();
                     if let Some(observe) = &mut live {
                         assembler.pass_new_text(observe);
                     }
-                    return self.finish_reply(assembler, ended);
+                    return self.finish_reply(assembler, outcome);
                 }
                 Err(HttpError::Cancelled) => return Err(HttpError::Cancelled.into()),
                 // Only the proper end of the connection is missing.
@@ -608,28 +607,31 @@ impl ReplyReader<'_> {
         }
     }
 
-    /// The reply of a stream that has `ended`. An error after a complete answer does not undo it.
+    /// The reply of a stream that has ended with `outcome`. An error after a complete answer does not undo it.
     fn finish_reply(
         &self,
         assembler: Box<dyn StreamAssembler>,
-        ended: Result<(), StreamError>,
+        outcome: Result<(), StreamError>,
     ) -> Result<Reply, AttemptError> {
         if assembler.is_complete() {
-            let late_error = ended.err().map(|error| late_error_text(&error));
+            let late_error = outcome.err().map(|error| late_error_text(&error));
             let reply = assembler.into_reply(&self.context)?;
             return Ok(Reply { late_error, ..reply });
         }
-        ended?;
+        outcome?;
         Err(AttemptError::IncompleteStream)
     }
 }
 
-/// Whether the first bytes of a body are no events, though it was announced as a stream: JSON or a page.
+/// Whether the first bytes of a body are not events, though it was announced as a stream: JSON or a page.
 fn is_no_stream(chunk: &[u8]) -> bool {
     let text = chunk.strip_prefix("\u{feff}".as_bytes()).unwrap_or(chunk);
     matches!(text.trim_ascii_start().first(), Some(b'{' | b'[' | b'<'))
 }
 
-fn is_json(text: &str) -> bool {
-    serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+/// Whether a text is several lines that begin with an object, and not one JSON value.
+fn is_json_lines(text: &str) -> bool {
+    text.starts_with('{')
+        && text.trim_end().contains('\n')
+        && serde_json::from_str::<serde::de::IgnoredAny>(text).is_err()
 }

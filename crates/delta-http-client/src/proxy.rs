@@ -83,13 +83,13 @@ impl ProxyRoute {
         // ureq would take the usual port.
         let has_port =
             after_host.split_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_ok());
-        let is_usable = |proxy: &Proxy| {
+        let usable_proxy = proxy.ok().filter(|proxy| {
             let lengths = [proxy.username(), proxy.password()].map(|text| text.map_or(1, str::len));
             has_port
                 && !proxy.host().is_empty()
                 && (scheme.starts_with("http") || lengths.iter().all(|n| (1..=255).contains(n)))
-        };
-        proxy.ok().filter(is_usable).ok_or_else(|| {
+        });
+        usable_proxy.ok_or_else(|| {
             format!(
                 "expected the URL of a proxy in {variables}, such as `{scheme}://HOST:PORT` or \
                  `{scheme}://USER:PASSWORD@HOST:PORT`, with `%` and two hexadecimal digits for other characters in the \
@@ -159,8 +159,8 @@ impl ProxyRoute {
         let port = details.uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
         let opened = if self.is_socks() {
             // ureq has looked up the name where the proxy does not.
-            let found = details.addrs.first().map(SocketAddr::ip);
-            let address = host.trim_matches(['[', ']']).parse().ok().or(found);
+            let resolved = details.addrs.first().map(SocketAddr::ip);
+            let address = host.trim_matches(['[', ']']).parse().ok().or(resolved);
             self.open_socks(&mut stream, address, host, port)
         } else {
             self.open_tunnel(&mut stream, &format!("{host}:{port}"))

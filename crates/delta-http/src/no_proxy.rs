@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-/// Whether `list` names `host` at `port`. Its entries stand between commas or blanks: `*`, a host or a domain with all below
+/// Whether `list` names `host` at `port`. Commas or blanks separate its entries: `*`, a host or a domain with all below
 /// it (`.` or `*.` in front changes nothing), an address, a network such as `10.0.0.0/8`; a port after a colon limits the
 /// entry to it.
 pub fn is_proxy_exempt(list: &str, host: &str, port: u16) -> bool {
@@ -54,8 +54,8 @@ fn is_in_network(address: IpAddr, network: &str) -> bool {
 
 fn is_in_domain(host: &str, domain: &str) -> bool {
     let domain = plain_host(domain.trim_start_matches("*.").trim_start_matches('.'));
-    let above = host.strip_suffix(&domain).filter(|_| !domain.is_empty());
-    above.is_some_and(|above| above.is_empty() || above.ends_with('.'))
+    let subdomain = host.strip_suffix(&domain).filter(|_| !domain.is_empty());
+    subdomain.is_some_and(|subdomain| subdomain.is_empty() || subdomain.ends_with('.'))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ const BASE_DELAY_MS: u64 = 500;
 const MAX_DELAY_MS: u64 = 30_000;
 /// The longest delay that a server may request of a caller without a time limit of its own.
 pub const MAX_SERVER_DELAY: Duration = Duration::from_secs(600);
-/// A delay is cut here, so that it can be computed with: nobody waits so long.
+/// A delay is cut here, so that it can be computed with: no run lasts so long.
 const MAX_DELAY_SECONDS: f64 = 1e9;
 
 /// Whether another attempt makes sense.
@@ -72,8 +72,8 @@ impl RetryDecision {
         let requested = DELAY_PHRASES.iter().find_map(|phrase| {
             let (_, rest) = lower.split_once(phrase)?;
             let rest = rest.trim_start_matches(|c: char| "\": ".contains(c));
-            let is_end = |c: char| !c.is_ascii_alphanumeric() && c != '.';
-            let words: Vec<_> = rest.split(is_end).take(MAX_DELAY_WORDS).collect();
+            let words = rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
+            let words: Vec<_> = words.take(MAX_DELAY_WORDS).collect();
             // The longest beginning that is one: more words follow.
             (1..=words.len())
                 .rev()
@@ -141,12 +141,12 @@ fn server_delay(head: &ResponseHead, now: Timestamp) -> Option<Duration> {
         })
 }
 
-/// A delay in seconds, with units, or as the date of the next attempt; what is past is no delay.
+/// A delay in seconds, with units, or as the date of the next attempt; a date in the past gives none.
 fn parse_delay(text: &str, now: Timestamp) -> Option<Duration> {
     let text = text.trim();
     let until = |millis: f64| from_seconds((millis - now.as_millis() as f64) / 1000.0);
     if let Ok(number) = text.parse::<f64>() {
-        // So many seconds, or even milliseconds, since 1970: nobody asks for a delay of years.
+        // So many seconds, or even milliseconds, since 1970: no server asks for a delay of years.
         return match number {
             1e11.. => until(number),
             5e8.. => until(number * 1000.0),

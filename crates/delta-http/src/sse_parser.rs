@@ -7,7 +7,7 @@ pub enum SseEvent {
     Data(String),
     /// The data of an event named `error`, or the value of a line `error:`, which the standard does not know.
     Error(String),
-    /// A line that is no field: some servers put their errors bare into a stream.
+    /// A line that is not a field: some servers put their errors bare into a stream.
     Unframed(String),
 }
 

@@ -1,6 +1,6 @@
 //! What an answer means for the run: whether it counts, what follows it in the conversation, whether the run fails.
 //!
-//! A withheld answer does not count, and one that was cut off is no result: it would make an unfinished task look successful.
+//! A withheld answer does not count, and one that was cut off is not a result: it would make an unfinished task look successful.
 
 use crate::request_body::{FINISH_REMINDER, needs_reminder};
 use crate::text_call::find_text_call;
@@ -18,7 +18,7 @@ const LENGTH: &str = "length";
 const EMPTY_REMINDER: &str = "[Your answer was empty. Call a tool, or write the answer.]";
 /// The error type of a call that is written as text.
 const TEXT_CALL: &str = "text_call";
-/// The message after an answer that was cut off, where the LLM is to go on.
+/// The message after an answer that was cut off, where the LLM is to continue.
 const CUT_OFF_REMINDER: &str = "[Your answer was cut off at the token limit. Continue exactly where it stopped, \
     without repeating anything.]";
 
@@ -33,7 +33,7 @@ pub struct AnswerVerdict {
     pub reminder: Option<String>,
     /// Why the run fails, as error type and message.
     pub failure: Option<(&'static str, String)>,
-    /// Whether the answer is no THOUGHT, because nothing of it may count.
+    /// Whether the answer does not become a THOUGHT, because nothing of it may count.
     pub is_withheld: bool,
 }
 
@@ -173,7 +173,7 @@ pub fn judge_answer(agent: &Agent, state: &RunState, answer: AnswerFacts<'_>) ->
     }
 }
 
-/// What a whole text means that would be `verdict` if it is no call.
+/// What a whole text means: `verdict`, unless the text is a call.
 fn judge_text(
     agent: &Agent,
     state: &RunState,

@@ -104,8 +104,8 @@ fn with_cut_off_note(state: &RunState, reason: String) -> String {
 fn unknown_tool_observation(agent: &Agent, name: &str) -> String {
     let tools = agent.tools.iter().map(|tool| tool.name.as_str());
     let names: Vec<&str> = tools.chain(agent.builtins()).collect();
-    let meant = names.iter().find(|known| **known == plain_tool_name(name));
-    let suggestion = match meant {
+    let known_tool = names.iter().find(|known| **known == plain_tool_name(name));
+    let suggestion = match known_tool {
         Some(known) => format!("did you mean `{known}`?"),
         None => suggest::did_you_mean(name, names.iter().copied()),
     };

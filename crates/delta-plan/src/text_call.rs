@@ -9,11 +9,11 @@ use serde_json::Value as Json;
 /// The name of the offered tool that `text` calls, if the whole text is a call, a fenced block of it is one, or one follows
 /// the mark of a family of models.
 pub fn find_text_call<'a>(text: &str, offered: &[&'a str]) -> Option<&'a str> {
-    let find = |name: &str| {
-        let name = plain_tool_name(name);
+    candidates(text).find_map(|candidate| {
+        let called = called_name(candidate)?;
+        let name = plain_tool_name(&called);
         offered.iter().find(|known| **known == name).copied()
-    };
-    candidates(text).find_map(|candidate| called_name(candidate).and_then(|name| find(&name)))
+    })
 }
 
 /// The name that is meant by a name as a model writes it: `functions.add` and `add(17, 25)` are `add`.
@@ -45,9 +45,10 @@ fn called_name(text: &str) -> Option<String> {
         }
         _ => {
             let (name, arguments) = text.split_once('(')?;
-            let is_name = |c: char| c.is_alphanumeric() || "_-.".contains(c);
+            let is_name =
+                !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "_-.".contains(c));
             let is_call = arguments.ends_with(')') && !arguments.contains('\n');
-            (is_call && !name.is_empty() && name.chars().all(is_name)).then(|| name.to_owned())
+            (is_call && is_name).then(|| name.to_owned())
         }
     }
 }

@@ -443,7 +443,7 @@ pub struct ActionResult {
     /// The runs that the call has started, each with the head of its chain.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<StartedRun>,
-    /// How often the calls of the answer have had the same results in a row, if the LLM is told so after the observation.
+    /// How often the calls of the answer have had the same results in a row, if a line after the observation reports it to the LLM.
     #[serde(default, skip_serializing_if = "is_zero_number")]
     pub repeats: u32,
     /// Whether the observation leaves out a part of the output.

@@ -127,7 +127,7 @@ impl RecordWriter {
         candidate
     }
 
-    /// Records the LLM call that `call` has begun. `body` must have been updated from the body of the previous call; `sent`
+    /// Records the LLM call that `call` has started. `body` must have been updated from the body of the previous call; `sent`
     /// is what was sent instead of it.
     pub fn write_invocation(
         &mut self,

@@ -193,7 +193,7 @@ pub struct RunState {
     pub has_called_as_text: bool,
     /// How often the last calls had the same results.
     repeats: Repeats,
-    /// The text of the last answers, each of which goes on where the one before was cut off.
+    /// The text of the last answers, each of which continues where the one before was cut off.
     begun_text: String,
     /// The answers of humans that are hidden on the screen.
     pub sensitive_answers: Vec<String>,

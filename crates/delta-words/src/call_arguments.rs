@@ -59,16 +59,16 @@ pub fn settled_arguments(text: &str) -> &str {
     if !text.trim_start().starts_with('{') || serde_json::from_str::<IgnoredAny>(text).is_ok() {
         return text;
     }
-    let mut taken = "";
+    let mut settled = "";
     for value in serde_json::Deserializer::from_str(text).into_iter::<&RawValue>() {
         let Ok(value) = value.map(RawValue::get) else { return text };
-        if are_no_arguments(taken) || is_same_json(taken, value) {
-            taken = value;
+        if are_no_arguments(settled) || is_same_json(settled, value) {
+            settled = value;
         } else if !are_no_arguments(value) {
             return text;
         }
     }
-    taken
+    settled
 }
 
 /// Whether a text stands for arguments that are still to come: none, `{}` or `null`.

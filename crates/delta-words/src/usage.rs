@@ -54,7 +54,7 @@ impl Usage {
         let written = input("cache_write_tokens")
             .or_else(|| input("cache_creation_tokens"))
             .or_else(|| count("cache_creation_input_tokens"));
-        // A 0 in one place says nothing about another place.
+        // A 0 in one place does not mean that another place has none.
         let input_tokens = count("prompt_tokens").max(count("input_tokens")).unwrap_or(0);
         let mut output_tokens = count("completion_tokens").max(count("output_tokens")).unwrap_or(0);
         let cached = ["cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens"]
@@ -92,7 +92,7 @@ impl Usage {
     }
 }
 
-/// Replaces the members of a usage by those of a later one of the same answer. A 0 replaces no number: some servers count
+/// Replaces the members of a usage by the members of a later usage of the same answer. A 0 replaces no number: some servers count
 /// the tokens in one event, and send zeros in the next.
 pub fn merge_counts(usage: &mut Value, later: Value) {
     match (usage, later) {

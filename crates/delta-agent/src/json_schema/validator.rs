@@ -93,8 +93,8 @@ impl ViolationList {
     ) {
         self.is_valid = false;
         if self.entries.len() < self.limit {
-            let (pointer, message) = (path.to_pointer(), message());
-            self.entries.push(SchemaViolation { pointer, message, refuses_type });
+            let pointer = path.to_pointer();
+            self.entries.push(SchemaViolation { pointer, message: message(), refuses_type });
         }
     }
 }

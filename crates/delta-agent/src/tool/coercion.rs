@@ -74,8 +74,12 @@ impl Tool {
 fn refused_paths(schema: &ValueSchema, value: &Json) -> Vec<Vec<String>> {
     let violations = schema.validator.find_violations(value).into_iter();
     let pointers = violations.filter(|violation| violation.refuses_type).map(|it| it.pointer);
-    let unescape = |token: &str| token.replace("~1", "/").replace("~0", "~");
-    pointers.map(|pointer| pointer.split('/').skip(1).map(unescape).collect()).collect()
+    pointers.map(|pointer| pointer.split('/').skip(1).map(unescape_token).collect()).collect()
+}
+
+/// A token of a JSON pointer without its escapes.
+fn unescape_token(token: &str) -> String {
+    token.replace("~1", "/").replace("~0", "~")
 }
 
 /// The JSON with the texts at the paths replaced by what they say; `None` if there is none.

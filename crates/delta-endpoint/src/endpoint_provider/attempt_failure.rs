@@ -119,7 +119,7 @@ const LASTING_ERRORS: [&str; 12] = [
     "request_too_large",
 ];
 
-/// Settings of `llm` that some models reject; their names are no words of a message about something else.
+/// Settings of `llm` that some models reject; their names do not occur in a message about something else.
 const MODEL_SETTINGS: [&str; 17] = [
     "temperature",
     "top_p",
@@ -319,7 +319,7 @@ fn describe_reported(body: Value, target: &AttemptTarget<'_>) -> AttemptFailure 
 enum LastingCause {
     /// The conversation does not become shorter.
     ContextLength,
-    /// Nobody pays meanwhile.
+    /// The account gets no credit meanwhile.
     Account,
 }
 
@@ -363,7 +363,7 @@ fn delay_of_body(body: &Value, text: &str) -> RetryDecision {
     }
 }
 
-/// The message with the delay, if it is one after which nobody waits for the next attempt.
+/// The message with the delay, if it is too long to wait for the next attempt.
 fn with_long_delay(message: String, retry: RetryDecision) -> String {
     let Some(delay) = retry.long_delay() else { return message };
     let millis = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);

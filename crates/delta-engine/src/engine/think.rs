@@ -20,7 +20,7 @@ use delta_run::record::open_call::{CallPart, UnansweredCall, UnansweredState};
 use delta_run::record::{self, ContextBlock, LlmCallRecord, RequestBody, WrittenRecord};
 use delta_run::run::{Run, RunNotice};
 use delta_words::{
-    Attempt, NativeParts, Pricing, Reply, ResponseBody, Usage, WireForm, parse_reply,
+    Attempt, NativeParts, Pricing, Reply, ResponseBody, Usage, WireExchange, WireForm, parse_reply,
 };
 use std::borrow::Cow;
 use std::fmt;
@@ -152,13 +152,13 @@ impl Engine<'_> {
     fn text_call_warning(&self, reply: &Reply, text_call: Option<&str>) -> Option<String> {
         let is_chat = self.agent.llm.wire_form() == Some(WireForm::OpenAi);
         let text = reply.content.as_deref().filter(|_| is_chat && reply.tool_calls.is_empty())?;
-        let what = match (llm::find_call_marker(text), text_call) {
+        let description = match (llm::find_call_marker(text), text_call) {
             (Some(marker), _) => format!("contains `{marker}`, a tool call as text"),
             (None, Some(tool)) => format!("is a call of the tool `{tool}` as text"),
             (None, None) => return None,
         };
         Some(format!(
-            "the answer {what}, which delta does not run; let the server parse it: \
+            "the answer {description}, which delta does not run; let the server parse it: \
              vLLM with `--enable-auto-tool-choice --tool-call-parser NAME`, llama.cpp with `--jinja`, \
              Ollama and LM Studio with a model that supports tools"
         ))
@@ -442,11 +442,7 @@ impl Engine<'_> {
         let run_dir = run.dir.clone();
         let reader = ImageReader::new(&run_dir, image_file::read_data_url);
         let read_previous_body = previous_body_reader(run);
-        let last_invocation = run.state().last_invocation.clone();
-        let read_previous_exchange = || {
-            let sent = record::read_wire_exchange(&run_dir, last_invocation.as_deref()?).ok()?;
-            Some(sent?.wire)
-        };
+        let read_previous_exchange = previous_exchange_reader(run);
         let request = LlmRequest {
             body: prepared.body.text(),
             task: &prepared.task,
@@ -574,6 +570,13 @@ fn previous_body_reader(run: &Run) -> impl Fn() -> Option<String> + use<> {
     let run_dir = run.dir.clone();
     let last_invocation = run.state().last_invocation.clone();
     move || record::read_request(&run_dir, last_invocation.as_deref()?).ok()
+}
+
+/// Reads what was sent in the last answered call of the run, when it is called.
+fn previous_exchange_reader(run: &Run) -> impl Fn() -> Option<WireExchange> + use<> {
+    let run_dir = run.dir.clone();
+    let last_invocation = run.state().last_invocation.clone();
+    move || Some(record::read_wire_exchange(&run_dir, last_invocation.as_deref()?).ok()??.wire)
 }
 
 /// Whether opaque parts contain a secret. Redacted, they would not be what the endpoint sent, so they are left out.

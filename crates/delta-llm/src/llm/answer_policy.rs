@@ -11,14 +11,14 @@ pub enum OnLength {
     Fail,
     /// The answer counts as if it were whole.
     Accept,
-    /// The LLM is asked to go on where the text ended.
+    /// The LLM is asked to continue where the text ended.
     Continue,
 }
 
 /// What happens after an answer with neither text nor calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnEmpty {
-    /// The LLM is told once; after a second empty answer in a row the run is FAILED.
+    /// The LLM gets one reminder; after a second empty answer in a row the run is FAILED.
     #[default]
     Remind,
     /// The same request is sent once more; then the run is FAILED.
@@ -33,7 +33,7 @@ pub enum TextCalls {
     /// The text is the answer; a warning names it.
     #[default]
     Note,
-    /// The LLM is told once to make the call; then the run is FAILED.
+    /// The LLM is asked once to make the call; then the run is FAILED.
     Retry,
     /// The run is FAILED; the text is kept.
     Fail,
@@ -55,7 +55,7 @@ pub(super) const ON_LENGTH_KEY: KeySchema = KeySchema::with_default(
     "on_length",
     ValueShape::Choice(&["fail", "accept", "continue"]),
     DefaultValue::Text("fail"),
-    "What happens to an answer that is cut off at the token limit: the run fails with the text kept, the answer counts, or the LLM goes on.",
+    "What happens to an answer that is cut off at the token limit: the run fails with the text kept, the answer counts, or the LLM continues.",
 );
 
 /// The key `on_empty`.
@@ -63,7 +63,7 @@ pub(super) const ON_EMPTY_KEY: KeySchema = KeySchema::with_default(
     "on_empty",
     ValueShape::Choice(&["remind", "retry", "fail"]),
     DefaultValue::Text("remind"),
-    "What happens after an answer with neither text nor calls: the LLM is told once, the same request is sent once more, or the run fails.",
+    "What happens after an answer with neither text nor calls: the LLM gets one reminder, the same request is sent once more, or the run fails.",
 );
 
 /// The key `text_calls`.
@@ -71,7 +71,7 @@ pub(super) const TEXT_CALLS_KEY: KeySchema = KeySchema::with_default(
     "text_calls",
     ValueShape::Choice(&["note", "retry", "fail"]),
     DefaultValue::Text("note"),
-    "What happens to an answer that is a call of an offered tool, written as text: a warning names it, the LLM is told once to make the call, or the run fails.",
+    "What happens to an answer that is a call of an offered tool, written as text: a warning names it, the LLM is asked once to make the call, or the run fails.",
 );
 
 impl AnswerPolicy {

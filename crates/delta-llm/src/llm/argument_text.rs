@@ -2,7 +2,7 @@
 //!
 //! Most endpoints send pieces of one text. Some send an empty object first, repeat the whole text, or send with each piece
 //! all that came before. What the pieces say together is taken only where it is beyond doubt; otherwise the text stays as
-//! it came, which is no JSON, and the call becomes an observation.
+//! it came, which is not JSON, and the call becomes an observation.
 
 use delta_words::{are_no_arguments, is_same_json, settled_arguments};
 use serde::de::IgnoredAny;

@@ -427,7 +427,8 @@ fn missing_key_error(config: &LlmConfig, form: WireForm, base_url: &str) -> Endp
     };
     let (or, other_provider) = if of_other_vendor.is_empty() {
         let other = if is_openai { "anthropic:NAME" } else { "openai:NAME" };
-        let (model, name) = (&config.model, form.name());
+        let model = &config.model;
+        let name = form.name();
         let heading = format!("\nor select another provider (`{model}` is a model of {name}):");
         ("", format!("{heading}\n\x20 --model {other}"))
     } else {
@@ -472,7 +473,7 @@ pub fn find_proxy(url: &str, env: EnvLookup<'_>) -> Option<String> {
     let of_scheme = if scheme == "https" {
         value("HTTPS_PROXY")
     } else if operator_value("REQUEST_METHOD").is_some() {
-        // A program of a web server: there HTTP_PROXY is the header `Proxy` of whoever sent the request.
+        // A program of a web server: there HTTP_PROXY is the header `Proxy` of a request.
         operator_value("http_proxy")
     } else {
         value("HTTP_PROXY")

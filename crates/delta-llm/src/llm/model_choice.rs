@@ -76,7 +76,7 @@ impl ModelChoice {
             return Self::new(Some(prefix), model);
         }
         if let Some(help) = other_vendor_help(text).filter(|_| !model.is_empty()) {
-            return Err(format!("`{prefix}` is no provider: set {help}"));
+            return Err(format!("`{prefix}` is not a provider: set {help}"));
         }
         let of_vendor = VENDOR_MODELS.iter().find(|(_, vendors, _)| vendors.contains(&prefix));
         let help = if let Some((form, ..)) = of_vendor {

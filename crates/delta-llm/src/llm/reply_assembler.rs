@@ -344,7 +344,8 @@ impl ReplyAssembler {
         let text = |value: Option<&Chunk<'_>>| {
             value.and_then(Chunk::as_str).unwrap_or_default().to_owned()
         };
-        let (id, name) = (text(member(delta, "id")), text(function_member("name")));
+        let id = text(member(delta, "id"));
+        let name = text(function_member("name"));
         let arguments = match function_member("arguments") {
             Some(Chunk::Str(piece)) => Cow::Borrowed(&**piece),
             Some(object @ Chunk::Object(_)) => Cow::Owned(object.to_string()),

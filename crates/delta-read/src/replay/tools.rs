@@ -73,9 +73,14 @@ impl ReplayedSettings {
     fn from_start(start: &EngineStart) -> Self {
         let config = &start.config;
         let model = config.model().map(str::to_owned);
-        let (calls_per_answer, repeats) = (start.calls_per_answer, start.repeats);
         let asks_for = config.approve.as_ref().map_or(Vec::new(), |approve| approve.ask.clone());
-        Self { model, request_form: config.request_form(), calls_per_answer, repeats, asks_for }
+        Self {
+            model,
+            request_form: config.request_form(),
+            calls_per_answer: start.calls_per_answer,
+            repeats: start.repeats,
+            asks_for,
+        }
     }
 
     /// Makes `agent` build its requests with these settings; `streams` is the setting in agent.yaml.

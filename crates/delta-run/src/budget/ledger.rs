@@ -215,13 +215,13 @@ impl LockedLedger {
 }
 
 /// The entries that end the calls of dead processes.
-fn dead_calls(account: &BudgetAccount) -> Vec<LedgerEntry> {
-    let is_dead =
-        |one: &Reservation| owner_process::owner_status(&one.process) == OwnerStatus::Dead;
-    let dead = account.open_calls.iter().filter(|(_, reservation)| is_dead(reservation));
+fn dead_calls(budget: &BudgetAccount) -> Vec<LedgerEntry> {
+    let dead = budget.open_calls.iter().filter(|(_, reservation)| {
+        owner_process::owner_status(&reservation.process) == OwnerStatus::Dead
+    });
     let entries = dead.map(|(call, reservation)| {
         // A budget that hosts share is not exceeded even by what such a call has cost.
-        let is_shared = account.head.grants.is_some();
+        let is_shared = budget.head.grants.is_some();
         let amount = if is_shared { reservation.amount() } else { reservation.amount_at_death() };
         let run_id = reservation.run_id.clone().filter(|_| !is_shared);
         LedgerEntry::Settle { call: *call, run_id: run_id.unwrap_or_else(unsettled), amount }
@@ -324,11 +324,11 @@ impl Ledger {
     /// Reads the ledger in a run directory; `None` if it does not exist or has no complete line. The calls of dead processes
     /// count as the next process will settle them.
     pub fn read_account(run_dir: &Path) -> LedgerResult<Option<BudgetAccount>> {
-        let account = Self::read_account_at(&ledger_path(run_dir))?;
-        Ok(account.map(|mut account| {
-            dead_calls(&account).into_iter().for_each(|entry| account.apply(entry));
-            account
-        }))
+        let mut budget = Self::read_account_at(&ledger_path(run_dir))?;
+        if let Some(budget) = &mut budget {
+            dead_calls(budget).into_iter().for_each(|entry| budget.apply(entry));
+        }
+        Ok(budget)
     }
 
     /// Reads the ledger at `path`; `None` if it does not exist or has no complete line.

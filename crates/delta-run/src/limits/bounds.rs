@@ -43,7 +43,7 @@ pub(crate) const REPEATS_KEY: KeySchema = KeySchema::with_default(
     "repeats",
     ValueShape::Integer(0..1 << 32),
     DefaultValue::Integer(DEFAULT_REPEATS as u64),
-    "How often the same call may have the same result in a row: then the LLM is told, and one more fails the run. 0 is no limit; a script has none unless the key is set.",
+    "How often the same call may have the same result in a row: then the LLM gets a note, and one more fails the run. 0 means no limit; a script has none unless the key is set.",
 );
 pub(crate) const DEPTH_KEY: KeySchema = KeySchema::with_default(
     "depth",
@@ -75,7 +75,7 @@ pub struct RunBounds {
     pub calls_per_answer: Option<u32>,
     /// The most calls that run at the same time.
     pub parallel: Option<u32>,
-    /// How often the same call may have the same result in a row; 0 is no limit.
+    /// How often the same call may have the same result in a row; 0 means no limit.
     pub repeats: Option<u32>,
     /// The levels of runs that may be below the run.
     pub depth: Option<u32>,

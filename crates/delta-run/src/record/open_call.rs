@@ -30,7 +30,7 @@ const DEATH: &str = "the process died before the answer was complete";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallPart<'a> {
-    /// By what the tokens are estimated: those of the request, and the prices, if they are known.
+    /// What the estimates need: the tokens of the request, and the prices, if they are known.
     Basis {
         /// The estimated tokens of the request.
         input_tokens: u64,
@@ -101,7 +101,7 @@ impl UnansweredState {
         }
     }
 
-    /// What the attempts that failed used: as the endpoint reported it, or else estimated where an answer had begun.
+    /// What the attempts that failed used: as the endpoint reported it, or else estimated where an answer had started.
     pub fn lost(&self) -> &[Usage] {
         &self.lost
     }
@@ -163,7 +163,7 @@ pub struct UnansweredCall {
 }
 
 impl UnansweredCall {
-    /// Records what happens. A part that cannot be written is missing if the process dies; the call goes on.
+    /// Records what happens. A part that cannot be written is missing if the process dies; the call continues.
     pub fn add(&mut self, part: &CallPart<'_>) {
         self.answer.add(part);
         let _ = self.file.write(self.secrets.redact_string(part_line(part)).as_bytes());
@@ -207,8 +207,8 @@ impl RecordWriter {
         let mut answer = UnansweredState::new(&record.model);
         answer.add(basis);
         let secrets = self.secrets.clone();
-        let (name, started_at) = (format!("{DIR}/{stem}.json"), record.started_at);
-        Ok(UnansweredCall { file, name, path, started_at, secrets, answer })
+        let name = format!("{DIR}/{stem}.json");
+        Ok(UnansweredCall { file, name, path, started_at: record.started_at, secrets, answer })
     }
 }
 
@@ -238,7 +238,8 @@ impl DeadCall {
         let bytes = read_record_bytes(run_dir, &file).ok()?;
         let (line, answer) = parse_open_call(&bytes).unwrap_or_default();
         let record: LlmCallRecord<'_> = serde_json::from_str(&line).unwrap_or_default();
-        let (started_at, name) = (record.started_at, format!("{DIR}/{stem}.json"));
+        let started_at = record.started_at;
+        let name = format!("{DIR}/{stem}.json");
         Some(Self { path: run_dir.join(file), name, started_at, record: line, answer })
     }
 
@@ -254,18 +255,17 @@ impl DeadCall {
         let Ok(request) = serde_json::from_str::<HashedRequest<'_>>(&self.record) else {
             return Ok(None);
         };
-        let (Ok(mut record), Some(hash), Some(request)) = (
-            serde_json::from_str::<LlmCallRecord<'_>>(&self.record),
-            &request.request_sha256,
-            request.request,
-        ) else {
+        let Ok(mut record) = serde_json::from_str::<LlmCallRecord<'_>>(&self.record) else {
+            return Ok(None);
+        };
+        let Some((hash, request)) = request.request_sha256.zip(request.request) else {
             return Ok(None);
         };
         let usages = self.answer.usages();
         record.usage = usages.last().map(Cow::Borrowed);
         record.attempts = Cow::Borrowed(&self.answer.attempts);
         record.arrived = self.answer.arrived().map(Cow::Borrowed);
-        let text = checksum::append_checksum(record.to_line(hash, request.get()));
+        let text = checksum::append_checksum(record.to_line(&hash, request.get()));
         durable::replace_private_unsynced(&run_dir.join(&self.name), text.as_bytes())?;
         Ok(Some(WrittenRecord { name: self.name.clone(), sha256: sha256_hex(&text) }))
     }

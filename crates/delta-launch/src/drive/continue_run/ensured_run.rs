@@ -28,7 +28,7 @@ use delta_run::state::run_metadata;
 use delta_run::workspace::Workspace;
 use std::path::{Path, PathBuf};
 
-/// An error after which the run can go on without a message: the same step can succeed later, or the LLM is asked again.
+/// An error after which the run can continue without a message: the same step can succeed later, or the LLM is asked again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum RetriedError {
@@ -315,13 +315,13 @@ fn print_stored_error(result: &RunResult) {
         stdio::print_error_line(&format!("help: {details}"));
     }
     let kinds = RetriedError::value_variants();
-    let again = match kinds.iter().find(|retried| retried.kind() == error.kind) {
+    let retry_choice = match kinds.iter().find(|retried| retried.kind() == error.kind) {
         Some(_) => format!("the same command with `--retry {}`, or ", error.kind),
         None => String::new(),
     };
     let work_dir = shell_quote_path(Path::new(&result.metadata.workspace_path));
     stdio::print_error_line(&format!(
-        "help: to go on with it: {again}`delta continue {id} -w {work_dir} -m MESSAGE`"
+        "help: to continue it: {retry_choice}`delta continue {id} -w {work_dir} -m MESSAGE`"
     ));
 }
 

@@ -191,10 +191,11 @@ impl ChatCodec {
             is_changed |= image_parts::send_images(messages, reader)?;
         }
         if options.uses_max_completion_tokens && request.contains_key(MAX_TOKENS_KEY) {
-            let rename = |name: String| {
-                if name == MAX_TOKENS_KEY { NEW_MAX_TOKENS_KEY.to_owned() } else { name }
-            };
-            request = request.into_iter().map(|(name, value)| (rename(name), value)).collect();
+            let members = request.into_iter().map(|(name, value)| {
+                let is_renamed = name == MAX_TOKENS_KEY;
+                (if is_renamed { NEW_MAX_TOKENS_KEY.to_owned() } else { name }, value)
+            });
+            request = members.collect();
             is_changed = true;
         }
         Ok(is_changed.then(|| to_json(&request)))

@@ -20,7 +20,7 @@ pub struct EventReader {
     is_done: bool,
     /// The stream ended within an event.
     is_cut: bool,
-    /// What is no event, as far as it may explain why there is no answer.
+    /// The text that is not an event, as far as it may explain why there is no answer.
     unframed: String,
 }
 
@@ -38,8 +38,8 @@ impl EventReader {
         self.read(events, add)
     }
 
-    /// Ends the stream. An event that is cut off is not an error by itself, but without an answer, which `is_complete`
-    /// decides, what is no event is.
+    /// Ends the stream. An event that is cut off is not an error by itself. Without an
+    /// answer, which `is_complete` decides, a text that is not an event is an error.
     pub fn finish(
         &mut self,
         mut add: impl FnMut(&str) -> Result<(), StreamError>,
@@ -111,20 +111,20 @@ fn error_of_text(text: &str) -> Value {
 }
 
 /// The error that an event without a known type is, as the body of an error response: `{"error": ...}`, alone or in a
-/// list, or an object that has a message but is no part of an answer.
+/// list, or an object that has a message but is not a part of an answer.
 pub fn reported_error(event: &Value) -> Option<Value> {
     let event = event.get(0).unwrap_or(event);
     if event.get("error").is_some_and(|error| !error.is_null()) {
         return Some(event.clone());
     }
-    let has_text = |name: &str| match event.get(name) {
+    let is_named =
+        ["object", "type"].iter().any(|name| event.get(name).is_some_and(|it| it == "error"));
+    let has_text = ["message", "detail"].into_iter().any(|name| match event.get(name) {
         Some(Value::String(text)) => !text.is_empty(),
         Some(Value::Array(items)) => !items.is_empty(),
         _ => false,
-    };
-    let is_named =
-        ["object", "type"].iter().any(|name| event.get(name).is_some_and(|it| it == "error"));
-    (is_named || ["message", "detail"].into_iter().any(has_text)).then(|| json!({"error": event}))
+    });
+    (is_named || has_text).then(|| json!({"error": event}))
 }
 
 /// Assembles the events of one form into the response that the endpoint would have sent whole.

@@ -91,12 +91,12 @@ impl MessageAssembler {
             Some(Value::Object(input)) if !input.is_empty() => Value::Object(input).to_string(),
             _ => String::new(),
         };
-        let is_same = |it: &PartialBlock| {
+        let started = self.blocks.iter().rposition(|it| {
             let is_it =
                 if let Some(index) = index { it.index == index } else { !it.input.is_filled() };
             is_it && block.get("id").is_some_and(|id| it.block.get("id") == Some(id))
-        };
-        let at = self.blocks.iter().rposition(is_same).unwrap_or_else(|| {
+        });
+        let at = started.unwrap_or_else(|| {
             let index = index.unwrap_or(self.blocks.len() as u64);
             self.blocks.push(PartialBlock { index, block, ..PartialBlock::default() });
             self.blocks.len() - 1
@@ -130,9 +130,10 @@ impl MessageAssembler {
         let last = find(&|it| it.is_of(kind));
         let indexed = find(&|it| it.is_of(kind) && Some(it.index) == index);
         let open = last.filter(|at| !self.blocks[*at].input.is_closed());
-        let is_whole = |at: usize| kind == BlockKind::Call && self.blocks[at].input.is_closed();
         match indexed {
-            Some(at) if is_whole(at) => open.or(indexed),
+            Some(at) if kind == BlockKind::Call && self.blocks[at].input.is_closed() => {
+                open.or(indexed)
+            }
             None if kind == BlockKind::Other => None,
             None if last.is_none() => {
                 let index = index.unwrap_or(self.blocks.len() as u64);

@@ -51,9 +51,10 @@ pub fn select_fields(message: &Map<String, Value>) -> Map<String, Value> {
             fields.insert(name.to_owned(), value.clone());
         }
     };
-    let has_text =
-        |name: &&str| message.get(*name).and_then(Value::as_str).is_some_and(|it| !it.is_empty());
-    if let Some(name) = REASONING_FIELDS.into_iter().find(has_text) {
+    let reasoning_field = REASONING_FIELDS.into_iter().find(|name| {
+        message.get(*name).and_then(Value::as_str).is_some_and(|text| !text.is_empty())
+    });
+    if let Some(name) = reasoning_field {
         select(name, Value::is_string);
     }
     for name in BLOCK_FIELDS {

@@ -250,7 +250,7 @@ impl GeminiAssembler {
         }
     }
 
-    /// Adds a part that is no text. A call that a later event repeats, whole or with the arguments that it lacked, is one
+    /// Adds a part without text. A call that a later event repeats, whole or with the arguments that it lacked, is one
     /// call.
     fn add_other_part(&mut self, part: Value) {
         let earlier = self.parts.get_mut(..self.event_start).unwrap_or_default();
@@ -284,11 +284,10 @@ fn has_no_arguments(call: Option<&Value>) -> bool {
 
 /// Whether a part is the call of an earlier one: with its id, or without ids the same or with the arguments that it lacked.
 fn repeats_call(earlier: &Value, part: &Value) -> bool {
-    let (Some(one), Some(other)) = (earlier.get("functionCall"), part.get("functionCall")) else {
+    let Some((one, other)) = earlier.get("functionCall").zip(part.get("functionCall")) else {
         return false;
     };
-    let ids = (text_member(one, "id"), text_member(other, "id"));
-    let is_same_id = ids.0 == ids.1;
+    let is_same_id = text_member(one, "id") == text_member(other, "id");
     let is_repetition = [one, other].iter().any(|call| has_no_arguments(Some(call)))
         || one.get("args") == other.get("args");
     is_same_id && text_member(one, "name") == text_member(other, "name") && is_repetition

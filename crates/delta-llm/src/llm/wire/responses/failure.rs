@@ -50,7 +50,7 @@ pub fn options_without_cause(
     let refused = [INCLUDE_KEY, CACHE_KEY].into_iter().find(|name| {
         matches!(rejected.status, 400 | 422)
             && rejected.sent.contains(&format!("\"{name}\":"))
-            && names_parameter(rejected.response, name)
+            && quotes_parameter(rejected.response, name)
             && !options.omitted.iter().any(|omitted| omitted == name)
     });
     if let Some(name) = refused {
@@ -66,7 +66,7 @@ pub fn options_without_cause(
 }
 
 /// Whether a message names a parameter, and does not only use its word.
-fn names_parameter(message: &str, name: &str) -> bool {
+fn quotes_parameter(message: &str, name: &str) -> bool {
     let forms = [
         format!("'{name}'"),
         format!("`{name}`"),

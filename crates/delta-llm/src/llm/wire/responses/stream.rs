@@ -67,7 +67,7 @@ impl LiveText {
     }
 }
 
-fn text_member<'a>(value: &'a Value, name: &str) -> &'a str {
+fn member_text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -81,7 +81,7 @@ fn is_empty(value: &Value) -> bool {
 }
 
 impl PartialItem {
-    /// Takes what an event says of the item; a member that it leaves out or empty stays, and a finished item stays as it is
+    /// Takes what an event has of the item; a member that it leaves out or empty stays, and a finished item stays as it is
     /// but for members that it lacks.
     fn update(&mut self, newer: Value) {
         match newer.get("arguments") {
@@ -110,7 +110,7 @@ impl PartialItem {
             "function_call" => {
                 let text = self.arguments.into_text();
                 // It goes back as it came.
-                if !is_same_json(text_member(&self.item, "arguments"), &text) {
+                if !is_same_json(member_text(&self.item, "arguments"), &text) {
                     self.item["arguments"] = text.into();
                 }
             }
@@ -133,14 +133,14 @@ impl PartialItem {
 impl ResponseAssembler {
     /// The item of an event: an id decides before an index, and what has neither belongs to the last item of the kind.
     fn item_of(&mut self, event: &Value, kind: &str) -> &mut PartialItem {
-        let id = text_member(event, "item_id");
+        let id = member_text(event, "item_id");
         let index = event.get("output_index").and_then(Value::as_u64);
         let is_kind = |it: &PartialItem| item_type(&it.item) == kind;
         let find = |is_it: &dyn Fn(&PartialItem) -> bool| self.items.iter().rposition(is_it);
         let by_id = if id.is_empty() { None } else { find(&|it| it.id == id && is_kind(it)) };
-        let by_index = || find(&|it| Some(it.index) == index && is_kind(it));
-        let open = || find(&is_kind).filter(|_| kind == "function_call" || index.is_none());
-        let at = by_id.or_else(by_index).or_else(open).unwrap_or_else(|| {
+        let by_index = find(&|it| Some(it.index) == index && is_kind(it));
+        let open = find(&is_kind).filter(|_| kind == "function_call" || index.is_none());
+        let at = by_id.or(by_index).or(open).unwrap_or_else(|| {
             let index = index.unwrap_or(self.items.len() as u64);
             let item = json!({"type": kind});
             self.items.push(PartialItem {
@@ -157,12 +157,12 @@ impl ResponseAssembler {
     /// Adds an item that an event has, at a place where it may be already.
     fn add_item(
         &mut self,
-        found: Option<usize>,
+        known: Option<usize>,
         index: Option<u64>,
         item: Value,
         is_done: bool,
     ) -> usize {
-        let at = found.unwrap_or_else(|| {
+        let at = known.unwrap_or_else(|| {
             let index = index.unwrap_or(self.items.len() as u64);
             self.items.push(PartialItem { index, item: json!({}), ..PartialItem::default() });
             self.items.len() - 1
@@ -176,7 +176,7 @@ impl ResponseAssembler {
             partial.text = text;
         }
         if partial.id.is_empty() {
-            text_member(&item, "id").clone_into(&mut partial.id);
+            member_text(&item, "id").clone_into(&mut partial.id);
         }
         partial.update(item);
         partial.is_done |= is_done;
@@ -185,24 +185,23 @@ impl ResponseAssembler {
 
     /// The item with the id of `item`.
     fn find_by_id(&self, item: &Value) -> Option<usize> {
-        let (id, call_id) = (text_member(item, "id"), text_member(item, "call_id"));
+        let id = member_text(item, "id");
+        let call_id = member_text(item, "call_id");
         self.items.iter().rposition(|it| {
             let is_same_id = !id.is_empty() && it.id == id;
-            let is_same_call = !call_id.is_empty() && text_member(&it.item, "call_id") == call_id;
+            let is_same_call = !call_id.is_empty() && member_text(&it.item, "call_id") == call_id;
             item_type(&it.item) == item_type(item) && (is_same_id || is_same_call)
         })
     }
 
     /// The item at the index of an event, unless its ids say that it is another one.
     fn find_by_index(&self, index: Option<u64>, item: &Value) -> Option<usize> {
-        let differs = |it: &PartialItem| {
-            let (one, other) = (text_member(&it.item, "call_id"), text_member(item, "call_id"));
-            !one.is_empty() && !other.is_empty() && one != other
-        };
-        let items = self.items.iter();
-        items.enumerate().rev().find_map(|(at, it)| {
+        let call_id = member_text(item, "call_id");
+        self.items.iter().rposition(|it| {
+            let known_id = member_text(&it.item, "call_id");
+            let is_other_call = !known_id.is_empty() && !call_id.is_empty() && known_id != call_id;
             let is_it = Some(it.index) == index && item_type(&it.item) == item_type(item);
-            (is_it && !differs(it)).then_some(at)
+            is_it && !is_other_call
         })
     }
 
@@ -211,14 +210,14 @@ impl ResponseAssembler {
         let by_id = self.find_by_id(item).filter(|at| !self.items[*at].is_listed);
         by_id.or_else(|| {
             self.items.iter().position(|it| {
-                let is_same_call = || {
-                    text_member(&it.item, "name") == text_member(item, "name")
-                        && it.arguments.is_same(text_member(item, "arguments"))
-                };
                 let kind = item_type(item);
-                !it.is_listed
-                    && item_type(&it.item) == kind
-                    && (kind != "function_call" || is_same_call())
+                let is_same_kind = !it.is_listed && item_type(&it.item) == kind;
+                if kind != "function_call" {
+                    return is_same_kind;
+                }
+                is_same_kind
+                    && member_text(&it.item, "name") == member_text(item, "name")
+                    && it.arguments.is_same(member_text(item, "arguments"))
             })
         })
     }
@@ -234,19 +233,19 @@ impl ResponseAssembler {
         self.text.push(index, text);
     }
 
-    /// Adds the response of the event that ends the stream; its items are there already, where another event had them.
+    /// Adds the response of the event that ends the stream; items that another event had are not added again.
     fn end_with(&mut self, mut response: Value, status: &str) {
         if !response.is_object() {
             response = json!({});
         }
-        if text_member(&response, "status").is_empty() {
+        if member_text(&response, "status").is_empty() {
             response["status"] = status.into();
         }
         self.items.iter_mut().for_each(|item| item.is_listed = false);
         if let Some(Value::Array(items)) = response.get_mut("output").map(Value::take) {
-            for (place, item) in (0..).zip(items) {
-                let at = self.add_item(self.find_repeated(&item), Some(place), item, true);
-                self.items[at].index = place;
+            for (index, item) in (0..).zip(items) {
+                let at = self.add_item(self.find_repeated(&item), Some(index), item, true);
+                self.items[at].index = index;
                 self.items[at].is_listed = true;
             }
         }
@@ -261,19 +260,19 @@ impl EventAssembler for ResponseAssembler {
         }
         let number = |name: &str| event.get(name).and_then(Value::as_u64).unwrap_or(0);
         let index = event.get("output_index").and_then(Value::as_u64);
-        let piece = text_member(&event, "delta");
+        let piece = member_text(&event, "delta");
         match item_type(&event) {
             "response.output_text.delta" => self.add_text(&event, piece, false),
-            "response.output_text.done" => self.add_text(&event, text_member(&event, "text"), true),
+            "response.output_text.done" => self.add_text(&event, member_text(&event, "text"), true),
             "response.refusal.delta" => self.item_of(&event, "message").refusal.push_str(piece),
             "response.refusal.done" => {
                 let item = self.item_of(&event, "message");
-                text_member(&event, "refusal").clone_into(&mut item.refusal);
+                member_text(&event, "refusal").clone_into(&mut item.refusal);
             }
             "response.content_part.done" => {
                 let part = event.get("part").unwrap_or(&Value::Null);
                 if item_type(part) == "output_text" {
-                    self.add_text(&event, text_member(part, "text"), true);
+                    self.add_text(&event, member_text(part, "text"), true);
                 }
             }
             "response.function_call_arguments.delta" => {
@@ -282,7 +281,7 @@ impl EventAssembler for ResponseAssembler {
             }
             "response.function_call_arguments.done" => {
                 let item = self.item_of(&event, "function_call");
-                item.arguments.push(text_member(&event, "arguments"));
+                item.arguments.push(member_text(&event, "arguments"));
                 if let Some(name) = event.get("name").filter(|_| item.item.get("name").is_none()) {
                     item.item["name"] = name.clone();
                 }
@@ -299,8 +298,8 @@ impl EventAssembler for ResponseAssembler {
                 let is_done = kind == "response.output_item.done";
                 let item = event.get_mut("item").map(Value::take).unwrap_or_default();
                 if item.is_object() {
-                    let found = self.find_by_id(&item).or_else(|| self.find_by_index(index, &item));
-                    self.add_item(found, index, item, is_done);
+                    let known = self.find_by_id(&item).or_else(|| self.find_by_index(index, &item));
+                    self.add_item(known, index, item, is_done);
                 }
             }
             kind @ ("response.completed" | "response.incomplete") => {
@@ -330,14 +329,12 @@ impl EventAssembler for ResponseAssembler {
     /// Without the event that ends the stream, its end and a last item that says that it is completed are enough.
     fn is_complete(&self) -> bool {
         let last = self.items.iter().max_by_key(|item| item.index);
-        let is_completed = |it: &PartialItem| {
-            text_member(&it.item, "status") == "completed"
+        let is_last_completed = last.is_some_and(|it| {
+            member_text(&it.item, "status") == "completed"
                 && matches!(item_type(&it.item), "message" | "function_call")
-        };
+        });
         self.response.is_some()
-            || (self.has_ended
-                && self.items.iter().all(|item| item.is_done)
-                && last.is_some_and(is_completed))
+            || (self.has_ended && self.items.iter().all(|item| item.is_done) && is_last_completed)
     }
 
     fn is_ended(&self) -> bool {
