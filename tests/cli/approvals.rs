@@ -203,6 +203,13 @@ fn c_21_1_the_operators_file_is_read_or_refused() {
     let config = "home/.config/delta/config.yaml";
     for (text, error) in [
         ("approve: [ask]\n", "error: a list has the names of tools, and `ask` is not one\n"),
+        ("approve: {work: ask}\n", "error: `approve` must be a list, not a mapping\n"),
+        ("approve: {}\n", "error: `approve` must be a list, not a mapping\n"),
+        (
+            "approve: [{work: ask}]\n",
+            "error: an entry of `approve` must be a string, not a mapping\n",
+        ),
+        ("approve: [work, [run]]\n", "error: an entry of `approve` must be a string, not a list\n"),
         ("approve:\n", "error: `approve` has no value\n"),
         ("sandbox:\n", "error: `sandbox` has no value\n"),
     ] {

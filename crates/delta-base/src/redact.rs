@@ -1,5 +1,6 @@
 //! Redacts secrets in everything that is written, sent or displayed.
 
+use crate::steps::count_step;
 use memchr::memmem::Finder;
 use std::borrow::Cow;
 use std::fmt;
@@ -139,10 +140,9 @@ impl Secrets {
         }
         let mut stream = self.stream_redactor();
         let mut redacted = stream.push(text.as_bytes()).into_owned();
-        let has_found_secret = stream.has_found_secret();
         redacted.extend(stream.finish());
         match String::from_utf8(redacted) {
-            Ok(redacted) if has_found_secret => Cow::Owned(redacted),
+            Ok(redacted) if redacted != *text => Cow::Owned(redacted),
             _ => text,
         }
     }
@@ -177,85 +177,112 @@ pub struct StreamRedactor {
     patterns: Arc<[Finder<'static>]>,
     /// Whether some pattern starts with the byte: a quick test that most bytes fail.
     first_bytes: [bool; 256],
-    /// What may be the start of a secret.
+    /// What may be the start of a secret, and what came after it.
     pending: Vec<u8>,
+    /// How long `pending` has to be before it is looked at again.
+    next_scan: usize,
     has_found_secret: bool,
     replacement: &'static str,
 }
 
 /// How a secret matches the start of a text.
 enum SecretMatch {
-    /// It is the first so many bytes.
+    /// It ends there.
     Whole(usize),
     /// All of the text is a beginning of it.
     Begun,
     None,
 }
 
-/// Matches a secret at the start of a text. Inside of it there may be what a display leaves out, such as the colors of
-/// `grep --color`: without them the secret would be whole.
-fn match_secret(text: &[u8], secret: &[u8]) -> SecretMatch {
-    if text.first() != secret.first() {
-        return SecretMatch::None;
-    }
-    let mut at = 1;
-    for byte in &secret[1..] {
-        loop {
-            match invisible_length(&text[at..]) {
-                Invisible::Nothing => break,
-                Invisible::Bytes(length) => at += length,
-                Invisible::Begun => return SecretMatch::Begun,
-            }
-        }
-        match text.get(at) {
-            Some(next) if next == byte => at += 1,
-            Some(_) => return SecretMatch::None,
-            None => return SecretMatch::Begun,
-        }
-    }
-    SecretMatch::Whole(at)
-}
-
-/// What a display leaves out at the start of a text.
-enum Invisible {
-    Nothing,
-    Bytes(usize),
-    /// All of the text is a beginning of it.
-    Begun,
-}
-
 /// The most bytes of a string for the terminal, such as the address of a link, that may be in a secret.
 const MAX_STRING_BYTES: usize = 4096;
 
-/// How much at the start of a text `terminal_text::strip_terminal_controls` removes.
-fn invisible_length(text: &[u8]) -> Invisible {
+/// The most bytes that a display leaves out of one secret; what is spread further is not recognised, so that the bytes that
+/// are held back are bounded.
+const MAX_LEFT_OUT: usize = 64 << 10;
+
+/// How many bytes are looked at together.
+const SCAN_BYTES: usize = 64 << 10;
+
+/// So many bytes are held back at a small cost for each piece; more are looked at again when they have grown by half.
+const SMALL_PENDING: usize = 256;
+
+/// A text with what a display leaves out of it. Each place is looked at once, so that the cost of all matches is linear in
+/// the text, whatever it consists of.
+struct DisplayedText<'a> {
+    text: &'a [u8],
+    /// For each place, the next one whose byte is displayed; the end of the text where what is left out may be longer.
+    next_displayed: Vec<usize>,
+}
+
+impl<'a> DisplayedText<'a> {
+    fn new(text: &'a [u8]) -> Self {
+        let mut next_displayed = vec![text.len(); text.len() + 1];
+        // The next byte that ends a string for the terminal, and the next ones, from the next place and the one after it,
+        // that do not belong in the middle of a control sequence.
+        let mut string_end = text.len();
+        let [mut first_end, mut second_end] = [text.len(); 2];
+        for at in (0..text.len()).rev() {
+            count_step();
+            let after = match &text[at..] {
+                [0x1b, b'[', ..] => match text.get(second_end) {
+                    Some(b'@'..=b'~') => second_end + 1,
+                    _ => second_end,
+                },
+                [0x1b, b']' | b'P' | b'X' | b'^' | b'_', ..] => {
+                    let is_near = string_end - (at + 2) < MAX_STRING_BYTES;
+                    match text.get(string_end..).filter(|_| is_near) {
+                        Some([] | [0x1b]) => text.len(),
+                        Some([0x07, ..]) => string_end + 1,
+                        Some([0x1b, b'\\', ..]) => string_end + 2,
+                        _ => at + 2,
+                    }
+                }
+                rest => at + left_out_length(rest).unwrap_or(rest.len()),
+            };
+            next_displayed[at] = if after == at { at } else { next_displayed[after] };
+            second_end = first_end;
+            if !(b' '..=b'?').contains(&text[at]) {
+                first_end = at;
+            }
+            if matches!(text[at], 0x07 | 0x1b | b'\n') {
+                string_end = at;
+            }
+        }
+        Self { text, next_displayed }
+    }
+
+    /// Matches a secret at a place. Inside of it there may be what a display leaves out, such as the colors of
+    /// `grep --color`: without them the secret would be whole.
+    fn match_secret(&self, start: usize, secret: &[u8]) -> SecretMatch {
+        if self.text.get(start) != secret.first() {
+            return SecretMatch::None;
+        }
+        let longest = start + secret.len() + MAX_LEFT_OUT;
+        let mut at = start + 1;
+        for byte in &secret[1..] {
+            count_step();
+            at = self.next_displayed[at];
+            match self.text.get(at) {
+                Some(next) if next == byte && at < longest => at += 1,
+                None if at < longest => return SecretMatch::Begun,
+                _ => return SecretMatch::None,
+            }
+        }
+        SecretMatch::Whole(at)
+    }
+}
+
+/// How many bytes `terminal_text::strip_terminal_controls` removes at the start of a text, other than a control sequence or
+/// a string; `None` when all of the text may be a beginning of them.
+fn left_out_length(text: &[u8]) -> Option<usize> {
     match text {
-        [0x1b, b'[', rest @ ..] => {
-            let middle = rest.iter().take_while(|byte| (b' '..=b'?').contains(byte)).count();
-            match rest.get(middle) {
-                Some(b'@'..=b'~') => Invisible::Bytes(middle + 3),
-                Some(_) => Invisible::Bytes(middle + 2),
-                None => Invisible::Begun,
-            }
-        }
-        [0x1b, b']' | b'P' | b'X' | b'^' | b'_', rest @ ..] => {
-            let rest = &rest[..rest.len().min(MAX_STRING_BYTES)];
-            let end = rest.iter().position(|byte| matches!(byte, 0x07 | 0x1b | b'\n'));
-            match end.map(|end| &rest[end..]) {
-                Some([0x07, ..]) => Invisible::Bytes(2 + end.unwrap_or(0) + 1),
-                Some([0x1b, b'\\', ..]) => Invisible::Bytes(2 + end.unwrap_or(0) + 2),
-                Some([0x1b]) => Invisible::Begun,
-                None if rest.len() < MAX_STRING_BYTES => Invisible::Begun,
-                _ => Invisible::Bytes(2),
-            }
-        }
-        [0x1b, b' '..=b'~', ..] => Invisible::Bytes(2),
-        [0x1b] | [0xc2] | [0xe2] | [0xe2, 0x80 | 0x81] => Invisible::Begun,
-        [0xc2, 0x80..=0x9f, ..] => Invisible::Bytes(2),
-        [0xe2, 0x80, 0xaa..=0xae, ..] | [0xe2, 0x81, 0xa6..=0xa9, ..] => Invisible::Bytes(3),
-        [b'\n' | b'\t', ..] => Invisible::Nothing,
-        [0..=0x1f | 0x7f, ..] => Invisible::Bytes(1),
-        _ => Invisible::Nothing,
+        [0x1b] | [0xc2] | [0xe2] | [0xe2, 0x80 | 0x81] => None,
+        [0x1b, b' '..=b'~', ..] | [0xc2, 0x80..=0x9f, ..] => Some(2),
+        [0xe2, 0x80, 0xaa..=0xae, ..] | [0xe2, 0x81, 0xa6..=0xa9, ..] => Some(3),
+        [b'\n' | b'\t', ..] => Some(0),
+        [0..=0x1f | 0x7f, ..] => Some(1),
+        _ => Some(0),
     }
 }
 
@@ -263,7 +290,7 @@ fn invisible_length(text: &[u8]) -> Invisible {
 fn has_invisible(text: &[u8]) -> bool {
     memchr::memchr3(0x1b, b'\r', 0x08, text).is_some()
         || memchr::memchr_iter(0xe2, text)
-            .any(|at| matches!(invisible_length(&text[at..]), Invisible::Bytes(_)))
+            .any(|at| left_out_length(&text[at..]).is_some_and(|length| length > 0))
 }
 
 impl fmt::Debug for StreamRedactor {
@@ -278,7 +305,14 @@ impl StreamRedactor {
         for pattern in &*patterns {
             first_bytes[usize::from(pattern.needle()[0])] = true;
         }
-        Self { patterns, first_bytes, pending: Vec::new(), has_found_secret: false, replacement }
+        Self {
+            patterns,
+            first_bytes,
+            pending: Vec::new(),
+            next_scan: 0,
+            has_found_secret: false,
+            replacement,
+        }
     }
 
     /// Takes the next piece and returns the redacted bytes that are final; a possible start of a secret is held back.
@@ -286,41 +320,57 @@ impl StreamRedactor {
         if self.patterns.is_empty() {
             return Cow::Borrowed(piece);
         }
-        let find_candidate =
-            |bytes: &[u8]| bytes.iter().position(|byte| self.first_bytes[usize::from(*byte)]);
-        if self.pending.is_empty() && find_candidate(piece).is_none() {
+        if self.pending.is_empty() && self.candidate_offset(piece).is_none() {
             return Cow::Borrowed(piece);
         }
-        self.pending.extend_from_slice(piece);
-        let mut out = Vec::with_capacity(self.pending.len());
+        let mut out = Vec::with_capacity(self.pending.len() + piece.len());
+        for part in piece.chunks(SCAN_BYTES) {
+            self.pending.extend_from_slice(part);
+            if self.pending.len() >= self.next_scan {
+                self.scan(&mut out, false);
+            }
+        }
+        Cow::Owned(out)
+    }
+
+    /// The first place where a secret may start.
+    fn candidate_offset(&self, bytes: &[u8]) -> Option<usize> {
+        bytes.iter().position(|byte| self.first_bytes[usize::from(*byte)])
+    }
+
+    /// Writes what is final of the pending bytes: everything when the stream has ended.
+    fn scan(&mut self, out: &mut Vec<u8>, has_ended: bool) {
+        let pending = std::mem::take(&mut self.pending);
+        let displayed = DisplayedText::new(&pending);
         let mut at = 0;
-        'next: while let Some(skipped) = find_candidate(&self.pending[at..]) {
-            out.extend_from_slice(&self.pending[at..at + skipped]);
+        'next: while let Some(skipped) = self.candidate_offset(&pending[at..]) {
+            out.extend_from_slice(&pending[at..at + skipped]);
             at += skipped;
-            let rest = &self.pending[at..];
             let mut may_follow = false;
             for secret in self.patterns.iter().map(Finder::needle) {
-                match match_secret(rest, secret) {
-                    SecretMatch::Whole(length) => {
+                match displayed.match_secret(at, secret) {
+                    SecretMatch::Whole(end) => {
                         out.extend_from_slice(self.replacement.as_bytes());
                         self.has_found_secret = true;
-                        at += length;
+                        at = end;
                         continue 'next;
                     }
-                    SecretMatch::Begun => may_follow = true,
+                    SecretMatch::Begun => may_follow = !has_ended,
                     SecretMatch::None => {}
                 }
             }
             if may_follow {
-                self.pending.drain(..at);
-                return Cow::Owned(out);
+                self.pending = pending[at..].to_vec();
+                let pending_bytes = self.pending.len();
+                let scans_later = pending_bytes > SMALL_PENDING;
+                self.next_scan = if scans_later { pending_bytes + pending_bytes / 2 } else { 0 };
+                return;
             }
-            out.push(self.pending[at]);
+            out.push(pending[at]);
             at += 1;
         }
-        out.extend_from_slice(&self.pending[at..]);
-        self.pending.clear();
-        Cow::Owned(out)
+        out.extend_from_slice(&pending[at..]);
+        self.next_scan = 0;
     }
 
     /// Whether a secret was found so far.
@@ -328,9 +378,16 @@ impl StreamRedactor {
         self.has_found_secret
     }
 
-    /// Ends the stream and returns the bytes that were held back.
-    pub fn finish(self) -> Vec<u8> {
-        self.pending
+    /// Ends the stream and returns the bytes that were held back, redacted.
+    pub fn finish(mut self) -> Vec<u8> {
+        self.flush()
+    }
+
+    /// As [`StreamRedactor::finish`]; [`StreamRedactor::has_found_secret`] counts the whole stream from then on.
+    pub fn flush(&mut self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.scan(&mut out, true);
+        out
     }
 }
 
@@ -409,6 +466,48 @@ mod tests {
                 assert_eq!(String::from_utf8(out).unwrap(), redacted, "pieces of {size}");
             }
         }
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(48))]
+        #[test]
+        fn c_38_5_redacting_is_linear((start, turn) in crate::steps::hostile_text()) {
+            let secrets = Secrets::new(["sk-abcdef22".to_owned(), "sk-abcdef\"x".to_owned()]);
+            for size in [1, 100, usize::MAX] {
+                crate::steps::assert_linear(&start, &turn, |text| {
+                    let mut stream = secrets.stream_redactor();
+                    for piece in text.as_bytes().chunks(size) {
+                        stream.push(piece);
+                    }
+                    stream.finish();
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn c_38_5_what_is_held_back_is_bounded_and_comes_out() {
+        let secrets = Secrets::new(["sk-abcdef22".to_owned()]);
+        for begun in ["s\x1b[", "sk-\x1b]s\x07", "sk-abcdef2"] {
+            let digits = vec![b'1'; 1000];
+            let bells = vec![0x07; 1000];
+            for piece in [digits, bells] {
+                let mut stream = secrets.stream_redactor();
+                let mut out = stream.push(begun.as_bytes()).into_owned();
+                for _ in 0..1000 {
+                    out.extend_from_slice(&stream.push(&piece));
+                    assert!(stream.pending.len() < 2 * MAX_LEFT_OUT);
+                }
+                out.extend(stream.finish());
+                assert!(out == [begun.as_bytes(), &piece.repeat(1000)].concat(), "{begun:?}");
+            }
+        }
+        // A longer secret that has begun hides none that is whole inside.
+        let secrets = Secrets::new(["sk-token-1234567890".to_owned(), "token-12".to_owned()]);
+        let mut stream = secrets.stream_redactor();
+        let mut out = stream.push(b"sk-token-12").into_owned();
+        out.extend(stream.finish());
+        assert_eq!(out, b"sk-[redacted]");
     }
 
     #[test]

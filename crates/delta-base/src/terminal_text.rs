@@ -1,5 +1,6 @@
 //! Makes text safe and short enough for a terminal.
 
+use crate::steps::count_step;
 use crate::terminal;
 use crate::text::hidden_text::{misleads_reader, push_json_escape};
 use serde::de::IgnoredAny;
@@ -22,10 +23,14 @@ fn strip_controls(text: &str, is_at_terminal: bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     let mut last = None;
+    // Whether no string ends on the rest of the line: the search for an end is made once, not at each start.
+    let mut is_unterminated = false;
     while let Some(c) = chars.next() {
+        count_step();
+        is_unterminated &= c != '\n';
         match c {
             '\n' | '\t' => out.push(c),
-            '\x1b' => skip_escape_sequence(&mut chars),
+            '\x1b' => skip_escape_sequence(&mut chars, &mut is_unterminated),
             '\u{9b}' => skip_csi_sequence(&mut chars),
             c if c.is_control() => {}
             c if is_at_terminal && misleads_reader(last, c, chars.peek().copied()) => {
@@ -74,8 +79,11 @@ fn escape_controls(text: &str, push_escape: impl Fn(&mut String, char)) -> Strin
     out
 }
 
-/// Skips the sequence after an ESC: a control sequence, a string up to its terminator, or one character.
-fn skip_escape_sequence(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+/// Skips the sequence after an ESC: a control sequence, a string up to its terminator, or one character; never a line end.
+fn skip_escape_sequence(
+    chars: &mut std::iter::Peekable<std::str::Chars<'_>>,
+    is_unterminated: &mut bool,
+) {
     match chars.peek() {
         Some('[') => {
             chars.next();
@@ -83,11 +91,11 @@ fn skip_escape_sequence(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
         }
         Some(']' | 'P' | 'X' | '^' | '_') => {
             chars.next();
-            skip_string_sequence(chars);
+            *is_unterminated = *is_unterminated || !skip_string_sequence(chars);
         }
         Some(' '..='/') => {
             while chars.next_if(|c| (' '..='/').contains(c)).is_some() {}
-            chars.next();
+            chars.next_if(|c| *c != '\n');
         }
         Some(c) if !c.is_control() => {
             chars.next();
@@ -96,21 +104,24 @@ fn skip_escape_sequence(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     }
 }
 
-/// Skips a string up to its terminator; nothing when it does not end on its line, so that text cannot be hidden.
-fn skip_string_sequence(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+/// Skips a string up to its terminator; nothing, and returns false, when it does not end on its line, so that text cannot be
+/// hidden.
+fn skip_string_sequence(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> bool {
     let mut ahead = chars.clone();
     while let Some(c) = ahead.next() {
+        count_step();
         let ends = match c {
             '\x07' | '\u{9c}' => true,
             '\x1b' => ahead.next_if_eq(&'\\').is_some(),
-            '\n' => return,
+            '\n' => return false,
             _ => false,
         };
         if ends {
             *chars = ahead;
-            return;
+            return true;
         }
     }
+    false
 }
 
 /// Skips the parameters, intermediates and final character of a control sequence.
@@ -164,6 +175,15 @@ mod tests {
         check("a\x1b]0;b\nc\x07", "a0;b\nc");
         check("a\x1bPb", "ab");
         check("abc\u{202e}def", "abc\\u{202e}def");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn c_38_5_stripping_is_linear((start, turn) in crate::steps::hostile_text()) {
+            crate::steps::assert_linear(&start, &turn, |text| {
+                strip_controls(text, true);
+            });
+        }
     }
 
     #[test]

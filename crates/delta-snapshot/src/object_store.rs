@@ -138,13 +138,16 @@ impl ObjectStore {
                 Err(error) => return Ok(StoredFile::Unreadable(error)),
             };
             let chunk = &buffer[..count];
+            let is_last = count < buffer.len();
             let _ = secrets.push(chunk);
+            if is_last {
+                secrets.flush();
+            }
             if secrets.has_found_secret() {
                 return Ok(StoredFile::Secret);
             }
             hash.update(chunk);
             length += count as u64;
-            let is_last = count < buffer.len();
             if is_last && unfinished.is_none() {
                 let id = SnapshotId::from_digest(hash.finalize().into());
                 self.insert_as(id, chunk)?;

@@ -62,16 +62,12 @@ impl Diagnostic {
         } else {
             let number = self.line.to_string();
             let pad = " ".repeat(number.len());
-            let lead: String = self
-                .source
-                .chars()
-                .take(self.column - 1)
-                .map(|c| if c == '\t' { '\t' } else { ' ' })
-                .collect();
             writeln!(f, "  --> {}:{}:{}", self.file, self.line, self.column)?;
             writeln!(f, " {pad} |")?;
-            writeln!(f, " {number} | {}", blank_url_secrets(&self.source))?;
-            write!(f, " {pad} | {lead}{}", "^".repeat(self.width.max(1)))?;
+            let (source, lead) = self.source_around_place();
+            writeln!(f, " {number} | {source}")?;
+            let width = self.width.clamp(1, MAX_SOURCE_CHARS);
+            write!(f, " {pad} | {lead}{}", "^".repeat(width))?;
         }
         if let Some(help) = &self.help {
             let mut lines = help.lines();
@@ -84,6 +80,35 @@ impl Diagnostic {
         Ok(())
     }
 }
+
+impl Diagnostic {
+    /// The part of the line around the place, with `…` for what is left out, and the blanks up to the place: a file that is
+    /// one long line would be printed whole with every error.
+    fn source_around_place(&self) -> (String, String) {
+        let source = blank_url_secrets(&self.source);
+        let skipped = match source.chars().nth(MAX_SOURCE_CHARS) {
+            Some(_) => (self.column - 1).saturating_sub(CHARS_BEFORE_PLACE),
+            None => 0,
+        };
+        let mut rest = source.chars().skip(skipped);
+        let start = if skipped > 0 { "…" } else { "" };
+        let mut excerpt: String =
+            start.chars().chain(rest.by_ref().take(MAX_SOURCE_CHARS)).collect();
+        if rest.next().is_some() {
+            excerpt.push('…');
+        }
+        let before = start.chars().count() + self.column - 1 - skipped;
+        let lead =
+            excerpt.chars().take(before).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+        (excerpt, lead)
+    }
+}
+
+/// The most characters of a line that are printed.
+const MAX_SOURCE_CHARS: usize = 240;
+
+/// The characters of a longer line that are printed before the place.
+const CHARS_BEFORE_PLACE: usize = 80;
 
 /// The errors found so far.
 #[derive(Debug, Default)]
@@ -113,5 +138,37 @@ impl fmt::Display for DiagnosticReport {
             diagnostic.fmt(f)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn diagnostic(source: &str, column: usize) -> Diagnostic {
+        let source = source.to_owned();
+        Diagnostic { line: 1, column, source, width: 3, ..Diagnostic::for_file("f", "wrong", None) }
+    }
+
+    #[test]
+    fn c_38_5_a_long_line_is_cut_around_the_place() {
+        let long = format!("{}bad{}", "a".repeat(5000), "ä".repeat(5000));
+        let text = diagnostic(&long, 5001).to_string();
+        let after = "ä".repeat(MAX_SOURCE_CHARS - CHARS_BEFORE_PLACE - 3);
+        let (before, blanks) = ("a".repeat(CHARS_BEFORE_PLACE), " ".repeat(CHARS_BEFORE_PLACE + 1));
+        assert_eq!(
+            text,
+            format!(
+                "error: wrong\n  --> f:1:5001\n   |\n 1 | …{before}bad{after}…\n   | {blanks}^^^"
+            )
+        );
+        // At the start and at the end nothing is left out on that side.
+        let text = diagnostic(&long, 1).to_string();
+        assert!(text.contains("1 | aaa") && text.ends_with("…\n   | ^^^"), "{text}");
+        let text = diagnostic(&long, 10_004).to_string();
+        assert!(text.contains(&format!("1 | …{}\n", "ä".repeat(CHARS_BEFORE_PLACE))), "{text}");
+        // A line of usual length is printed whole.
+        let short = "x".repeat(MAX_SOURCE_CHARS);
+        assert!(diagnostic(&short, 200).to_string().contains(&format!("1 | {short}\n")));
     }
 }

@@ -1,6 +1,5 @@
 //! How many cases a test tries, and on how many threads.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +22,7 @@ pub fn is_full() -> bool {
 pub fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let threads = std::thread::available_parallelism().map_or(2, usize::from) * 2;
     let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<(usize, Result<R, Box<dyn Any + Send>>)>> = Mutex::default();
+    let results: Mutex<Vec<(usize, std::thread::Result<R>)>> = Mutex::default();
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
     std::thread::scope(|scope| {
         for _ in 0..threads.min(items.len()) {

@@ -122,8 +122,9 @@ fn c_22_2_runs_inside_of_runs_have_a_depth() {
         let sandbox = recursive(limits, "delta");
         let ran = on_path(&sandbox, sandbox.run_command("hello", options)).expect_code(0);
         assert_eq!(run_count(&sandbox), depth + 1, "{}", ran.stderr);
+        let levels = if depth == 0 { "level" } else { "levels" };
         let message = format!(
-            "error: this run would be {} levels below the outermost one, and the limit is {depth}",
+            "error: this run would be {} {levels} below the outermost one, and the limit is {depth}",
             depth + 1
         );
         assert!(ran.stdout.contains(&message), "{}", ran.stdout);

@@ -59,7 +59,7 @@ impl<'a> Engine<'a> {
                 return Ok(None);
             }
         };
-        batch.push(DecidedCall::Start(ApprovedCall::new(checked, approval)));
+        batch.push(DecidedCall::Start(Box::new(ApprovedCall::new(checked, approval))));
         Ok(None)
     }
 

@@ -65,7 +65,7 @@ impl<'a> ApprovedCall<'a> {
 /// A call about which nothing is left to decide.
 pub(super) enum DecidedCall<'a> {
     /// It starts a command.
-    Start(ApprovedCall<'a>),
+    Start(Box<ApprovedCall<'a>>),
     /// It starts nothing; the LLM gets this observation.
     Refuse(PendingCall, String),
 }
@@ -73,8 +73,8 @@ pub(super) enum DecidedCall<'a> {
 impl DecidedCall<'_> {
     /// Starts nothing for the call.
     pub(super) fn refuse(&mut self, reason: &str) {
-        if let Self::Start(ApprovedCall { call, .. }) = self {
-            *self = Self::Refuse(call.clone(), reason.to_owned());
+        if let Self::Start(approved) = self {
+            *self = Self::Refuse(approved.call.clone(), reason.to_owned());
         }
     }
 }
@@ -108,7 +108,7 @@ impl<'a> Engine<'a> {
         let mut starting = Vec::with_capacity(calls.len());
         for call in calls {
             let approved = match self.with_current_sandbox(call) {
-                DecidedCall::Start(approved) => approved,
+                DecidedCall::Start(approved) => *approved,
                 DecidedCall::Refuse(call, reason) => {
                     recorder.add_refused(call, reason);
                     continue;

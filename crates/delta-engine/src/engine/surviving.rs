@@ -262,7 +262,7 @@ impl<'a> Engine<'a> {
             let invocation = ToolInvocation { argv, stdin };
             let call = call.clone();
             let approved = ApprovedCall { call, tool, invocation, arguments: None, approval };
-            self.execute_calls(run, vec![DecidedCall::Start(approved)])?;
+            self.execute_calls(run, vec![DecidedCall::Start(Box::new(approved))])?;
             return Ok(true);
         }
         self.end_held_call(run, &call.id, held_call);

@@ -224,7 +224,7 @@ impl OperatorConfig {
                     doc.report(node, message, Some("write `approve: ask`".to_owned()));
                     return None;
                 }
-                None => fields.texts("approve"),
+                None => doc.expect_texts(node, "`approve`")?,
             };
             if value.iter().any(|tool| tool == "ask") && node.scalar().is_none() {
                 let message = "a list has the names of tools, and `ask` is not one";

@@ -131,8 +131,9 @@ pub fn nesting(bounds: &RunBounds) -> Result<Nesting, CommandFailure> {
         bounds.depth,
     );
     nesting.map_err(|Nesting { depth, max_depth }| {
+        let levels = if depth == 1 { "level" } else { "levels" };
         let message = format!(
-            "this run would be {depth} levels below the outermost one, and the limit is {max_depth}"
+            "this run would be {depth} {levels} below the outermost one, and the limit is {max_depth}"
         );
         let hint = "`--max-depth` of the outermost run, or `limits: {depth: N}` in its agent.yaml, sets the limit";
         CommandFailure::config(message, hint.to_owned())

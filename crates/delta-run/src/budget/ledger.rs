@@ -11,7 +11,7 @@ mod tests;
 pub use shared_ledger::{amount_of_refused_call, open_shared_ledger, return_grants};
 
 use crate::budget::budget_account::{
-    Admission, BudgetAccount, LedgerEntry, LedgerHead, LimitRefusal, Reservation,
+    Admission, BudgetAccount, LedgerEntry, LedgerHead, LimitRefusal,
 };
 use crate::budget::call_rate::CallRate;
 use crate::lease::lease_files::LeaseFiles;
@@ -515,8 +515,8 @@ impl Budget {
     /// # Errors
     /// A ledger cannot be used.
     pub fn settle_dead_calls(&self, cancel: &CancelToken) -> LedgerResult<()> {
-        let outer = self.ledgers.iter().skip(usize::from(self.has_own_ledger));
-        outer.map(|ledger| ledger.lock(cancel)?.settle_dead_calls()).collect()
+        let mut outer = self.ledgers.iter().skip(usize::from(self.has_own_ledger));
+        outer.try_for_each(|ledger| ledger.lock(cancel)?.settle_dead_calls())
     }
 
     /// Reserves the upper bound of a call in all ledgers, or in none. `record` is the file with what arrives of the answer. Waits while other calls reserve what this call needs,
