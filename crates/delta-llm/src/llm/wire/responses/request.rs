@@ -198,11 +198,14 @@ enum OutputContent<'a> {
 }
 
 #[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type")]
 enum InputPart<'a> {
-    InputText { text: &'a str },
-    InputImage { image_url: &'a str, detail: &'static str },
-    InputFile { filename: &'static str, file_data: &'a str },
+    #[serde(rename = "input_text")]
+    Text { text: &'a str },
+    #[serde(rename = "input_image")]
+    Image { image_url: &'a str, detail: &'static str },
+    #[serde(rename = "input_file")]
+    File { filename: &'static str, file_data: &'a str },
 }
 
 fn input_items<'a>(
@@ -276,12 +279,12 @@ fn push_answer<'a>(items: &mut Vec<InputItem<'a>>, text: &'a str, calls: &'a [Ne
 fn input_parts(content: &NeutralContent) -> Vec<InputPart<'_>> {
     let parts = content.0.iter().filter_map(|part| match part {
         NeutralPart::Text(text) if text.is_empty() => None,
-        NeutralPart::Text(text) => Some(InputPart::InputText { text }),
+        NeutralPart::Text(text) => Some(InputPart::Text { text }),
         NeutralPart::Image(url) if url.starts_with("data:application/pdf;") => {
             // The form wants a name, and the content says all that it could.
-            Some(InputPart::InputFile { filename: "document.pdf", file_data: url })
+            Some(InputPart::File { filename: "document.pdf", file_data: url })
         }
-        NeutralPart::Image(url) => Some(InputPart::InputImage { image_url: url, detail: "auto" }),
+        NeutralPart::Image(url) => Some(InputPart::Image { image_url: url, detail: "auto" }),
     });
     parts.collect()
 }
