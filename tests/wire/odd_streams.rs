@@ -376,7 +376,7 @@ fn check(
 #[test]
 fn c_37_1_no_spoilt_stream_makes_a_call_or_an_answer_that_was_not_sent() {
     for form in FORMS {
-        let cases = effort::cases(300, 5_000);
+        let cases = effort::cases(150, 5_000);
         let config =
             ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
         let cuts = [any::<usize>(), any::<usize>()];

@@ -1,6 +1,8 @@
 //! Answers as endpoints really send them, through the program.
 
 use super::*;
+use crate::agent_of;
+use crate::images::FORMS;
 
 /// A chunk with one piece of a call.
 fn call_piece(piece: Value) -> Value {
@@ -110,6 +112,18 @@ fn c_37_3_the_words_of_an_error_are_shown_in_every_frame() {
         let event = &sandbox.events("ERROR")[0];
         assert!(event["error_message"].as_str().unwrap().contains(words), "{name}: {event}");
         assert_eq!(server.requests().len(), 1, "{name}");
+    }
+    // Whole, in each form.
+    for (form, key) in FORMS {
+        for body in
+            [json!({"object": "error", "message": words, "code": 400}), json!({"detail": words})]
+        {
+            let server = ScriptedServer::for_anything(vec![Answer::raw(200, body.to_string())]);
+            let sandbox =
+                agent_of(form, &server, "\n  max_retries: 0\n  max_tokens: 100\n  stream: false");
+            let ran = sandbox.run_command("hello", &[]).env(key, "k-1").output().expect_code(1);
+            assert!(ran.stderr.contains(words), "{form}: {}", ran.stderr);
+        }
     }
 }
 

@@ -80,9 +80,10 @@ impl WireCodec for ChatCodec {
         mut response: Value,
         context: &DecodeContext<'_>,
     ) -> Result<Reply, AnswerError> {
-        let has_error = response.get("error").is_some_and(|error| !error.is_null());
-        if has_error && response.get("choices").is_none() {
-            return Err(AnswerError::Reported(response));
+        if response.get("choices").is_none()
+            && let Some(error) = super::reported_error(&response)
+        {
+            return Err(AnswerError::Reported(error));
         }
         if let Some(error) = response.pointer("/choices/0").and_then(choice_error) {
             return Err(AnswerError::Reported(error));

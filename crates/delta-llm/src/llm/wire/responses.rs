@@ -73,6 +73,11 @@ impl WireCodec for ResponsesCodec {
         if let Some(error) = error.filter(|_| status != "incomplete") {
             return Err(AnswerError::Reported(json!({"error": error})));
         }
+        if response.get("output").is_none()
+            && let Some(error) = super::reported_error(&response)
+        {
+            return Err(AnswerError::Reported(error));
+        }
         let is_complete = match status {
             "completed" => true,
             "incomplete" => false,

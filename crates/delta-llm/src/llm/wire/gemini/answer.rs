@@ -22,8 +22,9 @@ pub fn decode_response(
         Value::Array(chunks) => join_chunks(chunks)?,
         response => response,
     };
-    if is_error(&response) {
-        return Err(AnswerError::Reported(response));
+    let is_answer = !is_error(&response) && response.get("candidates").is_some();
+    if !is_answer && let Some(error) = reported_error(&response) {
+        return Err(AnswerError::Reported(error));
     }
     let calls = read_function_calls(&mut response);
     let candidate = response.pointer("/candidates/0");

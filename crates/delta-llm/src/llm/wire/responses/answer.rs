@@ -142,7 +142,9 @@ pub fn reported_usage(usage: &Value) -> Option<NeutralUsage> {
     let totals = ["input_tokens", "output_tokens"].iter().filter_map(|name| usage.get(*name));
     are_token_counts(totals).then(|| NeutralUsage {
         input: count("/input_tokens").unwrap_or(0),
-        cached: count("/input_tokens_details/cached_tokens").unwrap_or(0),
+        cached: count("/input_tokens_details/cached_tokens")
+            .max(count("/cached_tokens"))
+            .unwrap_or(0),
         cache_write: count("/input_tokens_details/cache_write_tokens"),
         output: count("/output_tokens").unwrap_or(0),
         reasoning: count("/output_tokens_details/reasoning_tokens"),
