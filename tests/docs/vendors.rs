@@ -48,12 +48,13 @@ fn c_23_1_every_form_and_vendor_with_a_heading_has_a_complete_agent() {
         .filter(|number| lines[*number].starts_with("##") && !is_inside(number))
         .collect();
     let vendors_begin = lines.iter().position(|line| *line == "## Vendors").unwrap();
+    let vendors_end = lines.iter().position(|line| *line == "## script").unwrap();
     let mut count = 0;
     let mut without = Vec::new();
     for (index, at) in headings.iter().enumerate() {
         let title = lines[*at].trim_start_matches('#').trim();
         let is_form = lines[*at].starts_with("## ") && FORMS.contains(&title);
-        let is_vendor = *at > vendors_begin && lines[*at].starts_with("### ");
+        let is_vendor = (vendors_begin..vendors_end).contains(at) && lines[*at].starts_with("### ");
         if !is_form && !is_vendor {
             continue;
         }
