@@ -87,7 +87,7 @@ impl Invocation {
 }
 
 /// Becomes the program that the command line names, if `error` says that delta has no such command. Returns the exit code if
-/// a program that comes with delta is missing or does not start, and nothing if there is no program with the name.
+/// a program that comes with delta is missing or does not start, and `None` if no program has the name.
 pub fn start_named(error: &clap::Error, arguments: &[OsString]) -> Option<ExitCode> {
     if error.kind() != ErrorKind::InvalidSubcommand {
         return None;

@@ -28,7 +28,7 @@ use delta_words::{
     Attempt, CacheMarkers, EncodeOptions, Reply, TryNumber, WireExchange, WireForm,
     is_throttling_status,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderValue, header};
 pub use key_refresh::{KeyRefresh, KeySource};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -502,18 +502,7 @@ fn request_headers(endpoint: &Endpoint, codec: &dyn WireCodec) -> Result<HeaderM
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let accept = if endpoint.stream { "text/event-stream" } else { "application/json" };
     headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
-    let fixed = codec.headers().into_iter().map(|(name, value)| (name.to_owned(), value));
-    for (name, value) in fixed.chain(endpoint.headers.iter().cloned()) {
-        let name = HeaderName::try_from(&name)
-            .map_err(|_| format!("`{name}` cannot be the name of an HTTP header"))?;
-        let value = HeaderValue::from_str(&value)
-            .map_err(|_| format!("`{value}` cannot be the value of an HTTP header"))?;
-        headers.insert(name, value);
-    }
-    if let Some(key) = &endpoint.api_key {
-        let name = HeaderName::from_static(endpoint.auth.header_name());
-        headers.insert(name, key.header_value(endpoint.auth)?);
-    }
+    crate::add_headers(&mut headers, codec.headers(), endpoint)?;
     Ok(headers)
 }
 

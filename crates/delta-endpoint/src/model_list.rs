@@ -7,7 +7,7 @@ use delta_http::append_path;
 use delta_http_client::{HttpClient, HttpClientConfig, HttpError};
 use delta_llm::llm::Endpoint;
 use delta_words::WireForm;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -166,18 +166,7 @@ fn get_text(
 fn list_headers(endpoint: &Endpoint) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     let version = endpoint.api_version.iter().filter(|_| endpoint.form == WireForm::Anthropic);
-    let version = version.map(|version| ("anthropic-version", version.as_str()));
-    let others = endpoint.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    for (name, value) in version.chain(others) {
-        let name = HeaderName::try_from(name)
-            .map_err(|_| format!("`{name}` cannot be the name of an HTTP header"))?;
-        let value = HeaderValue::from_str(value)
-            .map_err(|_| format!("`{value}` cannot be the value of an HTTP header"))?;
-        headers.insert(name, value);
-    }
-    if let Some(key) = &endpoint.api_key {
-        let name = HeaderName::from_static(endpoint.auth.header_name());
-        headers.insert(name, key.header_value(endpoint.auth)?);
-    }
+    let version = version.map(|version| ("anthropic-version", version.clone()));
+    crate::add_headers(&mut headers, version, endpoint)?;
     Ok(headers)
 }

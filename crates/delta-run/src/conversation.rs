@@ -233,7 +233,7 @@ impl Conversation {
         self.has_native |= native.is_some();
         let answer =
             Message::Assistant { content, reasoning_content, tool_calls, native }.to_json();
-        // No endpoint takes a message without any content; what follows it stands for both.
+        // No endpoint takes a message without content, so only the message after it is sent.
         let (answer, reminder) = match &thought.reminder {
             Some(reminder) if thought.is_empty() => {
                 (Message::User { content: Cow::Borrowed(reminder) }.to_json(), None)

@@ -71,7 +71,7 @@ pub fn settled_arguments(text: &str) -> &str {
     settled
 }
 
-/// Whether a text stands for arguments that are still to come: none, `{}` or `null`.
+/// Whether the arguments are still to come after this text: it is empty, `{}` or `null`.
 pub fn are_no_arguments(text: &str) -> bool {
     let mut characters = text.chars().filter(|character| !character.is_whitespace());
     match characters.next() {

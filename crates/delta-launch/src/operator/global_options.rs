@@ -22,7 +22,7 @@ impl GlobalOptions {
     /// Makes them apply to this process. Call this before a run is looked for.
     ///
     /// # Errors
-    /// The value of a variable that stands for one of them is none of the possible ones.
+    /// A variable that stands for one of them has an invalid value.
     pub fn apply(&self) -> Result<(), CommandFailure> {
         runs_dir::apply_runs_dir(self.runs_dir.as_deref());
         self.lease.apply()

@@ -188,7 +188,7 @@ impl RecordWriter {
     /// Records that a call is about to be made. `record` is the one of the call without an answer.
     ///
     /// # Errors
-    /// The call must not be made: there is no place for what arrives.
+    /// The file cannot be created, so the call must not be made: nothing would be known of it.
     pub fn open_call(
         &mut self,
         record: &LlmCallRecord<'_>,

@@ -100,7 +100,7 @@ Examples:
   delta sweep grade DIR --retry-ungraded
   delta sweep grade DIR --grader judge --only 'model=local' --regrade
 
-Exit codes: 0 every finished run has a score, 1 a run is ungraded or a file could not be written, 2 usage error, 126 there is no plan, or it has no grader, or a file of a grader has changed, 130 interrupted";
+Exit codes: 0 every finished run has a score, 1 a run is ungraded or a file could not be written, 2 usage error, 126 no plan, no grader in it, or a changed file of a grader, 130 interrupted";
 
 /// Grades; returns the exit code.
 pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {

@@ -20,7 +20,7 @@ pub struct EventReader {
     is_done: bool,
     /// The stream ended within an event.
     is_cut: bool,
-    /// The text that is not an event, as far as it may explain why there is no answer.
+    /// Text outside of events, which may explain why there is no answer.
     unframed: String,
 }
 
