@@ -151,7 +151,12 @@ impl JsonSchema {
 
     /// The first errors in `value`, at most 50; empty if it is valid.
     pub fn find_violations(&self, value: &Json) -> Vec<SchemaViolation> {
-        validator::find_violations(self, value)
+        self.find_violations_up_to(value, validator::MAX_VIOLATIONS)
+    }
+
+    /// The first errors in `value`, at most `limit`.
+    pub(crate) fn find_violations_up_to(&self, value: &Json, limit: usize) -> Vec<SchemaViolation> {
+        validator::find_violations(self, value, limit)
     }
 }
 

@@ -6,7 +6,7 @@ pub mod model_list;
 use delta_llm::llm::Endpoint;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// Adds the headers of a form, and those that the endpoint has, its key last.
+/// Adds the headers of a form and the headers of the endpoint, its key last.
 fn add_headers(
     headers: &mut HeaderMap,
     form_headers: impl IntoIterator<Item = (&'static str, String)>,

@@ -231,6 +231,23 @@ fn c_8_1_an_endpoint_with_one_system_message_is_refused_once_and_remembered() {
 }
 
 #[test]
+fn c_3_1_a_long_list_of_texts_is_taken_whole_or_refused() {
+    let tools = "  - name: sum\n    exec: wc -w\n    stdin: n\n    parameters:\n      - {name: n, type: array, items: {type: integer}}\n";
+    for (count, is_taken) in [(51, true), (10_000, true), (10_001, false)] {
+        let texts: Vec<String> = (0..count).map(|n: u32| n.to_string()).collect();
+        let server = ScriptedServer::start(vec![
+            Answer::call("sum", json!({"n": texts})),
+            Answer::text("done"),
+        ]);
+        let sandbox = Sandbox::new(DELTA);
+        sandbox.agent(&format!("model: test-model\n  base_url: {}", server.url()), tools);
+        sandbox.run("hello", &[]).expect_code(0);
+        let was_run = sandbox.events("ACTION_RESULT")[0].get("exit_code").is_some();
+        assert_eq!(was_run, is_taken, "{count}");
+    }
+}
+
+#[test]
 fn c_3_1_texts_of_what_the_tool_wants_are_taken_and_named() {
     let tools = "  - name: add\n    exec: echo ${n} ${deep} ${list} ${word}\n    parameters:\n      - {name: n, type: integer}\n      - {name: deep, type: boolean}\n      - {name: list, type: array}\n      - {name: word, type: string, required: false}\n";
     let nearly =

@@ -17,7 +17,7 @@ use std::collections::{BTreeSet, HashMap};
 const MAX_DEPTH: usize = 1000;
 
 /// The maximum number of reported violations, more than an LLM needs.
-const MAX_VIOLATIONS: usize = 50;
+pub(super) const MAX_VIOLATIONS: usize = 50;
 
 /// The maximum number of alternatives of `anyOf` and `oneOf` that a message explains.
 const MAX_ALTERNATIVES: usize = 4;
@@ -32,10 +32,14 @@ pub(super) fn is_valid_value(schema: &JsonSchema, value: &Json) -> bool {
     is_valid && !validator.is_too_deep
 }
 
-/// Implements [`JsonSchema::find_violations`].
-pub(super) fn find_violations(schema: &JsonSchema, value: &Json) -> Vec<SchemaViolation> {
+/// Implements [`JsonSchema::find_violations_up_to`].
+pub(super) fn find_violations(
+    schema: &JsonSchema,
+    value: &Json,
+    limit: usize,
+) -> Vec<SchemaViolation> {
     let mut validator = SchemaValidator::new(schema);
-    let mut violations = ViolationList::with_limit(MAX_VIOLATIONS);
+    let mut violations = ViolationList::with_limit(limit);
     validator.apply_subschema(0, value, &ValuePath::Root, &mut violations);
     if validator.is_too_deep {
         let message = "is nested too deeply to be checked".to_owned();

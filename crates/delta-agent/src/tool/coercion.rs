@@ -8,6 +8,10 @@ use super::{ParameterType, Tool, ToolParameter, ValueSchema};
 use delta_words::CallArguments;
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
+use std::collections::HashMap;
+
+/// The most texts of one value that are read; a value with more is refused as it is.
+const MAX_TEXTS: usize = 10_000;
 
 /// Arguments with texts replaced by what they say.
 pub(super) struct CoercedArguments {
@@ -55,7 +59,7 @@ impl Tool {
     ) -> Option<String> {
         if let Some(refused) = refused {
             let paths = refused.iter().filter(|path| path.first().is_some_and(|it| it == name));
-            let paths: Vec<_> = paths.map(|path| path[1..].to_vec()).collect();
+            let paths: Vec<_> = paths.map(|path| &path[1..]).collect();
             return replace_texts(raw.get(), &paths);
         }
         let ToolParameter { kind, schema, .. } =
@@ -66,13 +70,13 @@ impl Tool {
             None if value.is_string() && *kind != ParameterType::String => vec![Vec::new()],
             None => Vec::new(),
         };
-        replace_texts(raw.get(), &paths)
+        replace_texts(raw.get(), &paths.iter().map(Vec::as_slice).collect::<Vec<_>>())
     }
 }
 
 /// The paths of the values whose JSON type the schema refuses.
 fn refused_paths(schema: &ValueSchema, value: &Json) -> Vec<Vec<String>> {
-    let violations = schema.validator.find_violations(value).into_iter();
+    let violations = schema.validator.find_violations_up_to(value, MAX_TEXTS).into_iter();
     let pointers = violations.filter(|violation| violation.refuses_type).map(|it| it.pointer);
     pointers.map(|pointer| pointer.split('/').skip(1).map(unescape_token).collect()).collect()
 }
@@ -83,17 +87,18 @@ fn unescape_token(token: &str) -> String {
 }
 
 /// The JSON with the texts at the paths replaced by what they say; `None` if there is none.
-fn replace_texts(json: &str, paths: &[Vec<String>]) -> Option<String> {
-    if paths.is_empty() {
-        return None;
+fn replace_texts(json: &str, paths: &[&[String]]) -> Option<String> {
+    let mut inner_paths: HashMap<&str, Vec<&[String]>> = HashMap::new();
+    for path in paths {
+        let Some((token, rest)) = path.split_first() else { return inner_json(json) };
+        inner_paths.entry(token).or_default().push(rest);
     }
-    if paths.iter().any(Vec::is_empty) {
-        return inner_json(json);
+    if inner_paths.is_empty() {
+        return None;
     }
     let mut is_changed = false;
     let mut replaced = |token: &str, item: &RawValue| {
-        let paths = paths.iter().filter(|path| path[0] == token).map(|path| path[1..].to_vec());
-        let text = replace_texts(item.get(), &paths.collect::<Vec<_>>());
+        let text = inner_paths.get(token).and_then(|paths| replace_texts(item.get(), paths));
         is_changed |= text.is_some();
         text.unwrap_or_else(|| item.get().to_owned())
     };

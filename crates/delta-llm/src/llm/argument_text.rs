@@ -50,17 +50,15 @@ impl ArgumentText {
         self.scanner.is_closed && !are_no_arguments(self.segment())
     }
 
-    /// Whether `piece` says the same once more.
+    /// Whether `piece` says the same once more. What has arrived is parsed only for another whole object.
     pub fn is_same(&self, piece: &str) -> bool {
-        is_same_json(self.segment(), piece)
+        piece.trim_start().starts_with('{') && is_same_json(piece, self.segment())
     }
 
     /// Whether `piece`, after a whole object, may begin to say the same once more.
     pub fn is_repeated_by(&self, piece: &str) -> bool {
         let segment = self.segment();
-        are_no_arguments(segment)
-            || segment.starts_with(piece.trim())
-            || is_same_json(segment, piece)
+        are_no_arguments(segment) || segment.starts_with(piece.trim()) || self.is_same(piece)
     }
 
     /// The arguments.

@@ -94,12 +94,13 @@ impl PartialCall {
     /// give every piece another id.
     fn ends_before(&self, piece: &CallPiece<'_>) -> bool {
         let text = piece.arguments.trim();
-        let is_repetition = text.is_empty() || self.arguments.is_repeated_by(text);
+        // Costs what has arrived, so it is asked last.
+        let is_repetition = || text.is_empty() || self.arguments.is_repeated_by(text);
         let is_other_id = !piece.id.is_empty() && !self.id.is_empty() && self.id != piece.id;
         let is_other_index =
             piece.index.is_some() && self.index.is_some() && self.index != piece.index;
         if piece.name.is_empty() {
-            return is_other_id && self.arguments.is_filled() && !is_repetition;
+            return is_other_id && self.arguments.is_filled() && !is_repetition();
         }
         if is_other_id {
             // No arguments begin in their middle.
@@ -112,12 +113,12 @@ impl PartialCall {
         let is_other_name = !self.name.is_empty() && self.name != piece.name;
         if !piece.id.is_empty() && self.id == piece.id {
             let is_other = is_other_index || is_other_name;
-            return is_other && self.arguments.is_closed() && !is_repetition;
+            return is_other && self.arguments.is_closed() && !is_repetition();
         }
         let is_listed_alone = self.chunk == piece.chunk && !self.name.is_empty();
         is_listed_alone
             || (is_other_name && !self.arguments.is_empty())
-            || (self.arguments.is_filled() && !is_repetition)
+            || (self.arguments.is_filled() && !is_repetition())
     }
 
     fn add(&mut self, piece: &CallPiece<'_>) {
