@@ -43,6 +43,18 @@ fn skipped(source: &str, kind: &str, why: &str) -> Value {
 }
 
 #[test]
+fn c_8_4_a_byte_order_mark_of_a_file_is_not_sent() {
+    let sandbox =
+        sandbox("  - {type: file, path: system_prompt.md}\n  - {type: file, path: guide.md}\n");
+    sandbox.write("agent/system_prompt.md", "\u{feff}You help.\n");
+    sandbox.write("agent/guide.md", "\u{feff}the \u{feff}guide\n");
+    sandbox.run("hi", &[]).expect_code(0);
+    let sent = messages(&sandbox, 1).to_string();
+    assert!(sent.contains("You help.") && sent.contains("the \u{feff}guide"), "{sent}");
+    assert_eq!(sent.matches('\u{feff}').count(), 1, "{sent}");
+}
+
+#[test]
 fn c_8_4_a_source_is_there_when_its_condition_holds() {
     let sources = "  - {type: file, id: api, path: guide.md, condition: {when: task_contains, pattern: '(?i)api|endpoint'}}
   - {type: file, id: cats, path: guide.md, condition: {when: task_contains, pattern: '^cat'}}

@@ -277,6 +277,18 @@ fn c_25_10_a_run_begins_with_a_warning_for_each_missing_program() {
     assert_eq!(sandbox.delta(quiet).output().expect_code(0).stderr, "");
 }
 
+#[test]
+fn c_25_10_a_program_is_looked_for_where_its_tool_looks() {
+    let tools = "  - name: own\n    exec: mytool\n    env: {PATH: '${AGENT_HOME}/bin:/usr/bin'}\n  - name: none\n    exec: mytool\n    env: {PATH: /usr/bin}\n  - name: later\n    exec: mytool\n    env: {PATH: '${RUN_DIR}'}\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, "- call: [{tool: own}]\n- say: ok\n");
+    sandbox.write_program("agent/bin/mytool", "#!/bin/sh\necho mine\n");
+    let ran = sandbox.run("hi", &[]).normal(&sandbox).expect_code(0);
+    let warnings = ran.stderr.lines().filter(|line| line.starts_with("! "));
+    assert_eq!(warnings.count(), 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("(agent.yaml:10)"), "{}", ran.stderr);
+    assert!(sandbox.observations()[0].contains("mine"), "{:?}", sandbox.observations());
+}
+
 /// A command was printed that continued nothing.
 #[test]
 fn c_13_6_a_run_whose_directory_is_gone_names_no_command_that_continues_it() {

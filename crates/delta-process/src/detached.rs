@@ -84,12 +84,12 @@ impl TerminalProcess {
                 pty_process::Error::Io(error) => error,
                 other => io::Error::other(other),
             };
-            program_lookup::explain_spawn_error(&error, name, &path, context)
+            program_lookup::explain_spawn_error(&error, argv, &path, context)
         };
         let (terminal, program_side) = blocking::open().map_err(to_end)?;
         terminal.resize(Size::new(rows, columns)).map_err(to_end)?;
         configure_terminal(&terminal)
-            .map_err(|error| program_lookup::explain_spawn_error(&error, name, &path, context))?;
+            .map_err(|error| program_lookup::explain_spawn_error(&error, argv, &path, context))?;
         let command = blocking::Command::new(&path).current_dir(&context.cwd);
         // SAFETY: between fork and exec the closure makes only system calls and does not allocate.
         let command = unsafe {

@@ -42,7 +42,7 @@ fn start(argv: &[String], context: &LaunchContext) -> Result<Pid, ProcessEnd> {
                 let code = program_lookup::NOT_EXECUTABLE_EXIT_CODE;
                 ProcessEnd::NotStarted { code, reason: error.to_string() }
             }
-            None => program_lookup::explain_spawn_error(&error.error, name, &path, context),
+            None => program_lookup::explain_spawn_error(&error.error, argv, &path, context),
         },
     )
 }

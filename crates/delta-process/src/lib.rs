@@ -325,7 +325,9 @@ fn prepare_child(
     match PreparedChild::new(image, &context.cwd, !command.stdin.is_empty(), mark, limits, sandbox)
     {
         Ok(child) => Ok((path, child)),
-        Err(error) => Err(program_lookup::explain_spawn_error(&error, name, &path, context)),
+        Err(error) => {
+            Err(program_lookup::explain_spawn_error(&error, command.argv, &path, context))
+        }
     }
 }
 

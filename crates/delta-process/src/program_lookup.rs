@@ -14,6 +14,11 @@ use std::path::{Path, PathBuf};
 pub(super) const NOT_FOUND_EXIT_CODE: i32 = 127;
 pub(super) const NOT_EXECUTABLE_EXIT_CODE: i32 = 126;
 
+const BYTE_ORDER_MARK: &str = "\u{feff}";
+
+/// The most bytes of one argument or variable on Linux, without the NUL at its end (`MAX_ARG_STRLEN`: 32 pages of 4 KiB).
+const MAX_STRING_BYTES: usize = 32 * 4096 - 1;
+
 /// What keeps a program from starting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgramDefect {
@@ -87,21 +92,20 @@ pub(super) fn locate_program(name: &str, context: &LaunchContext) -> Result<Path
     }))
 }
 
-/// Explains the system's error for the program `name`, whose file is `path`.
+/// Explains the system's error for the program of `argv`, whose file is `path`.
 pub(super) fn explain_spawn_error(
     error: &io::Error,
-    name: &str,
+    argv: &[String],
     path: &Path,
     context: &LaunchContext,
 ) -> ProcessEnd {
+    let name = argv.first().map_or("", String::as_str);
     let interpreter = read_shebang_interpreter(path);
     let can_start_outside =
         interpreter.as_ref().is_none_or(|interpreter| context.cwd.join(interpreter).exists());
     let reason = match (Errno::from_io_error(error), interpreter) {
-        (Some(Errno::TOOBIG), _) => {
-            "the argument list is too long for the system: give the large value by stdin".to_owned()
-        }
-        (Some(Errno::NOEXEC), _) => no_shebang_reason(name),
+        (Some(Errno::TOOBIG), _) => too_long_reason(argv, context),
+        (Some(Errno::NOEXEC), _) => no_shebang_reason(name, path),
         // Its file has been found outside of the sandbox.
         (Some(Errno::NOENT), interpreter) if context.sandbox.is_some() && can_start_outside => {
             let needed = interpreter.map_or_else(
@@ -144,12 +148,39 @@ pub(super) fn inspect_program_file(
     // Every format of programs has a NUL near its start; scripts have none.
     let start = read_file_start(path)?;
     let is_text = !start.starts_with(b"#!") && !start.contains(&0);
-    is_text
-        .then(|| ProgramError { defect: ProgramDefect::NoShebang, reason: no_shebang_reason(name) })
+    is_text.then(|| ProgramError {
+        defect: ProgramDefect::NoShebang,
+        reason: no_shebang_reason(name, path),
+    })
 }
 
-fn no_shebang_reason(name: &str) -> String {
+fn no_shebang_reason(name: &str, path: &Path) -> String {
+    let marked = [BYTE_ORDER_MARK.as_bytes(), b"#!"].concat();
+    if read_file_start(path).is_some_and(|start| start.starts_with(&marked)) {
+        return format!(
+            "a byte order mark stands before the `#!` of `{name}`: save the file without it"
+        );
+    }
     format!("`{name}` is neither a program for this system nor a script with a `#!` line")
+}
+
+/// Which of the strings that a program gets is too long for Linux, or that all of them are.
+fn too_long_reason(argv: &[String], context: &LaunchContext) -> String {
+    let is_too_long = |bytes: usize| bytes > MAX_STRING_BYTES;
+    let mut variables =
+        context.env.iter().map(|(name, value)| (name, name.len() + 1 + value.len()));
+    if let Some((name, bytes)) = variables.find(|(_, bytes)| is_too_long(*bytes)) {
+        return format!(
+            "the variable `{}` has {bytes} bytes with its name, and the system takes {MAX_STRING_BYTES}: give the value in a file",
+            name.display(),
+        );
+    }
+    if argv.iter().any(|argument| is_too_long(argument.len())) {
+        return "the argument list is too long for the system: give the large value by stdin"
+            .to_owned();
+    }
+    "the arguments and variables together are too long for the system: give large values by stdin, or in files"
+        .to_owned()
 }
 
 fn no_interpreter_reason(name: &str, interpreter: &str) -> String {

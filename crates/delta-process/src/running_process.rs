@@ -173,9 +173,9 @@ impl<'a> PreparedProcess<'a> {
                 let code = program_lookup::NOT_EXECUTABLE_EXIT_CODE;
                 return ProcessEnd::NotStarted { code, reason: error.to_string() };
             }
-            let name = command.program_name();
             let context = command.context;
-            let end = program_lookup::explain_spawn_error(&error.error, name, &path, context);
+            let end =
+                program_lookup::explain_spawn_error(&error.error, command.argv, &path, context);
             program_lookup::directory_error_or(&context.cwd, end)
         })?;
         if let Some(call) = &mut call {

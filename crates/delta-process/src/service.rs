@@ -95,7 +95,7 @@ impl ServiceProcess {
         let image =
             ExecImage::new(&path, argv, &context.env).ok_or_else(program_lookup::nul_byte_end)?;
         let explain = |error: &std::io::Error| {
-            program_lookup::explain_spawn_error(error, name, &path, context)
+            program_lookup::explain_spawn_error(error, argv, &path, context)
         };
         let limits = limits.unwrap_or_default();
         let sandbox = context.sandbox.clone();

@@ -443,6 +443,7 @@ fn a_failed_start_has_a_reason() {
     bench.script("orphan", "755", "#! /no/such -x\n");
     bench.script("dos", "755", "#!/bin/sh\r\necho\r\n");
     bench.script("headless", "755", "echo\n");
+    bench.script("marked", "755", "\u{feff}#!/bin/sh\n");
     let long = "x".repeat(200_000);
     let check = |argv: &[&str], code, reason: &str| {
         assert_eq!(bench.refusal(argv), (code, reason.to_owned()))
@@ -463,7 +464,15 @@ fn a_failed_start_has_a_reason() {
     check(&["./headless"], 126, headless);
     let too_long = "the argument list is too long for the system: give the large value by stdin";
     check(&["echo", &long], 126, too_long);
+    check(
+        &["./marked"],
+        126,
+        "a byte order mark stands before the `#!` of `./marked`: save the file without it",
+    );
     assert!(bench.refusal(&["echo", "a\0b"]).1.contains("NUL byte"));
+    bench.launch.env.set("CERTS", "x".repeat(131_072 - "CERTS=".len()));
+    let reason = "the variable `CERTS` has 131072 bytes with its name, and the system takes 131071: give the value in a file";
+    assert_eq!(bench.refusal(&["sh"]), (126, reason.to_owned()));
     bench.launch.env = EnvVars::default();
     assert_eq!(
         bench.refusal(&["sh"]),

@@ -251,7 +251,7 @@ impl ContextSource {
         meter: &mut TokenMeter<'_, '_>,
     ) -> Result<PreparedSource, ContextError> {
         let content = match read_source_file(path, meter.inputs.vars) {
-            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Ok(bytes) => without_byte_order_mark(&String::from_utf8_lossy(&bytes)).to_owned(),
             Err(error) if error.kind() == io::ErrorKind::NotFound && skip_missing => {
                 let reason = format!("there is no {}", path.display());
                 return Ok(PreparedSource::Skipped { reason, cut: None });
@@ -375,6 +375,11 @@ fn stage_label(index: usize, stage: &PipelineStage) -> String {
 /// Reads the file of a source. A file of the workspace is not believed to be one: a symlink in it may lead to a file that
 /// the LLM must not see. The workspace may be in the agent directory, and the agent and run directories in the workspace: the
 /// innermost of them has the file.
+/// A text without the mark that some editors put before it, which says nothing to a model.
+pub(super) fn without_byte_order_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
 fn read_source_file(path: &Path, vars: &EngineVars) -> io::Result<Vec<u8>> {
     let innermost = [&vars.run_dir, &vars.agent_home, &vars.cwd]
         .into_iter()

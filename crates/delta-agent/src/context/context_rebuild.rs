@@ -2,6 +2,7 @@
 //! system prompt from the run's copy, and everything else from the request itself, because it
 //! depends on the outside world.
 
+use super::context_builder::without_byte_order_mark;
 use super::token_budget::{self, JournalSelection, TokenMeter};
 use super::{ContextInputs, ContextManifest, ContextSource, SourceKind};
 use crate::skill;
@@ -82,7 +83,8 @@ impl ContextManifest {
                 }
                 SourceKind::File { path, .. } => match prompt {
                     Some(prompt) if is_system_prompt_path(path, prompt, &meter) => {
-                        let message = source.prompt_message(prompt.text, recorded, &mut meter);
+                        let text = without_byte_order_mark(prompt.text);
+                        let message = source.prompt_message(text, recorded, &mut meter);
                         let known = self.tokenizer.is_none() || source.max_tokens.is_none();
                         rebuilt.add_recorded(recorded, known.then_some(message));
                     }

@@ -9,8 +9,10 @@ use delta_base::engine_variables::{EngineVariable, StringPart, parse_plain_strin
 use delta_process::{self as process, LaunchContext, ProgramDefect, ProgramError};
 use delta_shell::ShellOutline;
 use delta_yaml::yaml::{YamlDocument, YamlNode};
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::path::Path;
 
 pub(super) fn check_programs(subject: &ToolSubject<'_>, linter: &mut Linter<'_>) {
@@ -59,6 +61,7 @@ pub(super) fn may_lack_program(tool: &Tool, launch: &LaunchContext, home: &Path)
     let programs = commands
         .iter()
         .flat_map(|command| [command.words.first(), strip_path_wrappers(&command.words).first()]);
+    let Some(launch) = launch_of(tool, launch, home) else { return false };
     programs.flatten().any(|program| {
         let path = match ProgramLocation::from_parts(&program.parts) {
             Some(ProgramLocation::Fixed(name)) => name,
@@ -70,17 +73,37 @@ pub(super) fn may_lack_program(tool: &Tool, launch: &LaunchContext, home: &Path)
                 || SHELL_BUILTINS.contains(&&*path)
                 || shell_script::is_bash_command(&path)
         });
-        !is_in_script && process::find_program(&path, launch).is_err()
+        !is_in_script && process::find_program(&path, &launch).is_err()
     })
 }
 
 fn check_program(subject: &ToolSubject<'_>, program: &LintWord, linter: &mut Linter<'_>) {
     let Some(location) = ProgramLocation::from_parts(&program.parts) else { return };
-    if let Some(problem) = location.find_problem(linter, subject.has_shell()) {
+    let Some(launch) = launch_of(subject.tool, linter.launch, linter.home) else { return };
+    if let Some(problem) = location.find_problem(linter, &launch, subject.has_shell()) {
         let fragment = program.display_text();
         let diagnostic = subject.diagnostic_at(&fragment, problem.message, problem.help);
         linter.warn(problem.rule, diagnostic);
     }
+}
+
+/// How a call of the tool starts, as far as programs are looked for; `None` if only a run knows its PATH.
+fn launch_of<'a>(
+    tool: &Tool,
+    launch: &'a LaunchContext,
+    home: &Path,
+) -> Option<Cow<'a, LaunchContext>> {
+    let Some((name, value)) = tool.env.iter().find(|(name, _)| name == "PATH") else {
+        return Some(Cow::Borrowed(launch));
+    };
+    let pieces = parse_plain_string(value).into_iter().map(|piece| match piece {
+        StringPart::Text(text) => Some(text),
+        StringPart::Variable(EngineVariable::AgentHome) => Some(home.display().to_string()),
+        StringPart::Variable(_) => None,
+    });
+    let mut launch = launch.clone();
+    launch.env.set(name, pieces.collect::<Option<String>>()?);
+    Some(Cow::Owned(launch))
 }
 
 /// Checks the program of a command in agent.yaml, context.yaml or hooks.yaml that is not a tool.
@@ -94,7 +117,7 @@ pub(super) fn check_program_node(doc: &YamlDocument, node: &YamlNode, linter: &m
         })
         .collect();
     let Some(location) = ProgramLocation::from_parts(&parts) else { return };
-    if let Some(problem) = location.find_problem(linter, false) {
+    if let Some(problem) = location.find_problem(linter, linter.launch, false) {
         linter.warn(problem.rule, doc.diagnostic_at(node, problem.message, problem.help));
     }
 }
@@ -132,16 +155,19 @@ impl ProgramLocation {
         }
     }
 
-    fn find_problem(&self, linter: &Linter<'_>, in_script: bool) -> Option<ProgramProblem> {
+    fn find_problem(
+        &self,
+        linter: &Linter<'_>,
+        launch: &LaunchContext,
+        in_script: bool,
+    ) -> Option<ProgramProblem> {
         match self {
             Self::Relative(name) => relative_program_problem(name, linter.home),
             Self::AgentHome(name) => {
                 let path = linter.home.join(name).display().to_string();
-                linter.known_programs.find_problem(&path, name, linter.launch, in_script)
+                linter.known_programs.find_problem(&path, name, launch, in_script)
             }
-            Self::Fixed(name) => {
-                linter.known_programs.find_problem(name, name, linter.launch, in_script)
-            }
+            Self::Fixed(name) => linter.known_programs.find_problem(name, name, launch, in_script),
         }
     }
 }
@@ -149,12 +175,12 @@ impl ProgramLocation {
 /// The programs that were looked up: many tools run the same ones.
 #[derive(Debug, Default)]
 pub(super) struct KnownPrograms {
-    /// The problems by path, outside of scripts and in scripts.
-    problems: RefCell<[HashMap<String, Option<ProgramProblem>>; 2]>,
+    /// The problems by PATH and path, outside of scripts and in scripts.
+    problems: RefCell<[HashMap<(OsString, String), Option<ProgramProblem>>; 2]>,
 }
 
 impl KnownPrograms {
-    /// [`find_program_problem`], once for each path.
+    /// [`find_program_problem`], once for each PATH and path.
     fn find_problem(
         &self,
         path: &str,
@@ -163,12 +189,9 @@ impl KnownPrograms {
         in_script: bool,
     ) -> Option<ProgramProblem> {
         let problems = &mut self.problems.borrow_mut()[usize::from(in_script)];
-        if let Some(problem) = problems.get(path) {
-            return problem.clone();
-        }
-        let problem = find_program_problem(path, name, launch, in_script);
-        problems.insert(path.to_owned(), problem.clone());
-        problem
+        let key = (launch.env.get("PATH").unwrap_or_default().to_owned(), path.to_owned());
+        let find = || find_program_problem(path, name, launch, in_script);
+        problems.entry(key).or_insert_with(find).clone()
     }
 }
 

@@ -65,6 +65,11 @@ impl<'t> ErrorLocation<'t> {
                 "unknown escape after a backslash in double quotes",
                 "use single quotes, or write the backslash as `\\\\`",
             ),
+            "while parsing a quoted scalar, found invalid Unicode character escape code" => self
+                .error_here(
+                    "an escape after a backslash names half of a character, or none",
+                    "write the character itself, or `\\U` and its eight hexadecimal digits",
+                ),
             "invalid trailing content after double-quoted scalar" => self.error_here(
                 "unexpected text after the closing quote",
                 "put quotes around the whole value; inside single quotes, write `'` twice",
@@ -123,8 +128,10 @@ impl<'t> ErrorLocation<'t> {
 
     /// `key: a text: with a colon`
     fn explain_second_colon(&self) -> Option<YamlSyntaxError> {
-        let (key, value) = split_yaml_entry(self.line_text(self.line))?;
-        if !value.contains(": ") && !value.ends_with(':') {
+        let source = self.line_text(self.line);
+        let (key, value) = split_yaml_entry(source)?;
+        let is_first = source.chars().take(self.column).filter(|c| *c == ':').count() < 2;
+        if is_first || !value.contains(": ") && !value.ends_with(':') {
             return None;
         }
         let help = format!("write `{key}: {}`", quote_yaml_value(value));
@@ -152,7 +159,10 @@ impl<'t> ErrorLocation<'t> {
                 "indent the text deeper than its key".to_owned()
             }
             Some((key, value)) => format!("write `{key}: {value}`"),
-            None => "write `key: value`".to_owned(),
+            None => match text.split_once(':') {
+                Some((key, value)) => format!("a blank is missing: write `{key}: {value}`"),
+                None => "write `key: value`".to_owned(),
+            },
         };
         self.error_at(line, column, format!("expected `key: value`, found `{text}`"), help)
     }

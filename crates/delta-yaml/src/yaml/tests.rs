@@ -117,6 +117,12 @@ fn c_1_3_nul_custom_tags_and_bad_keys_are_errors() {
     check_errors("name: \"a\\0b\"\n", &["1:7 a string contains a NUL character"]);
     check_errors("name: !x a\n", &["1:7 custom tags (`!name`) are not supported"]);
     check_errors("name: *x\n", &["1:7 a string that starts with `*` needs quotes"]);
+    let half = "an escape after a backslash names half of a character, or none";
+    check_errors("name: \"\\ud83d\\ude00\"\n", &[&format!("1:7 {half}")]);
+    for rest in ["map: {a: b}\n", "map: x\n", "map:\n  a: b\n"] {
+        check_errors(&format!("name:a\n{rest}"), &["1:1 expected `key: value`, found `name:a`"]);
+    }
+    check_errors("name: a: b\n", &["1:8 a string that contains `: ` needs quotes"]);
     check_errors("map: &x {list: *x}\n", &["1:16 this alias is inside its own anchor"]);
     check_errors("<<: {a: 1}\n", &["1:1 merge keys (`<<`) are not part of YAML 1.2"]);
     check_errors("? [a]\n: b\n", &["1:3 a key must be a string", "1:3 unknown key `` in the file"]);
