@@ -450,9 +450,38 @@ diff --git \"a/untracked\\nname\" \"b/untracked\\nname\"\nnew file mode 100644\n
     assert_eq!(equal, Ran { code: 0, stdout: String::new(), stderr: String::new() });
     sandbox.write("work/there", [0, 1, 2]);
     let now = command(&sandbox, "diff", &["3"]);
-    let expected = "diff --git a/there b/there\nBinary files a/there and b/there differ\n";
+    let expected = "Binary files a/there and b/there differ; this patch leaves them out\n";
     assert_eq!(now, Ran { code: 1, stdout: expected.to_owned(), stderr: String::new() });
     assert_eq!(sandbox.events("SNAPSHOT").len(), 3, "looking records nothing");
+}
+
+#[test]
+fn c_16_4_git_and_patch_apply_names_with_blanks_beside_binary_files() {
+    let tools = "  - name: work\n    shell: echo two >> 'my notes' && printf '\\000b' > a.bin && echo b > 'b c' && chmod +x zz && printf '\\000' > zzz\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, "- call: [{tool: work}]\n- say: ok\n");
+    let config = sandbox.read("agent/agent.yaml");
+    sandbox.write("agent/agent.yaml", config + "snapshots: true\n");
+    for directory in ["work", "git", "patch"] {
+        sandbox.write(&format!("{directory}/my notes"), "one\n");
+        sandbox.write(&format!("{directory}/a.bin"), [0, 1]);
+        sandbox.write(&format!("{directory}/zz"), "");
+    }
+    sandbox.run("hi", &[]).expect_code(0);
+    let patch = command(&sandbox, "diff", &["0", "1"]).stdout;
+    sandbox.write("changes", &patch);
+    assert_eq!(patch.matches("this patch leaves them out\n").count(), 2, "{patch}");
+    for (directory, program) in [("git", &["git", "apply"][..]), ("patch", &["patch", "-p1", "-i"])]
+    {
+        if !needs::programs_for_part(&program[..1]) {
+            continue;
+        }
+        let mut apply = Command::new(program[0]);
+        apply.args(&program[1..]).arg("../changes").current_dir(sandbox.path(directory));
+        let applied = apply.output().unwrap();
+        assert!(applied.status.success(), "{applied:?}\n{patch}");
+        assert_eq!(sandbox.read(&format!("{directory}/my notes")), "one\ntwo\n");
+        assert_eq!(sandbox.read(&format!("{directory}/b c")), "b\n");
+    }
 }
 
 #[test]

@@ -68,40 +68,46 @@ fn append_file_diff(
     after: Option<&TreeEntry>,
     rendered: &mut RenderedChange,
 ) -> Result<(), SnapshotError> {
-    let mut old_name = quote_git_path("a/", path);
-    let mut new_name = quote_git_path("b/", path);
     let out = &mut rendered.text;
-    out.push_str(&format!("diff --git {old_name} {new_name}\n"));
-    match (before.map(git_mode), after.map(git_mode)) {
-        (None, Some(mode)) => out.push_str(&format!("new file mode {mode}\n")),
-        (Some(mode), None) => out.push_str(&format!("deleted file mode {mode}\n")),
-        (Some(old), Some(new)) if old != new => {
-            out.push_str(&format!("old mode {old}\nnew mode {new}\n"));
-        }
-        _ => {}
-    }
+    let [old_path, new_path] = ["a/", "b/"].map(|lead| quote_git_path(lead, path));
+    let header = format!("diff --git {old_path} {new_path}\n{}", mode_lines(before, after));
+    let name = |entry: Option<&TreeEntry>, name| entry.map_or("/dev/null".to_owned(), |_| name);
+    let [old_name, new_name] = [name(before, old_path), name(after, new_path)];
     if before.map(|entry| entry.id) == after.map(|entry| entry.id) {
+        out.push_str(&header);
         rendered.is_text = true;
         return Ok(());
-    }
-    if before.is_none() {
-        old_name = "/dev/null".to_owned();
-    }
-    if after.is_none() {
-        new_name = "/dev/null".to_owned();
     }
     let old_text = read_text_content(store, before)?;
     let new_text = read_text_content(store, after)?;
     let Some((old_text, new_text)) = old_text.zip(new_text) else {
-        out.push_str(&format!("Binary files {old_name} and {new_name} differ\n"));
+        // Without a header, because `git apply` refuses a whole patch with binary files that it cannot make, and not as git
+        // says it, because that would make the file of a header before it one of them.
+        out.push_str(&format!(
+            "Binary files {old_name} and {new_name} differ; this patch leaves them out\n"
+        ));
         return Ok(());
     };
     rendered.is_text = true;
     let diff = LineDiff::new(&old_text, &new_text, 3);
     rendered.added += diff.added;
     rendered.removed += diff.removed;
-    out.push_str(&diff.with_names(&old_name, &new_name));
+    // As git marks the end of a name with blanks, which `patch` would end at the first.
+    let end = if path.contains(&b' ') { "\t" } else { "" };
+    let marked = |name: String| if name == "/dev/null" { name } else { name + end };
+    out.push_str(&header);
+    out.push_str(&diff.with_names(&marked(old_name), &marked(new_name)));
     Ok(())
+}
+
+/// The lines about the modes of both sides, as git writes them.
+fn mode_lines(before: Option<&TreeEntry>, after: Option<&TreeEntry>) -> String {
+    match (before.map(git_mode), after.map(git_mode)) {
+        (None, Some(mode)) => format!("new file mode {mode}\n"),
+        (Some(mode), None) => format!("deleted file mode {mode}\n"),
+        (Some(old), Some(new)) if old != new => format!("old mode {old}\nnew mode {new}\n"),
+        _ => String::new(),
+    }
 }
 
 /// The mode as git writes it: the kind of the entry, then the permission bits.
