@@ -131,6 +131,10 @@ pub fn sandbox_hint(
         format!("{} is hidden here", path.display())
     } else if facts.has_failed && reports_refused_signal(facts.output) {
         "processes outside cannot be signalled".to_owned()
+    } else if facts.has_failed
+        && let Some(names) = busy_names(profile, workspace, facts.output)
+    {
+        format!("{names} cannot be replaced, moved or removed here")
     } else if facts.has_failed && has_any(facts.output, &WRITE_ERRORS) {
         format!("only {} can be written", writable_places(profile, workspace))
     } else if facts.has_failed
@@ -188,6 +192,22 @@ const WRITE_ERRORS: [&str; 6] = [
 ];
 /// EAGAIN of `fork`.
 const PROCESS_ERRORS: [&str; 3] = ["resource temporarily unavailable", "cannot fork", "eagain"];
+
+/// EBUSY: what is protected or hidden is a mount point.
+const BUSY_ERRORS: [&str; 2] = ["resource busy", "ebusy"];
+
+/// The protected and hidden paths that a line of `output` reports as busy; all of them if it names none.
+fn busy_names(profile: &SandboxProfile, workspace: &Path, output: &str) -> Option<String> {
+    let lines: Vec<&str> = output.lines().filter(|line| has_any(line, &BUSY_ERRORS)).collect();
+    if lines.is_empty() {
+        return None;
+    }
+    let places = profile.keep.iter().chain(&profile.hide).map(|path| place_name(path, workspace));
+    let (named, others): (Vec<_>, Vec<_>) =
+        places.partition(|name| lines.iter().any(|line| line.contains(name)));
+    let names = if named.is_empty() { others } else { named };
+    (!names.is_empty()).then(|| join_names(&names))
+}
 
 /// ENOENT and EACCES, as programs print them for what is hidden.
 const READ_ERRORS: [&str; 4] = ["no such file", "permission denied", "enoent", "eacces"];
@@ -329,6 +349,20 @@ mod tests {
             &CallFacts { output: missing, has_failed: true, ..quiet() },
             Some("[sandbox: /home/me/.ssh is hidden here]"),
         );
+        let kept = SandboxProfile { keep: vec!["/w/.git/config".into()], ..hidden.clone() };
+        for (output, names) in [
+            (
+                "error: could not write config file .git/config: Device or resource busy",
+                ".git/config",
+            ),
+            ("rm: cannot remove 'x': Device or resource busy", ".git/config and /home/me/.ssh"),
+            ("Error: EBUSY: resource busy or locked, rename '.git/config'", ".git/config"),
+        ] {
+            let hint = format!("[sandbox: {names} cannot be replaced, moved or removed here]");
+            check(&kept, &CallFacts { output, has_failed: true, ..quiet() }, Some(&hint));
+            check(&kept, &CallFacts { output, ..quiet() }, None);
+            check(&offline, &CallFacts { output, has_failed: true, ..quiet() }, None);
+        }
         let other = "cat: /home/me/.ssh-agent: No such file or directory\n/home/me/.ssh";
         check(&hidden, &CallFacts { output: other, has_failed: true, ..quiet() }, None);
         check(
