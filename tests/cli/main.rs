@@ -50,6 +50,7 @@ mod first_minute;
 mod fork;
 mod fork_files;
 mod git;
+mod git_links;
 mod hook_faults;
 mod hook_files;
 mod hook_moments;

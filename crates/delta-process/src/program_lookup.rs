@@ -158,7 +158,7 @@ fn no_shebang_reason(name: &str, path: &Path) -> String {
     let marked = [BYTE_ORDER_MARK.as_bytes(), b"#!"].concat();
     if read_file_start(path).is_some_and(|start| start.starts_with(&marked)) {
         return format!(
-            "a byte order mark stands before the `#!` of `{name}`: save the file without it"
+            "a byte order mark precedes the `#!` of `{name}`: save the file without it"
         );
     }
     format!("`{name}` is neither a program for this system nor a script with a `#!` line")

@@ -467,7 +467,7 @@ fn a_failed_start_has_a_reason() {
     check(
         &["./marked"],
         126,
-        "a byte order mark stands before the `#!` of `./marked`: save the file without it",
+        "a byte order mark precedes the `#!` of `./marked`: save the file without it",
     );
     assert!(bench.refusal(&["echo", "a\0b"]).1.contains("NUL byte"));
     bench.launch.env.set("CERTS", "x".repeat(131_072 - "CERTS=".len()));

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 pub(crate) mod declaration;
 pub(crate) mod env_filter;
 pub(crate) mod git_directory;
+pub(crate) mod git_links;
 pub(crate) mod hidden_entry;
 pub(crate) mod host_text;
 pub(crate) mod intersection;

@@ -375,7 +375,7 @@ fn stage_label(index: usize, stage: &PipelineStage) -> String {
 /// Reads the file of a source. A file of the workspace is not believed to be one: a symlink in it may lead to a file that
 /// the LLM must not see. The workspace may be in the agent directory, and the agent and run directories in the workspace: the
 /// innermost of them has the file.
-/// A text without the mark that some editors put before it, which says nothing to a model.
+/// A text without the byte order mark that some editors put before it and that no model needs.
 pub(super) fn without_byte_order_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }

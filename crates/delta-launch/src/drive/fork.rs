@@ -3,6 +3,7 @@
 //! A fork that continues at once does so in the same way as `delta continue`.
 
 use crate::drive::continue_run::{self, ClaimedRun, MissingMessage};
+use crate::drive::fork::separate_copy::separate_copy;
 use crate::drive::run::{self, NewRun};
 use crate::drive::run_argument::{LocatedRun, RunArgument};
 use crate::drive::run_list;
@@ -33,6 +34,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 mod initial_files;
+pub mod separate_copy;
 
 use initial_files::SourceSnapshots;
 
@@ -304,6 +306,8 @@ fn create_fork(
         ForkFiles::Kept
     } else {
         let files = initial_files::fill_workspace(args, source, &workspace, store.zip(tree))?;
+        let separated = separate_copy(&workspace.root, &source.run.workspace.root)?;
+        args.options.print_notes(&separated.notes);
         // The fork exists with its journal: a power failure must not leave it without its files.
         durable::sync_file_system(&workspace.root)?;
         files

@@ -23,6 +23,7 @@ use delta_run::record::surviving_call::SurvivingCall;
 use delta_run::run::{RunNotice, RunObserver};
 use delta_run::state::RunState;
 use delta_run::workspace::Workspace;
+use delta_sandbox::outside_git_directories;
 use delta_snapshot::{SnapshotDiff, SnapshotStore};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -83,6 +84,12 @@ pub fn rollback_command(args: &RollbackArgs) -> ExitCode {
     match rolled_back {
         Ok((run, outcome)) => {
             stdio::print_text(&render_rollback(args, &run.id, &outcome));
+            for directory in outside_git_directories(&run.workspace.root) {
+                stdio::print_error_line(&format!(
+                    "Note: the git directory {} is outside of the workspace and stays as it is",
+                    directory.display()
+                ));
+            }
             if !args.dry_run && !outcome.diff.changes.is_empty() {
                 let saved = outcome.saved.to_string();
                 stdio::print_error_line(&format!(

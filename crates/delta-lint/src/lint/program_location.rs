@@ -172,11 +172,14 @@ impl ProgramLocation {
     }
 }
 
+/// By PATH and path; `None` for a program that starts.
+type ProblemsByPath = HashMap<(OsString, String), Option<ProgramProblem>>;
+
 /// The programs that were looked up: many tools run the same ones.
 #[derive(Debug, Default)]
 pub(super) struct KnownPrograms {
-    /// The problems by PATH and path, outside of scripts and in scripts.
-    problems: RefCell<[HashMap<(OsString, String), Option<ProgramProblem>>; 2]>,
+    /// Outside of scripts and in scripts.
+    problems: RefCell<[ProblemsByPath; 2]>,
 }
 
 impl KnownPrograms {
@@ -190,8 +193,10 @@ impl KnownPrograms {
     ) -> Option<ProgramProblem> {
         let problems = &mut self.problems.borrow_mut()[usize::from(in_script)];
         let key = (launch.env.get("PATH").unwrap_or_default().to_owned(), path.to_owned());
-        let find = || find_program_problem(path, name, launch, in_script);
-        problems.entry(key).or_insert_with(find).clone()
+        problems
+            .entry(key)
+            .or_insert_with(|| find_program_problem(path, name, launch, in_script))
+            .clone()
     }
 }
 

@@ -157,7 +157,7 @@ pub(super) fn replay_tools(
     }
     let (workspace, NewRun { id, dir, ownership, .. }) = create_replay_run(args, &agent)?;
     let files = ReplayFiles::prepare(original, &dir, &workspace, &agent.secrets)?;
-    stdio::print_error_line(&files.beginning_note);
+    files.beginning_notes.iter().for_each(|note| stdio::print_error_line(note));
     let agent_copy = agent.copy_agent_files(&dir, ownership.epoch(), None)?;
     let observer = observer::open_run_observer(&options, &dir, &RunState::default(), &cancel)?;
     let secrets = agent.secrets.clone();

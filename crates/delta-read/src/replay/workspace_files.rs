@@ -5,6 +5,7 @@ use delta_base::durable;
 use delta_base::id::SnapshotId;
 use delta_base::redact::Secrets;
 use delta_base::terminal_text::strip_terminal_controls;
+use delta_launch::drive::fork::separate_copy::separate_copy;
 use delta_launch::drive::restore_point;
 use delta_launch::operator::failure::CommandFailure;
 use delta_report::replay::{self, ReplayDifference};
@@ -13,15 +14,19 @@ use delta_run::event::{Event, Payload};
 use delta_run::state::RunState;
 use delta_run::workspace::Workspace;
 use delta_snapshot::{EntryKind, SnapshotChange, SnapshotError, SnapshotStore, TreeEntry};
-use std::path::Path;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// Larger files are only reported as different.
 const MAX_COMPARED_BYTES: u64 = 4 << 20;
 
 /// The workspace files of a replay.
 pub struct ReplayFiles {
-    /// Says which files the replay starts with.
-    pub beginning_note: String,
+    /// Says which files the replay starts with, and what they share with others.
+    pub beginning_notes: Vec<String>,
+    /// What is not as it was in the run, so that the replay changes nothing outside of its workspace.
+    separated: Vec<PathBuf>,
     /// The snapshots of the replay and the last snapshot of the run; `None` if the final files are not comparable.
     snapshots: Option<(SnapshotStore, SnapshotId)>,
     /// Why the final files are not comparable.
@@ -53,29 +58,39 @@ impl ReplayFiles {
         let first = state.timeline.at_end_of(0).filter(|_| has_store);
         let dir = workspace.root.display();
         let id = &original.id;
-        let mut files = Self { beginning_note: String::new(), snapshots: None, not_checked: None };
+        let mut files = Self {
+            beginning_notes: Vec::new(),
+            separated: Vec::new(),
+            snapshots: None,
+            not_checked: None,
+        };
         if !is_empty_workspace(workspace) {
-            files.beginning_note = format!(
+            files.beginning_notes.push(format!(
                 "Note: the tools run on the existing files in {dir}, not on the initial files of run {id}"
-            );
+            ));
             return Ok(files);
         }
         let Some(first) = first.map(|snapshot| snapshot.tree) else {
-            files.beginning_note =
-                format!("Note: {dir} is empty: run {id} has no snapshot of its initial files");
+            files.beginning_notes.push(format!(
+                "Note: {dir} is empty: run {id} has no snapshot of its initial files"
+            ));
             return Ok(files);
         };
         let source = restore_point::open_run_store(&original.dir, &state)?;
         if !source.contains(first) {
-            files.beginning_note = format!(
+            files.beginning_notes.push(format!(
                 "Note: {dir} is empty: the snapshot of the initial files of run {id} was deleted"
-            );
+            ));
             return Ok(files);
         }
         let mut store = restore_point::open_run_store(run_dir, &state)?;
         store.copy_tree_from(&source, first)?;
         store.restore(first, &workspace.root, secrets, None)?;
-        files.beginning_note = format!("Restored the initial files of run {id} in {dir}");
+        files.beginning_notes.push(format!("Restored the initial files of run {id} in {dir}"));
+        let original_root = Path::new(&original.start.work_dir);
+        let separated = separate_copy(&workspace.root, original_root)?;
+        files.beginning_notes.extend(separated.notes);
+        files.separated = separated.changed;
         files.not_checked = why_not_comparable(&original.events, &state);
         if let Some(last) = state.timeline.last().filter(|_| files.not_checked.is_none()) {
             store.copy_tree_from(&source, last.tree)?;
@@ -98,6 +113,10 @@ impl ReplayFiles {
         let changes = store.compare(last, now)?.changes;
         let mut differences = Vec::new();
         for (index, change) in changes.iter().enumerate() {
+            let path = Path::new(OsStr::from_bytes(&change.path));
+            if self.separated.iter().any(|entry| path.starts_with(entry)) {
+                continue;
+            }
             if !delta_snapshot::is_implied_directory(change, changes.get(index + 1)) {
                 differences.extend(file_difference(&store, change, names)?);
             }

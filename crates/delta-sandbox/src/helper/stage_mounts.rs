@@ -4,8 +4,10 @@
 use crate::helper::user_namespace::{
     enter_user_namespace, open_namespace, refused, separate_mounts,
 };
+use crate::kernel::mount_tree::MountTree;
 use crate::plan::stage_layers::{StageError, StageLayers, StagedWorkspace, check_mounts};
 use crate::plan::{HelperReply, HelperResult};
+use crate::profile::git_links::outside_git_directories;
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MoveMountFlags, move_mount};
@@ -15,6 +17,7 @@ use rustix::process::{
 };
 use rustix::thread::{CapabilitySet, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use std::ffi::CString;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
@@ -70,7 +73,25 @@ pub(crate) fn mount_layers(workspace: &StagedWorkspace) -> HelperResult<()> {
     if stage.is_none() {
         check_mounts(&layers.workspace).map_err(HelperReply::Stage)?;
     }
-    mount_stage(layers, stage.as_ref())
+    mount_stage(layers, stage.as_ref())?;
+    protect_git_directories(&layers.workspace)
+}
+
+/// Makes the git directories read-only that git would change from the workspace, but that no layer has: a commit there
+/// could be neither seen nor denied.
+fn protect_git_directories(workspace: &Path) -> HelperResult<()> {
+    for directory in outside_git_directories(workspace) {
+        cover_read_only(&open_directory(&directory)?).map_err(|error| {
+            HelperReply::failed(&format!("could not protect {}", directory.display()), &error)
+        })?;
+    }
+    Ok(())
+}
+
+fn cover_read_only(directory: &OwnedFd) -> io::Result<()> {
+    let tree = MountTree::copy(directory.as_fd())?;
+    tree.set_read_only()?;
+    tree.attach(directory.as_fd()).map(drop)
 }
 
 /// A process with the capability gets a mount namespace, any other a user namespace too, in which it has it. Returns the

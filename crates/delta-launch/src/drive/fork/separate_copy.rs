@@ -1,0 +1,168 @@
+//! Separates the copy of a workspace from the original: what is done in the copy must not change the original.
+//!
+//! A linked worktree and a submodule name a git directory outside of themselves, and an absolute symlink can lead back into
+//! the original. Both would be followed from the copy.
+
+use delta_base::durable::FileError;
+use delta_sandbox::{GitLink, find_git_directory, git_links, outside_git_directories};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+/// What was separated, and what could not be.
+#[derive(Debug, Default)]
+pub struct SeparatedCopy {
+    /// The entries that differ from the original, relative to it: git directories in place of what names one, and symlinks.
+    pub changed: Vec<PathBuf>,
+    /// What the user has to know.
+    pub notes: Vec<String>,
+}
+
+/// What a git directory does not share with its copy: work trees and the places of others, and objects, which are read
+/// where they are.
+const NOT_COPIED: [&str; 8] =
+    ["objects", "worktrees", "modules", "lfs", "commondir", "gitdir", "locked", "index.lock"];
+
+/// What a linked worktree takes from the repository that it belongs to; all else there is of another work tree.
+const SHARED: [&str; 8] =
+    ["config", "packed-refs", "refs", "reftable", "info", "hooks", "shallow", "logs"];
+
+/// Where the files of the copy are, for git: one level above its git directory, wherever the original was.
+const OWN_WORK_TREE: &str = "[core]\n\tbare = false\n\tworktree = ..\n";
+
+/// Separates `copy`, the files of `original`; both are absolute, without symlinks. The original may be gone.
+///
+/// # Errors
+/// The copy could not be written.
+pub fn separate_copy(copy: &Path, original: &Path) -> Result<SeparatedCopy, FileError> {
+    let mut separated = SeparatedCopy::default();
+    for link in git_links(copy, original) {
+        let is_in_copy = !link.is_absolute && link.directory.starts_with(original);
+        if is_in_copy || link.directory.starts_with(copy) {
+            continue;
+        }
+        // A tool can write a file that names any git directory, so only one that points back is read for it.
+        let tree = original.join(link.entry.parent().unwrap_or(Path::new("")));
+        let git = find_git_directory(&tree).filter(|git| git.roots.contains(&link.directory));
+        if git.is_none() {
+            continue;
+        }
+        let entry = copy.join(&link.entry);
+        copy_git_directory(&link, &entry).map_err(|source| FileError {
+            action: "create the git directory",
+            path: entry,
+            source,
+        })?;
+        separated.notes.push(format!(
+            "Note: {} is a copy of the git directory {} as it is now, and reads the objects of {}",
+            link.entry.display(),
+            link.directory.display(),
+            link.common_directory().display()
+        ));
+        separated.changed.push(link.entry);
+    }
+    redirect_links(copy, original, &mut separated)?;
+    let shared = outside_git_directories(copy).into_iter().map(|directory| {
+        let directory = directory.display();
+        format!("Note: git commands in the new workspace change {directory}, which it shares")
+    });
+    separated.notes.extend(shared);
+    Ok(separated)
+}
+
+/// Replaces the entry `.git` by a git directory with the state of the one that it names. Nothing works in the copy yet, so it
+/// need not happen at once.
+fn copy_git_directory(link: &GitLink, entry: &Path) -> io::Result<()> {
+    let common = link.common_directory();
+    fs::remove_file(entry)?;
+    fs::create_dir(entry)?;
+    copy_missing(&link.directory, entry, &|name| !NOT_COPIED.contains(&name))?;
+    if common != link.directory {
+        copy_missing(&common, entry, &|name| SHARED.contains(&name))?;
+    }
+    fs::create_dir_all(entry.join("objects/info"))?;
+    let objects = format!("{}\n", common.join("objects").display());
+    fs::write(entry.join("objects/info/alternates"), objects)?;
+    let configs = ["config", "config.worktree"].map(|name| entry.join(name));
+    for path in configs.iter().filter(|path| path.exists()) {
+        OpenOptions::new().append(true).open(path)?.write_all(OWN_WORK_TREE.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Copies the files and directories whose names `is_copied` accepts and that `to` lacks.
+fn copy_missing(from: &Path, to: &Path, is_copied: &dyn Fn(&str) -> bool) -> io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let target = to.join(&name);
+        if !name.to_str().is_none_or(is_copied) {
+            continue;
+        }
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            fs::create_dir_all(&target)?;
+            copy_missing(&entry.path(), &target, &|_| true)?;
+        } else if kind.is_symlink() && target.symlink_metadata().is_err() {
+            symlink(fs::read_link(entry.path())?, &target)?;
+        } else if kind.is_file() && !target.exists() {
+            fs::copy(entry.path(), &target)?;
+        }
+    }
+    Ok(())
+}
+
+/// Lets the symlinks of the copy that lead into the original lead to the same place in the copy.
+fn redirect_links(
+    copy: &Path,
+    original: &Path,
+    separated: &mut SeparatedCopy,
+) -> Result<(), FileError> {
+    let mut directories = vec![copy.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let Ok(kind) = entry.file_type() else { continue };
+            if kind.is_dir() && !path.ends_with(".delta") {
+                directories.push(path);
+            } else if kind.is_symlink()
+                && let Some(target) = place_in_copy(&path, copy, original)
+            {
+                replace_link(&path, &target).map_err(|source| FileError {
+                    action: "write the symlink",
+                    path: path.clone(),
+                    source,
+                })?;
+                let name = path.strip_prefix(copy).unwrap_or(&path);
+                separated.notes.push(format!(
+                    "Note: the symlink {} led into {}, and leads into the copy now",
+                    name.display(),
+                    original.display()
+                ));
+                separated.changed.push(name.to_owned());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Where a symlink of the copy has to lead that would lead into the original, or that leads into it from there.
+fn place_in_copy(link: &Path, copy: &Path, original: &Path) -> Option<PathBuf> {
+    let named = fs::read_link(link).ok()?;
+    let from_copy = link.canonicalize().ok();
+    if from_copy.as_ref().is_some_and(|target| target.starts_with(copy)) {
+        return None;
+    }
+    let from_original = original.join(link.strip_prefix(copy).ok()?).canonicalize().ok();
+    // What does not exist yet would be made there.
+    let missing = named.is_absolute().then_some(named);
+    let targets = [from_copy, from_original, missing];
+    let inner = targets.iter().flatten().find_map(|target| target.strip_prefix(original).ok())?;
+    (!inner.starts_with(".delta")).then(|| copy.join(inner))
+}
+
+fn replace_link(link: &Path, target: &Path) -> io::Result<()> {
+    fs::remove_file(link)?;
+    symlink(target, link)
+}

@@ -1,0 +1,127 @@
+//! What in a workspace leads git out of it: a linked worktree, a submodule and `--separate-git-dir` have a file `.git` that
+//! names the git directory, a nested repository can be one of these, and a subdirectory has the repository around it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The directory of runs, which does not belong to a workspace.
+const CONTROL_DIR: &str = ".delta";
+
+/// An entry `.git` that names a git directory elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GitLink {
+    /// The entry, relative to the workspace.
+    pub entry: PathBuf,
+    /// The git directory, without symlinks.
+    pub directory: PathBuf,
+    /// Whether the entry names it by a path that starts at the root.
+    pub is_absolute: bool,
+}
+
+impl GitLink {
+    /// Reads the entry `.git` of the directory `tree`, as it is named from the directory `from`; `None` if it names nothing.
+    fn read(tree: &Path, from: &Path, entry: PathBuf) -> Option<Self> {
+        let path = tree.join(".git");
+        let kind = path.symlink_metadata().ok()?.file_type();
+        let target = if kind.is_symlink() {
+            fs::read_link(&path).ok()?
+        } else if kind.is_file() {
+            let text = fs::read_to_string(&path).ok()?;
+            PathBuf::from(text.strip_prefix("gitdir:")?.trim())
+        } else {
+            return None;
+        };
+        let directory = from.join(&target).canonicalize().ok()?;
+        let is_git = directory.join("HEAD").symlink_metadata().is_ok();
+        is_git.then(|| Self { entry, directory, is_absolute: target.is_absolute() })
+    }
+
+    /// The directory that it shares with others: its own, or the git directory of the repository that a linked worktree belongs to.
+    pub fn common_directory(&self) -> PathBuf {
+        let common = fs::read_to_string(self.directory.join("commondir")).ok();
+        let common = common.and_then(|name| self.directory.join(name.trim()).canonicalize().ok());
+        common.unwrap_or_else(|| self.directory.clone())
+    }
+}
+
+/// The links in the directory `root` and below, as they are named from `from`: `root` itself, or the directory that it is a
+/// copy of. What cannot be read has none.
+pub fn git_links(root: &Path, from: &Path) -> Vec<GitLink> {
+    let mut links = Vec::new();
+    let mut directories = vec![PathBuf::new()];
+    while let Some(directory) = directories.pop() {
+        let tree = root.join(&directory);
+        links.extend(GitLink::read(&tree, &from.join(&directory), directory.join(".git")));
+        let entries = fs::read_dir(&tree).into_iter().flatten().flatten();
+        let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        let names = entries.map(|entry| entry.file_name());
+        let names = names.filter(|name| name != ".git" && name != CONTROL_DIR);
+        directories.extend(names.map(|name| directory.join(name)));
+    }
+    links
+}
+
+/// The git directories outside of `workspace` that git changes in it, without symlinks and each once.
+pub fn outside_git_directories(workspace: &Path) -> Vec<PathBuf> {
+    let mut directories: Vec<PathBuf> = git_links(workspace, workspace)
+        .iter()
+        .flat_map(|link| [link.common_directory(), link.directory.clone()])
+        .collect();
+    if workspace.join(".git").symlink_metadata().is_err() {
+        let tree = workspace.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok());
+        directories.extend(tree.into_iter().flat_map(|tree| {
+            match GitLink::read(tree, tree, PathBuf::new()) {
+                Some(link) => vec![link.common_directory(), link.directory],
+                None => vec![tree.join(".git")],
+            }
+        }));
+    }
+    directories.sort();
+    directories.dedup();
+    directories.retain(|directory| {
+        directory.is_dir() && !directory.starts_with(workspace) && !workspace.starts_with(directory)
+    });
+    directories
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(path: PathBuf, text: &str) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn c_38_1_what_leads_git_out_of_a_workspace_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let linked = root.join("repo/.git/worktrees/one");
+        write(root.join("repo/.git/HEAD"), "ref: refs/heads/main\n");
+        write(linked.join("HEAD"), "ref: refs/heads/one\n");
+        write(linked.join("commondir"), "../..\n");
+        write(root.join("tree/.git"), &format!("gitdir: {}\n", linked.display()));
+        write(root.join("tree/deep/inner/.git"), "gitdir: ../../../other\n");
+        write(root.join("other/HEAD"), "ref: refs/heads/main\n");
+        write(root.join("tree/wrong/.git"), "gitdir: /etc\n");
+        write(root.join("tree/own/.git/HEAD"), "ref: refs/heads/main\n");
+        write(root.join("tree/near/.git"), "gitdir: ../own/.git\n");
+        let common = root.join("repo/.git");
+        assert_eq!(
+            outside_git_directories(&root.join("tree")),
+            [root.join("other"), common.clone(), linked.clone()]
+        );
+        assert_eq!(outside_git_directories(&root.join("repo")), [] as [PathBuf; 0]);
+        fs::create_dir(root.join("repo/sub")).unwrap();
+        assert_eq!(outside_git_directories(&root.join("repo/sub")), [common.clone()]);
+        assert_eq!(
+            outside_git_directories(&root.join("tree/deep")),
+            [root.join("other"), common, linked.clone()]
+        );
+        let links = git_links(&root.join("tree"), &root.join("tree"));
+        let top = links.iter().find(|link| link.entry == Path::new(".git")).unwrap();
+        assert!(top.is_absolute && top.directory == linked);
+        assert_eq!(links.len(), 3, "{links:?}");
+    }
+}
