@@ -81,6 +81,18 @@ fn c_22_4_secrets_are_hidden_and_the_home_is_a_copy() {
 }
 
 #[test]
+fn c_22_4_keys_are_hidden_by_what_they_are() {
+    let script = "rev \"$AGENT_HOME/.env\"; echo \"[$PGPASSWORD$DB$PEM]$PLAIN\"";
+    let Some(sandbox) = agent("sandbox: workspace", &[("sh", script)]) else { return };
+    sandbox.write("agent/.env", "DELTA_API_KEY=sk-abcdefgh\n");
+    let command = sandbox.run_command("go", &[]).env("PGPASSWORD", "one").env("PLAIN", "plain");
+    let command = command.env("DB", "postgres://u:two@h/d");
+    expect_done(command.env("PEM", "-----BEGIN PRIVATE KEY-----").output());
+    let seen = &sandbox.observations()[0];
+    assert!(seen.contains("[]plain") && !seen.contains("hgfedcba"), "{seen}");
+}
+
+#[test]
 fn c_22_4_a_failure_has_its_reason() {
     let Some(sandbox) = agent("sandbox: reader", &[("sh", "echo a > in")]) else { return };
     expect_done(sandbox.run("go", &[]));

@@ -691,10 +691,11 @@ pub(crate) fn filter_variables(
     let has_own_network = sandbox.profile().net != NetAccess::All;
     inherited
         .iter()
-        .filter(|(name, _)| {
+        .filter(|(name, value)| {
             name.to_str().is_some_and(|name| {
                 passed.iter().any(|passed| passed == name)
-                    || filter.allows(name) && !(has_own_network && is_proxy_variable(name))
+                    || filter.allows_value(name, &value.to_string_lossy())
+                        && !(has_own_network && is_proxy_variable(name))
             })
         })
         .map(|(name, value)| (name.clone(), value.clone()))

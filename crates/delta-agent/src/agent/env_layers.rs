@@ -269,6 +269,19 @@ impl EnvLayers {
         Secrets::new(keys.map(|setting| setting.value).chain(of_addresses))
     }
 
+    /// The files that set one of the variables `key_names`.
+    pub fn key_files(&self, key_names: &[String]) -> Vec<PathBuf> {
+        let files = self
+            .files
+            .iter()
+            .filter(|layer| key_names.iter().any(|name| layer.values.contains_key(name)));
+        let paths = files.filter_map(|layer| match &layer.origin {
+            EnvOrigin::Agent(path) | EnvOrigin::File(path) => Some(PathBuf::from(path)),
+            EnvOrigin::Process | EnvOrigin::KeySource(_) | EnvOrigin::AgentCommand => None,
+        });
+        paths.collect()
+    }
+
     /// One line for each `DELTA_...` and `OPENAI_...` variable, saying which layer it comes from.
     /// Variables in `used` are listed from every layer; the environment of the process is listed only if `with_process`.
     pub fn describe_origins(&self, used: &[&str], with_process: bool) -> Vec<String> {

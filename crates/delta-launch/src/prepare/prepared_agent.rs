@@ -232,7 +232,8 @@ impl PreparedAgent {
             cwd: workspace.root.clone(),
             run_dir: run_dir.to_owned(),
         };
-        run_sandbox::prepare_run_sandbox(&self.agent, vars, self.sandbox_policy.clone())
+        let key_files = self.layers.key_files(&self.key_names);
+        run_sandbox::prepare_run_sandbox(&self.agent, vars, self.sandbox_policy.clone(), key_files)
     }
 
     /// Copies the agent's files into the run directory, unless `before`, the previous process, has copied the same files.

@@ -17,7 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Prepares the sandboxes of an agent in a run; `None` if nothing has one.
+/// Prepares the sandboxes of an agent in a run; `None` if nothing has one. They hide `key_files` too.
 ///
 /// # Errors
 /// One cannot be enforced here.
@@ -25,11 +25,13 @@ pub fn prepare_run_sandbox(
     agent: &Agent,
     vars: EngineVars,
     policy: OperatorPolicy,
+    key_files: Vec<PathBuf>,
 ) -> Result<Option<Arc<RunSandbox>>, CommandFailure> {
     if !has_sandboxes(agent, &policy) {
         return Ok(None);
     }
-    let setup = sandbox_setup(vars, policy)?;
+    let mut setup = sandbox_setup(vars, policy)?;
+    setup.key_files.extend(key_files);
     RunSandbox::prepare(agent, setup).map_err(report_failure)
 }
 

@@ -152,7 +152,8 @@ impl PreviewSetup {
         // Only generators are started.
         let environment = if temporary.is_some() {
             let policy = SandboxOptions::default().policy()?;
-            let sandbox = run_sandbox::prepare_run_sandbox(&agent, vars.clone(), policy)?;
+            let sandbox =
+                run_sandbox::prepare_run_sandbox(&agent, vars.clone(), policy, Vec::new())?;
             environment.with_sandbox(sandbox)
         } else {
             environment

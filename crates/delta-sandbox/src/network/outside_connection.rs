@@ -5,7 +5,7 @@ use super::host_policy::{HostPort, is_loopback_name};
 use super::machine_names::MachineNames;
 use super::proxy_settings::{HttpProxy, ProxySettings};
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::time::{Duration, Instant};
 
 /// For all addresses of a name together, and for the answer of a proxy.
@@ -72,16 +72,38 @@ impl OutsideConnector {
     }
 }
 
+/// Where clouds offer a machine what only it may know, apart from link-local addresses: Alibaba, Azure, Oracle; AWS and Google
+/// over IPv6.
+const CLOUD_SERVICES: [&str; 5] =
+    ["100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"];
+
 /// Whether an address leads to this machine, or to the services that a cloud offers it.
 fn is_of_this_machine(address: IpAddr) -> bool {
-    match address.to_canonical() {
+    let address = address.to_canonical();
+    let is_special = match address {
         IpAddr::V4(address) => {
             address.is_loopback() || address.is_link_local() || address.octets()[0] == 0
         }
         IpAddr::V6(address) => {
             address.is_loopback() || address.is_unicast_link_local() || address.is_unspecified()
         }
-    }
+    };
+    is_special
+        || CLOUD_SERVICES.iter().any(|service| service.parse() == Ok(address))
+        || is_own_address(address)
+}
+
+/// Whether an interface of this machine has the address: the kernel would send from it to itself. Nothing is sent.
+fn is_own_address(address: IpAddr) -> bool {
+    let unspecified = match address {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    let source = UdpSocket::bind((unspecified, 0)).and_then(|socket| {
+        socket.connect((address, 9))?;
+        socket.local_addr()
+    });
+    source.is_ok_and(|source| source.ip() == address)
 }
 
 /// Tries the addresses in their order.
@@ -145,8 +167,16 @@ mod tests {
             "fe80::1",
             "::",
             "::ffff:127.0.0.1",
+            "100.100.100.200",
+            "168.63.129.16",
+            "fd00:ec2::254",
         ] {
             assert!(is_of_this_machine(address.parse().unwrap()), "{address}");
+        }
+        // The address from which this machine would reach another one, if it has a network.
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        if socket.connect("8.8.8.8:9").is_ok() {
+            assert!(is_of_this_machine(socket.local_addr().unwrap().ip()));
         }
         for address in ["10.0.0.1", "192.168.1.1", "8.8.8.8", "2001:db8::1", "fd00::1"] {
             assert!(!is_of_this_machine(address.parse().unwrap()), "{address}");

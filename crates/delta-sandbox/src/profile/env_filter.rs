@@ -54,6 +54,9 @@ const SECRET_WORDS: [&str; 20] = [
     "PAT",
     "DSN",
 ];
+/// What a word ends with that holds a secret, as in PGPASSWORD and SSHPASS.
+const SECRET_ENDS: [&str; 7] =
+    ["APIKEY", "PASSPHRASE", "PASSWD", "PASSWORD", "SECRET", "SHPASS", "TOKEN"];
 /// The beginnings of names of clouds.
 const CLOUD_PREFIXES: [&str; 8] =
     ["AWS_", "AZURE_", "ARM_", "GOOGLE_", "GCP_", "GCLOUD_", "CLOUDSDK_", "OCI_"];
@@ -96,11 +99,17 @@ impl EnvFilter {
         Self { excludes_secrets, names, passed: passed.into_iter().collect() }
     }
 
-    /// Whether a variable is inherited.
+    /// Whether a variable with any value may be inherited.
     pub fn allows(&self, name: &str) -> bool {
         self.passed.contains(name)
             || (self.names.as_ref().is_none_or(|names| names.contains(name))
                 && !(self.excludes_secrets && is_sensitive_name(name)))
+    }
+
+    /// Whether a variable is inherited.
+    pub fn allows_value(&self, name: &str, value: &str) -> bool {
+        self.allows(name)
+            && (self.passed.contains(name) || !(self.excludes_secrets && holds_secret(value)))
     }
 
     /// The filter that allows what both allow.
@@ -125,9 +134,42 @@ impl EnvFilter {
 /// Whether a name looks like the name of a secret, or names what leads out of a sandbox.
 pub fn is_sensitive_name(name: &str) -> bool {
     let upper = name.to_ascii_uppercase();
-    upper.split('_').any(|word| SECRET_WORDS.contains(&word))
+    upper.split(['_', '-', '.']).any(is_secret_word)
+        // The working directory is PWD and OLDPWD alone.
+        || upper.ends_with("_PWD")
         || CLOUD_PREFIXES.iter().any(|prefix| upper.starts_with(prefix))
         || ADDRESS_NAMES.contains(&upper.as_str())
+}
+
+fn is_secret_word(word: &str) -> bool {
+    SECRET_WORDS.contains(&word) || SECRET_ENDS.iter().any(|end| word.ends_with(end))
+}
+
+/// Whether a value holds a secret, whatever its name is: an address or a connection string with a password, or a private key.
+pub fn holds_secret(value: &str) -> bool {
+    value.contains("PRIVATE KEY-----") || has_address_password(value) || names_password(value)
+}
+
+/// Whether an address in the text has a password: `scheme://USER:PASSWORD@HOST`.
+fn has_address_password(text: &str) -> bool {
+    text.match_indices("://").any(|(at, mark)| {
+        let rest = &text[at + mark.len()..];
+        let end = rest.find(|c: char| c.is_whitespace() || "/?#\"'".contains(c));
+        let authority = &rest[..end.unwrap_or(rest.len())];
+        let user_info =
+            authority.rsplit_once('@').and_then(|(user_info, _)| user_info.split_once(':'));
+        user_info.is_some_and(|(_, password)| !password.is_empty())
+    })
+}
+
+/// Whether the text is a connection string, as of ODBC and libpq, with a password.
+fn names_password(text: &str) -> bool {
+    let entries = text.split([';', ' ']).filter_map(|entry| entry.split_once('='));
+    let mut filled = entries.filter(|(_, value)| !value.trim().is_empty());
+    filled.any(|(name, _)| {
+        let name = name.trim().to_ascii_lowercase();
+        matches!(name.as_str(), "password" | "pwd" | "accountkey" | "sharedaccesskey")
+    })
 }
 
 #[cfg(test)]
@@ -137,12 +179,67 @@ mod tests {
 
     #[test]
     fn c_22_4_names_of_secrets_are_not_inherited() {
-        let secret =
-            ["GITHUB_TOKEN", "api_key", "AWS_REGION", "SSH_AUTH_SOCK", "MY_PASSWORD", "TMUX"];
-        let plain = ["PATH", "HOME", "LANG", "KEYBOARD", "MONKEY", "AUTHOR", "CARGO_HOME", "TERM"];
-        assert!(secret.iter().all(|name| is_sensitive_name(name)));
+        let secret = [
+            "GITHUB_TOKEN",
+            "api_key",
+            "AWS_REGION",
+            "SSH_AUTH_SOCK",
+            "MY_PASSWORD",
+            "TMUX",
+            "PGPASSWORD",
+            "MYSQL_PWD",
+            "SSHPASS",
+            "npm_config_//registry.npmjs.org/:_authToken",
+            "LDAPPASSWD",
+            "GHTOKEN",
+            "OPENAIAPIKEY",
+        ];
+        let plain = [
+            "PATH",
+            "HOME",
+            "LANG",
+            "KEYBOARD",
+            "MONKEY",
+            "AUTHOR",
+            "CARGO_HOME",
+            "TERM",
+            "PWD",
+            "OLDPWD",
+            "COMPASS",
+            "BYPASS",
+        ];
+        for name in secret {
+            assert!(is_sensitive_name(name), "{name}");
+        }
         for name in plain {
             assert!(!is_sensitive_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn c_22_4_values_with_a_password_are_not_inherited() {
+        for value in [
+            "postgres://u:secret@host/db",
+            "see redis://:secret@127.0.0.1:6379/0",
+            "http://user:p%40ss@proxy:3128",
+            "-----BEGIN OPENSSH PRIVATE KEY-----\nabc",
+            "Server=db;Database=x;User Id=sa;Password=secret;",
+            "host=db user=u password=secret",
+            "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=abc==",
+        ] {
+            assert!(holds_secret(value), "{value}");
+        }
+        for value in [
+            "https://host:8080/a@b:c",
+            "ssh://git@host/x",
+            "http://u:@h",
+            "a:b@c",
+            "password=",
+            "-----BEGIN CERTIFICATE-----",
+            "--pwd-less x=y",
+            "",
+        ] {
+            assert!(!holds_secret(value), "{value}");
         }
     }
 

@@ -114,7 +114,7 @@ mod tests {
         );
         assert_eq!(outside_git_directories(&root.join("repo")), [] as [PathBuf; 0]);
         fs::create_dir(root.join("repo/sub")).unwrap();
-        assert_eq!(outside_git_directories(&root.join("repo/sub")), [common.clone()]);
+        assert_eq!(outside_git_directories(&root.join("repo/sub")), *std::slice::from_ref(&common));
         assert_eq!(
             outside_git_directories(&root.join("tree/deep")),
             [root.join("other"), common, linked.clone()]

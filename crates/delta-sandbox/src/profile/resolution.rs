@@ -12,7 +12,7 @@ use std::path::{Component, Path, PathBuf};
 
 /// What is hidden by default, below the home directory: keys, tokens, cookies, passwords, and histories of commands.
 /// docs/guide/sandbox.md lists them.
-const HIDDEN_IN_HOME: [&str; 59] = [
+const HIDDEN_IN_HOME: [&str; 78] = [
     ".ssh",
     ".gnupg",
     ".aws",
@@ -71,6 +71,25 @@ const HIDDEN_IN_HOME: [&str; 59] = [
     ".python_history",
     ".psql_history",
     ".mysql_history",
+    ".config/git/credentials",
+    ".config/age",
+    ".config/argocd",
+    ".config/doctl",
+    ".config/hcloud",
+    ".config/heroku",
+    ".config/kaggle",
+    ".config/netlify",
+    ".config/pypoetry/auth.toml",
+    ".config/stripe",
+    ".databrickscfg",
+    ".kaggle",
+    ".local/share/fish/fish_history",
+    ".local/share/uv/credentials",
+    ".node_repl_history",
+    ".pulumi/credentials.json",
+    ".rediscli_history",
+    ".snowflake",
+    ".sqlite_history",
     ".local/state/delta",
 ];
 
