@@ -213,6 +213,7 @@ mod tests {
             tool_args: json!({"a": "one\u{1b}[2Jtwo\u{202e}", "long": long}),
             argv: vec!["p".into(), "it's".into(), "\u{1b}[2K\r".into(), "two\nlines".into()],
             command_sha256: String::new(),
+            files: None,
             rule: None,
             stage: None,
             named_by: None,

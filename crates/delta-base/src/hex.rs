@@ -1,6 +1,7 @@
 //! Hexadecimal digits, and hashes written in them.
 
 use sha2::{Digest, Sha256};
+use std::io::{self, Read};
 
 /// `bytes` as lower-case hexadecimal digits.
 pub fn encode_hex(bytes: &[u8]) -> String {
@@ -26,4 +27,19 @@ fn decode_byte(digits: &[u8]) -> Option<u8> {
 /// The SHA-256 of `content` in hexadecimal digits, as `sha256sum` prints it.
 pub fn sha256_hex(content: impl AsRef<[u8]>) -> String {
     encode_hex(&Sha256::digest(content))
+}
+
+/// The SHA-256 of all that `reader` gives, in hexadecimal digits.
+///
+/// # Errors
+/// It could not be read.
+pub fn sha256_hex_of_reader(mut reader: impl Read) -> io::Result<String> {
+    let mut hasher = Sha256::new();
+    let mut buffer = [0; 16 * 1024];
+    loop {
+        match reader.read(&mut buffer)? {
+            0 => return Ok(encode_hex(&hasher.finalize())),
+            length => hasher.update(&buffer[..length]),
+        }
+    }
 }

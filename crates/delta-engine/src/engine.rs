@@ -38,6 +38,7 @@ use think::FailingCall;
 
 mod act;
 mod approve;
+mod approved_files;
 mod budget;
 mod call_results;
 mod call_sandbox;

@@ -293,3 +293,38 @@ fn c_21_3_a_rollback_keeps_the_question() {
     assert_eq!(notes(&sandbox), ["a"]);
     assert_eq!(sandbox.events("APPROVAL_REQUEST").len(), 1);
 }
+
+#[test]
+fn c_38_8_a_file_that_changed_after_the_question_does_not_start() {
+    let tools = "  - {name: own, exec: ./deploy, approve: ask}\n  - {name: script, exec: sh step.txt.sh, approve: ask}\n  - {name: shell, shell: 'cat data.txt && . lib/env.sh', approve: ask}\n";
+    for (tool, file) in
+        [("own", "deploy"), ("script", "step.txt.sh"), ("shell", "lib/env.sh"), ("own", "missing")]
+    {
+        let turns = format!("- call: [{{tool: {tool}}}]\n- say: done\n");
+        let sandbox = Sandbox::scripted(DELTA, tools, &turns);
+        if file != "missing" {
+            sandbox.write_program("work/deploy", "#!/bin/sh\ntouch as-shown\n");
+        }
+        sandbox.write("work/step.txt.sh", "touch as-shown\n");
+        sandbox.write("work/lib/env.sh", "touch as-shown\n");
+        sandbox.write("work/data.txt", "one\n");
+        sandbox.run("go", &[]).expect_code(101);
+        let file = if file == "missing" { "deploy" } else { file };
+        sandbox.write_program(&format!("work/{file}"), "#!/bin/sh\ntouch planted\n");
+        resume(&sandbox, &["-m", "yes"]).expect_code(0);
+        assert!(!sandbox.path("work/planted").exists(), "{tool}");
+        let observation = &sandbox.observations()[0];
+        assert!(
+            observation.contains(&format!("{file} has changed; the tool was not run.")),
+            "{observation}"
+        );
+    }
+    // Data is not what starts.
+    let sandbox = Sandbox::scripted(DELTA, tools, "- call: [{tool: shell}]\n- say: done\n");
+    sandbox.write("work/lib/env.sh", "touch as-shown\n");
+    sandbox.write("work/data.txt", "one\n");
+    sandbox.run("go", &[]).expect_code(101);
+    sandbox.write("work/data.txt", "two\n");
+    resume(&sandbox, &["-m", "yes"]).expect_code(0);
+    assert!(sandbox.path("work/as-shown").exists());
+}

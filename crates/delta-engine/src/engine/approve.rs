@@ -3,17 +3,19 @@
 //! The question is durable before it is asked, and the decision before the tool starts. What was decided is applied by
 //! the step that runs the call, so that a process that continues the run does the same.
 
+use super::approved_files::started_files;
 use super::execute::{ApprovedCall, DecidedCall};
 use super::{Engine, EngineError};
 use delta_agent::approval_prompt::{ApprovalAnswer, ApprovalPrompt};
 use delta_agent::ask_human;
 use delta_agent::file_preview::preview_file_change;
-use delta_plan::approval_plan::{ApprovalPlan, plan_approval};
+use delta_plan::approval_plan::{ApprovalPlan, plan_approval, refuse_changed_file};
 use delta_plan::checked_call::CheckedCall;
 use delta_run::event::Payload;
 use delta_run::event::approval::{ApprovalRequest, ApprovalSource, CallApproval, RequestNaming};
 use delta_run::run::{Run, RunNotice};
 use delta_run::run_result::call_diff_command;
+use std::collections::BTreeMap;
 use std::io;
 
 impl<'a> Engine<'a> {
@@ -35,11 +37,21 @@ impl<'a> Engine<'a> {
         let approval = match plan_approval(run.state(), &checked, vars) {
             ApprovalPlan::NotRequired => None,
             ApprovalPlan::Approved { by, at, rule } => {
+                let approval = run.state().asked_approval(&checked.call().id);
+                let has_files = approval.is_some_and(|approval| approval.request.files.is_some());
+                let files = if has_files { self.started_files(&checked) } else { None };
+                let refusal =
+                    files.and_then(|now| refuse_changed_file(run.state(), checked.call(), &now));
+                if let Some(reason) = refusal {
+                    batch.push(DecidedCall::Refuse(checked.into_call(), reason));
+                    return Ok(None);
+                }
                 let at = at.unwrap_or_else(|| (self.clock)());
                 Some(CallApproval { by, at, rule })
             }
             ApprovalPlan::Ask { rule } => {
                 let command_sha256 = checked.tool().command_sha256(checked.invocation(), vars);
+                let files = self.started_files(&checked);
                 let tool_args = checked.arguments().json().clone();
                 let (call, _, invocation) = checked.into_parts();
                 return Ok(Some(Box::new(ApprovalRequest {
@@ -47,6 +59,7 @@ impl<'a> Engine<'a> {
                     tool_name: call.tool,
                     tool_args,
                     command_sha256,
+                    files,
                     argv: invocation.argv,
                     call_id: call.id,
                     rule,
@@ -61,6 +74,13 @@ impl<'a> Engine<'a> {
         };
         batch.push(DecidedCall::Start(Box::new(ApprovedCall::new(checked, approval))));
         Ok(None)
+    }
+
+    /// What an approval of the call is bound to; `None` for a tool of an MCP server, which starts nothing.
+    fn started_files(&self, checked: &CheckedCall<'_>) -> Option<BTreeMap<String, String>> {
+        let tool = checked.tool();
+        let launch = self.launch_call(checked.call(), tool);
+        tool.mcp.is_none().then(|| started_files(&checked.invocation().argv, &launch))
     }
 
     /// Waits for a decision at the terminal; returns false if another process has to deliver it.

@@ -155,7 +155,7 @@ impl<'a> Engine<'a> {
         let stem = run.records.reserve_stem("tool_executions", &stem);
         let execution = format!("io/tool_executions/{stem}.json");
         let record = run.records.create_record_file(&execution)?;
-        let launch = self.launch_call(&approved);
+        let launch = self.launch_call(&approved.call, tool);
         let launch = match &layer {
             Some(layer) => launch.with_sandbox(Some(layer.entry())),
             None => launch,
@@ -178,8 +178,7 @@ impl<'a> Engine<'a> {
         Ok((call, record))
     }
 
-    fn launch_call(&self, approved: &ApprovedCall<'_>) -> LaunchContext {
-        let ApprovedCall { call, tool, .. } = approved;
+    pub(super) fn launch_call(&self, call: &PendingCall, tool: &Tool) -> LaunchContext {
         let vars = self.environment.vars();
         let env = tool.env.iter().map(|(name, value)| (name.as_str(), vars.expand_text(value)));
         let env = env.chain([("DELTA_CALL_ID", call.id.clone())]);

@@ -163,6 +163,7 @@ impl Engine<'_> {
             tool_args: approved.tool_args(),
             argv: invocation.argv.clone(),
             command_sha256: tool.command_sha256(invocation, self.environment.vars()),
+            files: None,
             rule: None,
             stage: Some(Box::new(stage)),
             named_by: Some(RequestNaming::Chain),

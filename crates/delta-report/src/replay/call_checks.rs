@@ -114,8 +114,11 @@ impl RunVerifier<'_> {
         let tool_args = checked.arguments().json().clone();
         let is_confined =
             self.state.sandbox().is_some_and(|sandbox| sandbox.tools.contains_key(&call.tool));
-        if request.argv.is_none() && (tool.is_staged || is_confined) {
-            // The machine did not enforce its sandbox any more, or could not stage it; the observation has the reason.
+        let approval = self.state.asked_approval(&call.id);
+        let has_asked_files = approval.is_some_and(|approval| approval.request.files.is_some());
+        if request.argv.is_none() && (tool.is_staged || is_confined || has_asked_files) {
+            // The machine did not enforce its sandbox any more, could not stage it, or had another file than the one that was
+            // asked about; the observation has the reason.
             return (ExpectedOutcome::Unknown, tool_args, recorded_approval);
         }
         let approval = match plan {

@@ -8,7 +8,7 @@ use delta_base::id::SnapshotId;
 use delta_base::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Stands for every tool in [`OperatorApproval::ask`]; no tool has this name.
 pub const EVERY_TOOL: &str = "*";
@@ -28,6 +28,10 @@ pub struct ApprovalRequest {
     pub argv: Vec<String>,
     /// The SHA-256 of everything that determines what starts: command line, standard input, directory, environment.
     pub command_sha256: String,
+    /// The SHA-256 of the program, and of the scripts in the workspace that the command line names, by their paths. Absent for
+    /// tools of MCP servers and in runs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<BTreeMap<String, String>>,
     /// The number of the rule that asks, from 1; absent if no rule does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<u32>,
