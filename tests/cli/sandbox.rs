@@ -411,3 +411,28 @@ fn c_22_4_an_agent_in_its_workspace_cannot_change_itself() {
     assert_eq!(sandbox.read("work/agent/agent.yaml"), yaml);
     assert!(!sandbox.path("work/agent/new").exists() && !sandbox.path("work/other").exists());
 }
+
+/// `.git/config` names more files that git follows, and a stopped rebase has a list of commands.
+#[test]
+fn c_38_3_what_git_follows_cannot_be_written() {
+    let write = "for f in .husky/pre-commit .husky/_/h team.conf tools/clean; do echo planted > $f; done; mkdir .git/rebase-merge; mv team.conf other";
+    let Some(sandbox) = agent("sandbox: workspace", &[("sh", write)]) else { return };
+    for file in [".husky/pre-commit", ".husky/_/h", "tools/clean"] {
+        sandbox.write(&format!("work/{file}"), "as it was\n");
+    }
+    sandbox.write("work/team.conf", "[filter \"x\"]\n\tclean = sh tools/clean %f\n");
+    let git = |args: &[&str]| {
+        let mut git = std::process::Command::new("git");
+        let output = git.args(args).current_dir(sandbox.path("work")).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    git(&["init", "-q"]);
+    git(&["config", "core.hooksPath", ".husky/_"]);
+    git(&["config", "include.path", "../team.conf"]);
+    let ran = sandbox.run("go", &[]).expect_code(0);
+    for file in [".husky/pre-commit", ".husky/_/h", "tools/clean"] {
+        assert_eq!(sandbox.read(&format!("work/{file}")), "as it was\n");
+    }
+    assert!(sandbox.read("work/team.conf").starts_with("[filter"));
+    assert!(ran.stderr.contains("/.git/rebase-merge, which git follows"), "{}", ran.stderr);
+}

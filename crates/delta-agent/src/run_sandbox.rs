@@ -21,6 +21,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+mod git_config;
+
+pub use git_config::followed_paths;
+
 /// What the operator says about sandboxes.
 #[derive(Debug, Clone, Default)]
 pub struct OperatorPolicy {
@@ -45,6 +49,8 @@ pub struct SandboxSetup {
     pub home: Option<PathBuf>,
     /// The operator's files with keys.
     pub key_files: Vec<PathBuf>,
+    /// What git follows because its configuration names it.
+    pub git_follows: Vec<PathBuf>,
     /// The directories of the runs that started this process, innermost first.
     pub enclosing_runs: Vec<PathBuf>,
     /// The directory for temporary files.
@@ -522,6 +528,7 @@ fn resolve_use(
         vars: &setup.vars,
         home: setup.home.as_deref(),
         key_files: &setup.key_files,
+        git_follows: &setup.git_follows,
         variable: &|name| setup.variables.get(OsStr::new(name)).cloned(),
     };
     let policies = &setup.policy.profiles;

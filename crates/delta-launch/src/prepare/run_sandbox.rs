@@ -6,7 +6,7 @@ use crate::operator::{environment, state, trust};
 use delta_agent::agent::Agent;
 use delta_agent::run_sandbox::{
     OperatorPolicy, RunSandbox, SandboxFailure, SandboxProblem, SandboxSetup, can_change_agent,
-    describe_sandboxes,
+    describe_sandboxes, followed_paths,
 };
 use delta_base::engine_variables::EngineVars;
 use delta_base::hex::sha256_hex;
@@ -117,6 +117,7 @@ pub fn sandbox_setup(
         program,
         home: home.filter(|home| home != Path::new("/")),
         key_files: state::key_paths(),
+        git_follows: followed_paths(&vars.cwd, environment::variables()),
         enclosing_runs: environment::parent_run()
             .map(|parent| run_tree::find_enclosing_runs(Path::new(&parent.run_dir)))
             .unwrap_or_default(),

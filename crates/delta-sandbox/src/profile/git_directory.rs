@@ -13,6 +13,8 @@ pub struct GitDirectory {
     /// The configuration and the hooks in them, in their submodules and in their worktrees, and what says where these are.
     /// All of it may be missing. What they name is run.
     pub keep: Vec<PathBuf>,
+    /// The part of `keep` that must not appear.
+    watched: Vec<PathBuf>,
 }
 
 /// Finds the git directory of the work tree that contains `workspace`.
@@ -55,21 +57,37 @@ impl GitDirectory {
             directories.extend(subdirectories(&root.join("worktrees")));
         }
         let keep = directories.iter().flat_map(|directory| KEPT.map(|name| directory.join(name)));
-        Self { roots, keep: keep.collect() }
+        let watched = roots.iter().flat_map(|root| KEPT.map(|name| root.join(name))).collect();
+        Self { keep: keep.collect(), watched, roots }
     }
 
-    /// What of `keep` must not appear in the git directory itself while it is missing: git would follow it.
+    /// The same if git follows these paths too.
+    #[must_use]
+    pub fn following(mut self, paths: &[PathBuf]) -> Self {
+        self.keep.extend_from_slice(paths);
+        self.watched.extend_from_slice(paths);
+        self
+    }
+
+    /// What must not appear while it is missing: git would follow it.
     pub fn missing(&self) -> impl Iterator<Item = &PathBuf> {
-        let paths = self
-            .roots
-            .iter()
-            .flat_map(|root| self.keep.iter().filter(move |path| path.parent() == Some(root)));
-        paths.filter(|path| path.symlink_metadata().is_err())
+        self.watched.iter().filter(|path| path.symlink_metadata().is_err())
     }
 }
 
 /// What git runs, or what says where it is.
-const KEPT: [&str; 5] = ["config", "config.worktree", "hooks", "commondir", "gitdir"];
+const KEPT: [&str; 9] = [
+    "config",
+    "config.worktree",
+    "hooks",
+    "commondir",
+    "gitdir",
+    "info/attributes",
+    // The lists of what an interrupted command has still to do can name programs.
+    "rebase-apply",
+    "rebase-merge",
+    "sequencer",
+];
 /// How deep the directories of submodules are searched, whose names may have slashes.
 const MAX_MODULE_DEPTH: usize = 6;
 
@@ -133,7 +151,7 @@ mod tests {
         write(root.join("outer/sub/.git"), "gitdir: ../.git/modules/sub\n");
         let git = find_git_directory(&root.join("outer/sub")).unwrap();
         assert_eq!(git.roots, [module]);
-        assert_eq!(git.missing().count(), 4, "all but the configuration: {git:?}");
+        assert_eq!(git.missing().count(), 8, "all but the configuration: {git:?}");
         let inner = root.join("outer/src");
         fs::create_dir_all(&inner).unwrap();
         let outer = find_git_directory(&inner).unwrap();

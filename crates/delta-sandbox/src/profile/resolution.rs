@@ -130,6 +130,8 @@ pub struct SandboxPlaces<'a> {
     pub home: Option<&'a Path>,
     /// The operator's files with keys, which are hidden.
     pub key_files: &'a [PathBuf],
+    /// What git follows because its configuration names it.
+    pub git_follows: &'a [PathBuf],
     /// The value of a variable of the process.
     pub variable: &'a dyn Fn(&str) -> Option<OsString>,
 }
@@ -183,7 +185,7 @@ pub fn resolve_profile(
     places: &SandboxPlaces<'_>,
 ) -> Result<ResolvedSandbox, Vec<ResolutionProblem>> {
     let mut resolver = ProfileResolver { places, problems: Vec::new() };
-    let git = find_git_directory(&places.vars.cwd);
+    let git = find_git_directory(&places.vars.cwd).map(|git| git.following(places.git_follows));
     let mut write = Vec::new();
     for text in &declared.write {
         if text.trim_end_matches('?') == GIT_ENTRY {
