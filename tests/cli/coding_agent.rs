@@ -329,6 +329,75 @@ fn c_25_3_what_looks_like_a_repository_starts_nothing() {
     assert!(!sandbox.path("work/PWNED").exists(), "{observations:?}");
 }
 
+/// The configuration of a repository that came from elsewhere names programs and files.
+#[test]
+fn c_38_3_commands_that_start_unasked_start_nothing_that_a_configuration_names() {
+    let sandbox = coding();
+    sandbox.write("work/a.md", "1\n");
+    sandbox.write("work/.gitattributes", "*.md filter=x diff=x\n");
+    commit_all(&sandbox);
+    sandbox.write("secret", "SECRET\n");
+    let program = "touch PWNED; cat";
+    for (key, value) in [
+        ("filter.x.clean", program),
+        ("filter.x.required", "true"),
+        ("diff.x.textconv", program),
+        ("diff.external", program),
+        ("log.showSignature", "true"),
+        ("gpg.program", program),
+        ("blame.ignoreRevsFile", "../secret"),
+    ] {
+        let mut config = Command::new("git");
+        config.args(["config", key, value]).current_dir(sandbox.path("work"));
+        assert!(config.status().unwrap().success());
+    }
+    let run = |command: &str| ("run", json!({"command": command}));
+    let commands = ["git status", "git diff", "git log -p", "git show HEAD", "git blame a.md"];
+    let mut calls = vec![("write", json!({"path": "a.md", "content": "2\n"}))];
+    calls.extend(commands.map(run));
+    calls.push(("write", json!({"path": ".git/hooks/x", "content": ""})));
+    let observations = run_answer(&sandbox, &calls);
+    assert!(!sandbox.path("work/PWNED").exists(), "{observations:?}");
+    assert!(observations[2].contains("+2"), "{observations:?}");
+    assert!(observations.iter().all(|text| !text.contains("SECRET")), "{observations:?}");
+}
+
+/// Outside of a repository, `git diff` reads any two files.
+#[test]
+fn c_25_3_a_command_of_git_that_looks_needs_a_repository() {
+    let sandbox = coding();
+    sandbox.write("work/app/.env", "KEY=secret\n");
+    sandbox.write("work/none/x", "x\n");
+    let diff = ("run", json!({"command": "git diff none -- app"}));
+    let observations = run_answer(&sandbox, &[diff]);
+    assert!(observations[0].contains("not a git repository"), "{}", observations[0]);
+    assert!(!observations[0].contains("secret"), "{}", observations[0]);
+}
+
+/// Without a sandbox too, `edit` and `write` leave alone what git follows.
+#[test]
+fn c_38_3_the_file_tools_leave_alone_what_git_follows() {
+    let sandbox = coding();
+    sandbox.write("work/.husky/_/h", "as it was\n");
+    sandbox.write("work/team.conf", "");
+    commit_all(&sandbox);
+    for [key, value] in [["core.hooksPath", ".husky/_"], ["include.path", "../team.conf"]] {
+        let mut config = Command::new("git");
+        config.args(["config", key, value]).current_dir(sandbox.path("work"));
+        assert!(config.status().unwrap().success());
+    }
+    let agent = sandbox.read("made/agent.yaml");
+    sandbox.write("made/agent.yaml", agent.replace("sandbox: workspace", "sandbox: off"));
+    let write = |path: &str| ("write", json!({"path": path, "content": "planted\n"}));
+    let paths = [".husky/_/h", ".husky/pre-commit", "team.conf", "other"];
+    let observations = run_answer(&sandbox, &paths.map(write));
+    for refused in &observations[..3] {
+        assert!(refused.contains("git reads or runs"), "{observations:?}");
+    }
+    assert!(sandbox.path("work/other").exists());
+    assert_eq!(sandbox.read("work/.husky/_/h"), "as it was\n");
+}
+
 /// A hook that `core.hooksPath` puts into the workspace could have been edited.
 #[test]
 fn c_25_3_commands_that_start_unasked_start_no_hook() {
@@ -432,6 +501,7 @@ fn c_25_3_only_plain_commands_that_look_start_unasked() {
         "git diff -O PWNED",
         "git show --show-signature",
         "git blame --contents PWNED src/a.c",
+        "git blame -S PWNED src/a.c",
         "git grep -Otouch x",
         "git branch new",
         "git branch -D main",

@@ -77,7 +77,7 @@ impl AgentTemplate {
             Self::Coding => sources!(
                 "coding": "agent.yaml", "system_prompt.md", "context.yaml", "script.yaml", "README.md",
                 "tools/list", "tools/search", "tools/read", "tools/edit", "tools/write", "tools/run",
-                "tools/environment", "lib/files.sh", "lib/tree.sh", "lib/tree.awk", "lib/list.awk",
+                "tools/environment", "lib/files.sh", "lib/git.sh", "lib/tree.sh", "lib/tree.awk", "lib/list.awk",
                 "lib/search.awk", "lib/read.awk", "lib/edit.awk", "tests/exact-edits.yaml",
                 "tests/fixes-a-test.yaml", "tests/stays-inside.yaml",
             ),

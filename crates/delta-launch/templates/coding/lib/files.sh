@@ -23,9 +23,12 @@ require_text_file() {
     [ "$(($(tr -d '\000' < "$file" | wc -c)))" -eq "$size" ] || fail "$1 is a binary file of $size bytes"
 }
 
+. "$AGENT_HOME/lib/git.sh"
+
 # create_temporary: creates an empty file next to `file`, with the owner and the mode of `file` if that exists; sets
 # `temporary`. replace_file makes it the file in one step: an interrupted or failed write changes nothing.
 create_temporary() {
+    ! is_followed "$file" || fail "git reads or runs $1 because its configuration names it, so this agent may not change it; say what to change"
     if [ -e "$file" ] && [ ! -w "$file" ]; then
         fail "$1 is read-only"
     fi

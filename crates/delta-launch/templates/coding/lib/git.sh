@@ -1,0 +1,61 @@
+# What git starts and reads because the configuration of a repository names it. The tools source it.
+
+# set_config KEY VALUE: sets a variable of git's configuration for the commands that follow.
+set_config() {
+    export "GIT_CONFIG_KEY_${GIT_CONFIG_COUNT:=0}=$1" "GIT_CONFIG_VALUE_$GIT_CONFIG_COUNT=$2"
+    GIT_CONFIG_COUNT=$((GIT_CONFIG_COUNT + 1))
+    export GIT_CONFIG_COUNT
+}
+
+# only_look: lets commands of git that only look start no program that the repository names, and read no file that it names.
+only_look() {
+    # Missing objects are not fetched, by whatever program.
+    export GIT_NO_LAZY_FETCH=1 GIT_ALLOW_PROTOCOL=none GIT_OPTIONAL_LOCKS=0
+    set_config core.fsmonitor false
+    set_config log.showSignature false
+    set_config format.pretty medium
+    set_config blame.ignoreRevsFile ""
+    drivers='^(diff\.external|filter\..*\.(clean|smudge|process)|diff\..*\.(textconv|command))$'
+    keys=$(git config --name-only --get-regexp "$drivers" 2> /dev/null) || return 0
+    set -f
+    IFS='
+'
+    for key in $keys; do
+        case $key in
+            filter.*) set_config "$key" "" && set_config "${key%.*}.required" false ;;
+            *.textconv) set_config "$key" cat ;;
+            *) set_config "$key" 'show() { diff -u -- "$2" "$5"; :; }; show' ;;
+        esac
+    done
+    unset IFS
+    set +f
+}
+
+# is_followed FILE: whether git follows the file: its configuration with what it includes, and hooks, wherever they are.
+is_followed() {
+    command -v git > /dev/null || return 1
+    hooks=$(git rev-parse --git-path hooks 2> /dev/null) || return 1
+    hooks=$(realpath -m -- "$hooks")
+    # husky has its entry points in a directory below the one with the hooks.
+    case $hooks in */_) hooks=${hooks%/_} ;; esac
+    case $1 in "$hooks" | "$hooks"/*) return 0 ;; esac
+    top=$(git rev-parse --show-toplevel 2> /dev/null) || return 1
+    # Files of configuration, and the ones that they include or would include once they exist.
+    {
+        git config --list --show-origin --name-only 2> /dev/null | sed -n 's/^file:\([^	]*\)	.*/\1/p' | sort -u
+        git config --show-origin --get-regexp '^include(if\..*)?\.path$' 2> /dev/null |
+            sed -n 's/^file:\([^	]*\)	[^ ]* \(.*\)/\1	\2/p' |
+            while IFS='	' read -r origin included; do
+                case $included in
+                    /*) printf '%s\n' "$included" ;;
+                    *) printf '%s/%s\n' "$(dirname -- "$origin")" "$included" ;;
+                esac
+            done
+    } | (
+        cd -- "$top" || exit 1
+        while IFS= read -r name; do
+            [ "$(realpath -m -- "$name")" != "$1" ] || exit 0
+        done
+        exit 1
+    )
+}
