@@ -19,6 +19,7 @@ mod file_system;
 mod file_watch;
 mod regular_file;
 mod shared_lines;
+mod sparse;
 mod writeback;
 
 pub use append_file::{AppendFile, LogFile, append_line_synced, append_line_unsynced};
@@ -35,6 +36,8 @@ pub use regular_file::{
     read_small_no_follow, read_start_beneath,
 };
 pub use shared_lines::{SharedLineFile, device_number};
+pub use sparse::copy_with_holes;
+use sparse::{end_with_holes, write_with_holes};
 
 use beneath::Entry;
 use directories::{parents_of_missing_dirs, sync_dir_uncounted};
@@ -470,15 +473,16 @@ impl DraftFile {
         Ok(Self { file, path: path.to_owned(), is_renamed: false })
     }
 
-    /// Appends a piece.
+    /// Appends a piece; blocks of zeros become holes.
     pub fn write(&mut self, bytes: &[u8]) -> FileResult<()> {
         check_failpoint()
-            .and_then(|()| self.file.write_all(bytes))
+            .and_then(|()| write_with_holes(&mut self.file, bytes))
             .map_err(file_error("write", &self.path))
     }
 
     /// Renames the complete file to `path`, replacing a file there.
     pub fn rename_unsynced(mut self, path: &Path) -> FileResult<()> {
+        end_with_holes(&mut self.file).map_err(file_error("write", &self.path))?;
         check_failpoint()
             .and_then(|()| rename_file(&self.path, path))
             .map_err(file_error("create", path))?;
@@ -488,7 +492,8 @@ impl DraftFile {
 
     /// Renames the complete file to `path`, replacing a file there. Synced: after a crash `path` is as before or has all
     /// of the content.
-    pub fn rename_synced(self, path: &Path) -> FileResult<()> {
+    pub fn rename_synced(mut self, path: &Path) -> FileResult<()> {
+        end_with_holes(&mut self.file).map_err(file_error("write", &self.path))?;
         check_failpoint()
             .and_then(|()| self.file.sync_all())
             .map_err(file_error("sync", &self.path))?;

@@ -324,7 +324,7 @@ impl WorkspaceRestore<'_> {
         let fd = rustix::fs::openat(dir, temporary, NEW_FILE_FLAGS, Mode::from_raw_mode(0o600))
             .map_err(|error| self.errno_error(path, error))?;
         let mut file = File::from(fd);
-        std::io::copy(&mut content, &mut file)
+        durable::copy_with_holes(&mut content, &mut file)
             .map_err(|source| self.restore_error(path, source))?;
         self.set_entry_mode(&file, path, entry)
     }

@@ -1,6 +1,6 @@
 //! Copies the files of a workspace as they are now, for a fork without a snapshot.
 
-use delta_base::durable::FileError;
+use delta_base::durable::{self, FileError};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
@@ -74,7 +74,7 @@ fn copy_workspace_file(source: &Path, copy: &Path, metadata: &Metadata) -> Resul
         return Ok(());
     };
     let mut to = File::create_new(copy).map_err(copy_error("create", copy))?;
-    io::copy(&mut from, &mut to).map_err(copy_error("write", copy))?;
+    durable::copy_with_holes(&mut from, &mut to).map_err(copy_error("write", copy))?;
     copy_file_metadata(&to, copy, metadata)
 }
 
