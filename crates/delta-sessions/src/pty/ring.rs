@@ -54,14 +54,17 @@ impl OutputRing {
         self.start += surplus as u64;
     }
 
-    /// Removes the last character, unless it was read or ends a line.
-    pub(super) fn pop_character(&mut self) {
+    /// Removes and returns the last character, unless it was read or ends a line.
+    pub(super) fn pop_character(&mut self) -> Option<char> {
+        let mut bytes = Vec::new();
         while self.end_position() > self.read.max(self.start) && self.last_byte() != Some(b'\n') {
-            let byte = self.bytes.pop_back();
-            if byte.is_none_or(|byte| byte & 0xc0 != 0x80) {
+            let byte = self.bytes.pop_back()?;
+            bytes.insert(0, byte);
+            if byte & 0xc0 != 0x80 {
                 break;
             }
         }
+        std::str::from_utf8(&bytes).ok()?.chars().next()
     }
 
     pub(super) fn last_byte(&self) -> Option<u8> {

@@ -3,6 +3,7 @@
 
 use super::ring::OutputRing;
 use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
 use std::num::NonZeroU16;
 use vt100::Callbacks;
 
@@ -49,8 +50,7 @@ pub(super) struct Highlight {
 pub(super) struct VirtualTerminal {
     emulator: vt100::Parser<TerminalReplies>,
     text_parser: vte::Parser,
-    /// Whether the cursor has returned to the beginning of its line.
-    after_carriage_return: bool,
+    line: TextLine,
     /// Changes whenever the screen may have changed.
     version: u64,
 }
@@ -71,7 +71,7 @@ impl VirtualTerminal {
                 TerminalReplies::default(),
             ),
             text_parser: vte::Parser::new(),
-            after_carriage_return: false,
+            line: TextLine::default(),
             version: 0,
         }
     }
@@ -80,8 +80,8 @@ impl VirtualTerminal {
     pub(super) fn process_output(&mut self, output: &[u8], text: &mut OutputRing) -> Vec<u8> {
         self.version += 1;
         self.emulator.process(output);
-        let after_carriage_return = &mut self.after_carriage_return;
-        self.text_parser.advance(&mut PlainTextWriter { text, after_carriage_return }, output);
+        let line = &mut self.line;
+        self.text_parser.advance(&mut PlainTextWriter { text, line }, output);
         std::mem::take(&mut self.emulator.callbacks_mut().0)
     }
 
@@ -198,49 +198,101 @@ impl Callbacks for TerminalReplies {
     }
 }
 
-/// Writes the text of an output. Moving the cursor to another row ends a line; moving it back removes a character, which
-/// the program then prints again.
+/// Where the cursor is in the line that a program prints.
+#[derive(Default)]
+struct TextLine {
+    /// Whether the cursor has returned to the beginning of the line.
+    after_carriage_return: bool,
+    /// What the line has from the cursor on: the cursor was moved back over it.
+    rest: VecDeque<char>,
+}
+
+/// Writes the text of an output. Moving the cursor to another row ends a line; moving it back lets the program print over a
+/// part of the line, of which the rest stays.
 struct PlainTextWriter<'a> {
     text: &'a mut OutputRing,
-    after_carriage_return: &'a mut bool,
+    line: &'a mut TextLine,
 }
 
 impl PlainTextWriter<'_> {
+    fn push(&mut self, character: char) {
+        self.text.push(character.encode_utf8(&mut [0; 4]).as_bytes());
+    }
+
+    fn push_rest(&mut self) {
+        while let Some(character) = self.line.rest.pop_front() {
+            self.push(character);
+        }
+    }
+
     fn end_line(&mut self) {
+        self.push_rest();
         if self.text.last_byte().is_some_and(|byte| byte != b'\n') {
             self.text.push(b"\n");
         }
     }
+
+    fn move_back(&mut self, count: u16) {
+        for _ in 0..count {
+            let Some(character) = self.text.pop_character() else { return };
+            self.line.rest.push_front(character);
+        }
+    }
+
+    fn move_on(&mut self, count: u16) {
+        for _ in 0..count.min(MAX_BLANKS) {
+            let character = self.line.rest.pop_front().unwrap_or(' ');
+            self.push(character);
+        }
+    }
 }
+
+/// The most blanks that a movement to the right adds.
+const MAX_BLANKS: u16 = 200;
 
 impl vte::Perform for PlainTextWriter<'_> {
     fn print(&mut self, character: char) {
         // The program overwrites its line, as a progress bar does.
-        if std::mem::take(self.after_carriage_return) {
+        if std::mem::take(&mut self.line.after_carriage_return) {
             self.end_line();
         }
-        self.text.push(character.encode_utf8(&mut [0; 4]).as_bytes());
+        self.line.rest.pop_front();
+        self.push(character);
     }
 
     fn execute(&mut self, byte: u8) {
         match byte {
-            b'\r' => *self.after_carriage_return = true,
+            b'\r' => {
+                self.push_rest();
+                self.line.after_carriage_return = true;
+            }
             b'\n' => {
-                *self.after_carriage_return = false;
+                self.line.after_carriage_return = false;
+                self.push_rest();
                 self.text.push(b"\n");
             }
-            b'\t' => self.text.push(b"\t"),
-            0x08 => self.text.pop_character(),
+            b'\t' => {
+                self.push_rest();
+                self.text.push(b"\t");
+            }
+            0x08 => self.move_back(1),
             _ => {}
         }
     }
 
     fn csi_dispatch(&mut self, params: &vte::Params, first: &[u8], _ignored: bool, last: char) {
+        let number = params.iter().next().and_then(|it| it.first().copied()).unwrap_or(0);
+        let count = number.max(1);
+        let rest = &mut self.line.rest;
         match (first, last) {
             ([], 'A' | 'B' | 'E' | 'F' | 'H' | 'd' | 'f') => self.end_line(),
-            ([], 'C') if !*self.after_carriage_return => {
-                let count = params.iter().next().and_then(|it| it.first().copied()).unwrap_or(1);
-                self.text.push(&vec![b' '; usize::from(count.clamp(1, 200))]);
+            ([], 'C') if !self.line.after_carriage_return => self.move_on(count),
+            ([], 'D') if !self.line.after_carriage_return => self.move_back(count),
+            ([], 'K' | 'J') if number == 0 => rest.clear(),
+            ([], 'P') => drop(rest.drain(..usize::from(count).min(rest.len()))),
+            ([], 'X') => rest.iter_mut().take(usize::from(count)).for_each(|it| *it = ' '),
+            ([], '@') if !rest.is_empty() => {
+                (0..count.min(MAX_BLANKS)).for_each(|_| rest.push_front(' '));
             }
             _ => {}
         }
@@ -284,6 +336,14 @@ mod tests {
             ("\x1b[?2004h$ ls\r\n\x1b[?2004l\rfile\r\n", "$ ls\nfile\n"),
             ("abx\x08\x1b[Kc", "abc"),
             ("x\x08 \x08y", "y"),
+            ("abc\x08\x08\x08XY\n", "XYc\n"),
+            ("abc\x1b[2DX\r\nd", "aXc\nd"),
+            ("abc\x08\x08\x1b[Pd\n", "ad\n"),
+            ("abc\x08\x08\x1b[@d\n", "adbc\n"),
+            ("abc\x08\x08\x1b[Xz\n", "azc\n"),
+            ("abc\x08\x08\x1b[C\x1b[Cd", "abcd"),
+            ("ä\x08ö", "ö"),
+            ("a\n\x08\x08b", "a\nb"),
             ("one\x1b[2;1Htwo", "one\ntwo"),
             ("\x1b]0;title\x07text\x07", "text"),
             ("a\x1b[2Cb", "a  b"),
