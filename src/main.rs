@@ -12,10 +12,10 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use delta_author::{doctor, init, lint, migrate, sandbox, schema, skill, test, tool, tool_holder};
 use delta_base::signal;
 use delta_launch::drive::{
-    apply, approve, continue_run, discard, fork, pack, rm, rollback, run, stop, trust,
+    apply, approve, continue_run, discard, fork, models, pack, rm, rollback, run, stop, trust,
 };
-use delta_launch::operator::global_options::GlobalOptions;
-use delta_launch::operator::{build_info, config, environment, models};
+use delta_operator::global_options::GlobalOptions;
+use delta_operator::{build_info, config, environment};
 use delta_program::completions::{self, CliProgram};
 use delta_program::man::ManArgs;
 use delta_program::{install_panic_hook, stdio};

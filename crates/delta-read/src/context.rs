@@ -4,10 +4,10 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
-use delta_launch::drive::run_argument::RunArgument;
-use delta_launch::drive::run_list;
-use delta_launch::operator::failure::CommandFailure;
-use delta_launch::prepare::completion_candidates;
+use delta_operator::arguments::completion_candidates;
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::run_argument::RunArgument;
+use delta_operator::runs::run_list;
 use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
 use delta_report::request_breakdown::{RequestBlock, RequestBreakdown, RequestSummary};

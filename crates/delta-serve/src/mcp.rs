@@ -5,12 +5,12 @@ use crate::mcp_serve::{self, ServeArgs};
 use clap::{Args, Subcommand};
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::{escape_terminal_controls, truncate_to_line};
-use delta_launch::operator::failure::CommandFailure;
-use delta_launch::operator::{cancel, environment};
 use delta_mcp::failure::McpFailure;
 use delta_mcp::holder_config::{HOLDER_DIR, READY_LINE};
 use delta_mcp_client::client::{McpClient, RequestWait};
 use delta_mcp_client::holder::hold_server;
+use delta_operator::failure::CommandFailure;
+use delta_operator::{cancel, environment};
 use delta_process::RunProcesses;
 use delta_program::stdio;
 use serde_json::{Value as Json, json};
@@ -261,7 +261,7 @@ fn argument_names(schema: Option<&Json>) -> String {
 }
 
 fn hold(args: &HoldArgs) -> Result<ExitCode, McpCommandError> {
-    let Some(run_dir) = delta_launch::operator::environment::path_variable("RUN_DIR") else {
+    let Some(run_dir) = environment::path_variable("RUN_DIR") else {
         let hint = "the engine starts it in a run".to_owned();
         return Err(CommandFailure::config("`delta mcp hold` runs inside a run only", hint).into());
     };

@@ -3,20 +3,10 @@
 //! This module finds the run, claims it for this process, and decides what the message means. The engine then drives it like
 //! a new run.
 
-use crate::drive::run_argument::{LocatedRun, RunArgument};
-use crate::drive::{run_list, sealer};
-use crate::operator::failure::{CommandFailure, quote_workspace_of};
-use crate::operator::own_run::{
-    CHANGED_JOURNAL, EDITED_JOURNAL, check_is_own, fold_journal, fold_own_journal,
-    other_owner_failure, other_run_owner,
-};
-use crate::operator::{cancel, command_line, state};
-use crate::prepare::budget::{OwnedRun, PastUse};
+use crate::drive::sealer;
 use crate::prepare::images::{AttachOptions, attach_images};
-use crate::prepare::options::{self, RunOptions};
 use crate::prepare::prepared_agent::PreparedAgent;
-use crate::prepare::terminal_prompt::InboxExit;
-use crate::prepare::{completion_candidates, message, observer, run_result};
+use crate::prepare::{observer, run_result};
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::durable::{self, FileError};
@@ -26,6 +16,18 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time::{self, format_duration};
+use delta_operator::arguments::budget::{OwnedRun, PastUse};
+use delta_operator::arguments::options::{self, RunOptions};
+use delta_operator::arguments::terminal_prompt::InboxExit;
+use delta_operator::arguments::{completion_candidates, message};
+use delta_operator::failure::{CommandFailure, quote_workspace_of};
+use delta_operator::runs::own_run::{
+    CHANGED_JOURNAL, EDITED_JOURNAL, check_is_own, fold_journal, fold_own_journal,
+    other_owner_failure, other_run_owner,
+};
+use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
+use delta_operator::runs::run_list;
+use delta_operator::{cancel, command_line, state};
 use delta_process::{HeldCallMark, RunMark, RunProcessFilter};
 use delta_program::stdio;
 use delta_run::event::image_file::NewImage;

@@ -3,13 +3,8 @@
 mod lost_journal;
 mod sweep_share;
 
-use crate::drive::{next_steps, restore_point};
-use crate::operator::failure::CommandFailure;
-use crate::operator::trust::read_import_path;
-use crate::operator::{environment, state};
-use crate::prepare::budget::{self, OuterLimits, OwnedRun, PastUse};
+use crate::drive::next_steps;
 use crate::prepare::observer::{prints_pieces, shows_live_output};
-use crate::prepare::options::RunOptions;
 use crate::prepare::prepared_agent::PreparedAgent;
 use delta_agent::ask_human::HumanPrompt;
 use delta_agent::child_environment::ChildEnvironment;
@@ -22,6 +17,12 @@ use delta_engine::engine::Engine;
 use delta_lint::lint::find_missing_programs;
 use delta_llm::llm::Provider;
 use delta_llm::llm::ProviderKind;
+use delta_operator::arguments::budget::{self, OuterLimits, OwnedRun, PastUse};
+use delta_operator::arguments::options::RunOptions;
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::restore_point;
+use delta_operator::trust::read_import_path;
+use delta_operator::{environment, state};
 use delta_process as process;
 use delta_run::budget::ledger::Budget;
 use delta_run::event::{AgentCopy, EngineStart, RunStage};

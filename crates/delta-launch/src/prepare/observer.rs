@@ -1,15 +1,15 @@
 //! What a process shows while it works on a run: progress on stderr, engine.log, and events or pieces on stdout.
 
-use crate::operator::environment;
-use crate::operator::failure::CommandFailure;
-use crate::prepare::options::RunOptions;
-use crate::prepare::served_output::{PiecePrinter, ServedOutput};
 use delta_base::durable::LogFile;
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
 use delta_base::time;
 use delta_engine::progress::{ProgressPrinter, Verbosity};
 use delta_engine::result_output::OutputFormat;
+use delta_operator::arguments::options::RunOptions;
+use delta_operator::arguments::served_output::{PiecePrinter, ServedOutput};
+use delta_operator::environment;
+use delta_operator::failure::CommandFailure;
 use delta_program::stdio;
 use delta_run::event::Event;
 use delta_run::run::{RunNotice, RunObserver};

@@ -4,12 +4,12 @@
 use super::{OriginalRun, ReplayArgs, ReplayOutcome};
 use delta_base::engine_variables::EngineVars;
 use delta_base::signal::CancelToken;
-use delta_launch::operator::failure::CommandFailure;
-use delta_launch::operator::{cancel, command_line};
-use delta_launch::prepare::options::RunOptions;
 use delta_launch::prepare::prepared_agent::PreparedAgent;
-use delta_launch::prepare::{agent_choice, budget};
 use delta_llm::llm::{ImageReader, LlmError, LlmRequest, Provider};
+use delta_operator::arguments::options::RunOptions;
+use delta_operator::arguments::{agent_choice, budget};
+use delta_operator::failure::CommandFailure;
+use delta_operator::{cancel, command_line};
 use delta_report::replay::{self, RebuildInput, RebuiltRequest};
 use delta_report::request_breakdown::RequestBreakdown;
 use delta_run::event::image_file;

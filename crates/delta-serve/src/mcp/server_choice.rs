@@ -7,12 +7,12 @@ use delta_agent::mcp_server::AgentMcpServer;
 use delta_base::api_key_names::api_key_variables;
 use delta_base::engine_variables::EngineVars;
 use delta_base::suggest;
-use delta_launch::operator::env_files::{self, EnvFileOptions};
-use delta_launch::operator::failure::CommandFailure;
-use delta_launch::operator::{environment, trust};
-use delta_launch::prepare::{agent_choice, mcp_servers};
 use delta_mcp::lock_file::{LockFile, LockedServer};
 use delta_mcp::server_spec::{ServerSpec, is_base_variable};
+use delta_operator::arguments::{agent_choice, mcp_servers};
+use delta_operator::env_files::{self, EnvFileOptions};
+use delta_operator::failure::CommandFailure;
+use delta_operator::{environment, trust};
 use delta_yaml::diagnostic::Diagnostic;
 use std::path::{Path, PathBuf};
 

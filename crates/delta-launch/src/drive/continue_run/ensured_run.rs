@@ -2,12 +2,7 @@
 
 use super::{ClaimedRun, store_images};
 use crate::drive::next_steps::print_next_steps;
-use crate::operator::failure::{CommandFailure, quote_workspace_of};
-use crate::operator::own_run::{check_is_own, fold_with_seals, unreadable_journal_failure};
-use crate::operator::prices;
 use crate::prepare::images::attach_images;
-use crate::prepare::message::NewMessage;
-use crate::prepare::options::RunOptions;
 use crate::prepare::prepared_agent::PreparedAgent;
 use clap::ValueEnum;
 use delta_agent::agent::Agent;
@@ -17,6 +12,11 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
 use delta_base::url_secrets::url_secrets;
+use delta_operator::arguments::message::NewMessage;
+use delta_operator::arguments::options::RunOptions;
+use delta_operator::failure::{CommandFailure, quote_workspace_of};
+use delta_operator::prices;
+use delta_operator::runs::own_run::{check_is_own, fold_with_seals, unreadable_journal_failure};
 use delta_program::stdio;
 use delta_run::event::{EngineStart, LLM_ERROR, RunStatus};
 use delta_run::journal::{JournalError, JournalFold};
