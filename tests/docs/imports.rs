@@ -28,14 +28,12 @@ const WINGS: [(&str, Wings); 2] = [
 
 /// The crates that link TLS: those that open connections, and those that may start something that does. Nothing that reads
 /// or decides is among them, so that it is compiled without ring and rustls.
-const TLS_CRATES: [&str; 8] = [
+const TLS_CRATES: [&str; 6] = [
     "delta-agents",
-    "delta-agents-author",
     "delta-agents-endpoint",
     "delta-agents-http-client",
     "delta-agents-launch",
     "delta-agents-mcp-client",
-    "delta-agents-read",
     "delta-agents-serve",
 ];
 

@@ -7,6 +7,7 @@ use delta_agent::agent::Agent;
 use delta_agent::agent::env_layers::EnvMap;
 use delta_agent::child_environment::HOOK_NAME_VARIABLE;
 use delta_base::api_key_names::{KEY_NAMES_VARIABLE, api_key_variables, withheld_variables};
+use delta_base::terminal;
 use delta_program::environment_block::EnvironmentBlock;
 use delta_program::hide_memory;
 use delta_run::event::ParentRun;
@@ -19,6 +20,9 @@ use std::sync::OnceLock;
 
 /// The variable in which one program of delta tells another that it starts which build it is.
 pub const STARTER_VARIABLE: &str = "DELTA_STARTED_BY";
+
+/// The variable that makes the commands of tools with `survive` end with the engine, if it is 0.
+pub const SURVIVE_VARIABLE: &str = "DELTA_SURVIVE";
 
 static VARIABLES: OnceLock<(EnvMap, Option<OsString>)> = OnceLock::new();
 static BLOCK: OnceLock<Option<EnvironmentBlock>> = OnceLock::new();
@@ -120,4 +124,15 @@ pub fn parent_run() -> Option<ParentRun> {
     let is_hook = variable(HOOK_NAME_VARIABLE).is_some();
     let call_id = variable("DELTA_CALL_ID").filter(|_| !is_hook);
     run_tree::verify_parent_run(&variable("DELTA_RUN_ID")?, Path::new(&run_dir), call_id)
+}
+
+/// Whether stderr is a terminal that can move its cursor.
+pub fn can_move_cursor() -> bool {
+    let is_dumb = variable("TERM").is_some_and(|term| term == "dumb");
+    terminal::is_stderr_terminal() && !is_dumb
+}
+
+/// Whether lines on stdout can follow a line on stderr that is repainted: both are a terminal that can move its cursor.
+pub fn can_repaint() -> bool {
+    terminal::is_stdout_terminal() && can_move_cursor()
 }

@@ -8,7 +8,6 @@ use delta_base::id::RunId;
 use delta_base::random;
 use delta_base::signal::CancelToken;
 use delta_base::time::{self, Timestamp};
-use delta_launch::drive::continue_run;
 use delta_operator::arguments::served_output::{self, ServedOutput, ServedPiece};
 use delta_operator::failure::{CONFLICT_ERROR, CommandFailure, RUN_ACTIVE_ERROR};
 use delta_operator::runs::own_run;
@@ -345,7 +344,7 @@ impl RunSupervisor {
         } else if state.status == Some(RunStatus::Failed)
             || state.status == Some(RunStatus::Completed)
         {
-            let stored = continue_run::sealed_result(&run.id, &run.dir(), &folded);
+            let stored = own_run::sealed_result(&run.id, &run.dir(), &folded);
             let stored = stored.map(|result| serde_json::to_value(result).unwrap_or_default());
             // The process can have refused to continue the run, which the journal does not show.
             return match (refused_start(), stored) {

@@ -23,7 +23,7 @@ use delta_operator::arguments::{completion_candidates, message};
 use delta_operator::failure::{CommandFailure, quote_workspace_of};
 use delta_operator::runs::own_run::{
     CHANGED_JOURNAL, EDITED_JOURNAL, check_is_own, fold_journal, fold_own_journal,
-    other_owner_failure, other_run_owner,
+    other_owner_failure, other_run_owner, sealed_result,
 };
 use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
 use delta_operator::runs::run_list;
@@ -62,9 +62,7 @@ mod run_agent;
 mod run_message;
 
 use claimed_stage::ClaimedStage;
-pub use ensured_run::{
-    AskedAgent, EnsuredTask, RetriedError, ensure_run, sealed_result, settled_result,
-};
+pub use ensured_run::{AskedAgent, EnsuredTask, RetriedError, ensure_run, settled_result};
 pub use run_agent::load_run_agent;
 use run_message::AnsweredRequest;
 pub use run_message::{ANSWERED_HINT, MissingMessage};
@@ -115,20 +113,6 @@ pub struct ResumeOptions {
     force: bool,
 }
 
-impl ResumeOptions {
-    /// The options of an inbox that continues a run in `work_dir` for the user at the terminal, who answers `request_id`.
-    pub fn in_inbox(work_dir: PathBuf, request_id: Option<String>, exit: &InboxExit) -> Self {
-        let inbox = Some(exit.clone());
-        let options = RunOptions {
-            interactive: true,
-            no_interactive: false,
-            inbox,
-            ..RunOptions::new(None, None)
-        };
-        Self { work_dir, agent: None, request_id, force: false, options }
-    }
-}
-
 impl ContinueArgs {
     fn run(&self) -> &RunArgument {
         self.run_id.as_ref().unwrap_or(&self.run)
@@ -165,6 +149,25 @@ pub fn continue_with(
     choose_message: impl FnOnce(&RunId, &RunState) -> Result<Option<String>, CommandFailure>,
 ) -> ExitCode {
     continue_with_images(run, resume, Ok(Vec::new()), true, choose_message)
+}
+
+/// Resumes a run in `work_dir` with the answer of the user at the terminal of an inbox to `request_id`; returns the exit code.
+pub fn continue_in_inbox(
+    run: &RunArgument,
+    work_dir: PathBuf,
+    request_id: Option<String>,
+    exit: &InboxExit,
+    message: String,
+) -> ExitCode {
+    let inbox = Some(exit.clone());
+    let options = RunOptions {
+        interactive: true,
+        no_interactive: false,
+        inbox,
+        ..RunOptions::new(None, None)
+    };
+    let resume = ResumeOptions { work_dir, agent: None, request_id, force: false, options };
+    continue_with(run, &resume, |_, _| Ok(Some(message)))
 }
 
 /// Resumes a run as [`continue_with`] does; the message has these images, and is an answer only if `may_answer` is set.

@@ -53,9 +53,6 @@ pub struct Impersonators {
     pub human: Box<dyn HumanPrompt>,
 }
 
-/// The variable that makes the commands of tools with `survive` end with the engine, if it is 0.
-pub const SURVIVE_VARIABLE: &str = "DELTA_SURVIVE";
-
 /// Where delta cannot find processes.
 #[cfg(target_os = "linux")]
 const UNSEEN_PROCESSES: &str = "Note: /proc does not show the processes of this PID namespace, so delta does not end what calls leave \
@@ -164,7 +161,9 @@ impl PreparedAgent {
         let driven = Engine::new(&self.agent, environment, provider, cancel, human, clock, budget)
             .with_mcp_servers(servers)
             .with_parallel_calls(self.bounds.max_parallel())
-            .with_surviving_calls(environment::variable(SURVIVE_VARIABLE).as_deref() != Some("0"))
+            .with_surviving_calls(
+                environment::variable(environment::SURVIVE_VARIABLE).as_deref() != Some("0"),
+            )
             .with_snapshots(snapshots)
             .with_disk_limit(self.bounds.disk)
             .with_live_output(shows_live_output(options) || prints_pieces(options))
@@ -267,7 +266,9 @@ impl PreparedAgent {
         Engine::new(agent, environment, provider, cancel, Some(human), clock, budget)
             .with_mcp_servers(servers)
             .with_parallel_calls(self.bounds.max_parallel())
-            .with_surviving_calls(environment::variable(SURVIVE_VARIABLE).as_deref() != Some("0"))
+            .with_surviving_calls(
+                environment::variable(environment::SURVIVE_VARIABLE).as_deref() != Some("0"),
+            )
             .with_snapshots(snapshots)
             .drive(run)?;
         Ok(())

@@ -20,23 +20,12 @@ use std::path::Path;
 /// events are printed there at the same time.
 pub fn shows_live_output(options: &RunOptions) -> bool {
     let prints_events = options.format == OutputFormat::Jsonl && terminal::is_stdout_terminal();
-    can_move_cursor() && !prints_events && options.verbosity() > Verbosity::Quiet
+    environment::can_move_cursor() && !prints_events && options.verbosity() > Verbosity::Quiet
 }
 
 /// Whether a server gets pieces of answers and output as they arrive.
 pub fn prints_pieces(options: &RunOptions) -> bool {
     options.served == Some(ServedOutput::Pieces)
-}
-
-/// Whether stderr is a terminal that can move its cursor.
-fn can_move_cursor() -> bool {
-    let is_dumb = environment::variable("TERM").is_some_and(|term| term == "dumb");
-    terminal::is_stderr_terminal() && !is_dumb
-}
-
-/// Whether lines on stdout can follow a line on stderr that is repainted: both are a terminal that can move its cursor.
-pub fn can_repaint() -> bool {
-    terminal::is_stdout_terminal() && can_move_cursor()
 }
 
 /// Shows progress on stderr, writes engine.log, and with `jsonl` prints every event to stdout. `before` is the state of the

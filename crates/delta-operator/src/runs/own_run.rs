@@ -10,6 +10,8 @@ use delta_base::terminal_text::strip_terminal_controls;
 use delta_run::journal::seal::{SealKey, Sealer};
 use delta_run::journal::{self, JournalContents, JournalError, JournalFold};
 use delta_run::ownership::owner_process::{self, OwnerStatus};
+use delta_run::run;
+use delta_run::run_result::RunResult;
 use delta_run::state::RunState;
 use delta_run::workspace::Workspace;
 use std::path::{Path, PathBuf};
@@ -151,4 +153,35 @@ fn damaged_journal_hint(journal: &Path) -> String {
 pub fn process_is_gone(state: &RunState) -> bool {
     let process = state.start.as_ref().map(|start| &start.process);
     process.is_some_and(|process| owner_process::owner_status(process) == OwnerStatus::Dead)
+}
+
+/// The result in a journal, which counts only if it is what the engine recorded last.
+///
+/// # Errors
+/// There is another, or its journal was changed.
+pub fn sealed_result(
+    id: &RunId,
+    dir: &Path,
+    folded: &JournalFold,
+) -> Result<Option<RunResult>, CommandFailure> {
+    let reason = if folded.seals.is_result_sealed {
+        run::find_journal_cut(dir, &folded.state)
+    } else {
+        Some("its journal was changed after delta sealed it".to_owned())
+    };
+    let Some(reason) = reason else {
+        let result = RunResult::from_state(&folded.state);
+        return Ok(result.map(|result| result.with_tree(dir, &folded.state)));
+    };
+    let message = format!("run {id} has a result that is not taken: {reason}");
+    Err(CommandFailure::config(message, ensure_hint(id, dir)))
+}
+
+/// What to do about a run whose result `--ensure` does not take.
+pub fn ensure_hint(id: &RunId, dir: &Path) -> String {
+    let workspace = quote_workspace_of(dir);
+    format!(
+        "choose another `--run-id`; or see what the run is with `delta show {id} -w {workspace}`,\n\
+         and accept it as it is with `delta trust {id} -w {workspace}`"
+    )
 }

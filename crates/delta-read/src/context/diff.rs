@@ -1,11 +1,12 @@
 //! `delta context diff`: compares two requests of a run, and finds where the prompt cache breaks.
 
 use super::iteration_request::IterationRequest;
-use super::{RequestFormat, json_line, merge_objects};
+use super::{RequestFormat, json_line};
 use crate::context::request_table;
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::durable;
+use delta_base::json::merge_objects;
 use delta_llm::llm::pricing_from_agent_yaml;
 use delta_operator::arguments::completion_candidates;
 use delta_operator::failure::CommandFailure;

@@ -1,11 +1,11 @@
 //! The initial files of a replay with tools, and the comparison of its final files with the run's final files.
 
 use super::OriginalRun;
+use crate::drive::fork::separate_copy::separate_copy;
 use delta_base::durable;
 use delta_base::id::SnapshotId;
 use delta_base::redact::Secrets;
 use delta_base::terminal_text::strip_terminal_controls;
-use delta_launch::drive::fork::separate_copy::separate_copy;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::restore_point;
 use delta_report::replay::{self, ReplayDifference};

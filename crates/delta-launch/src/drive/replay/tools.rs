@@ -2,6 +2,11 @@
 
 use super::workspace_files::{FilesComparison, ReplayFiles};
 use super::{OriginalRun, ReplayArgs, ReplayOutcome};
+use crate::drive::drive_agent::Impersonators;
+use crate::drive::run::{self, NewRun};
+use crate::drive::sealer;
+use crate::prepare::observer;
+use crate::prepare::prepared_agent::PreparedAgent;
 use delta_agent::agent::Agent;
 use delta_agent::approval_prompt::{ApprovalAnswer, ApprovalPrompt};
 use delta_agent::ask_human::HumanPrompt;
@@ -9,11 +14,6 @@ use delta_agent::tool::has_staged_tool;
 use delta_base::id::RunId;
 use delta_base::signal::CancelToken;
 use delta_base::time;
-use delta_launch::drive::drive_agent::Impersonators;
-use delta_launch::drive::run::{self, NewRun};
-use delta_launch::drive::sealer;
-use delta_launch::prepare::observer;
-use delta_launch::prepare::prepared_agent::PreparedAgent;
 use delta_llm::llm::Provider;
 use delta_operator::arguments::agent_choice;
 use delta_operator::arguments::budget::{OuterLimits, OwnedRun, PastUse, open_budget};

@@ -1,10 +1,10 @@
 //! `delta replay`: verifies the records of a run, or repeats its tools or its LLM calls.
 
-use crate::context::merge_objects;
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_agent::agent;
 use delta_base::id::RunId;
+use delta_base::json::merge_objects;
 use delta_base::terminal_text::{escape_to_line, strip_terminal_controls};
 use delta_llm::llm::ModelChoice;
 use delta_operator::arguments::{agent_choice, completion_candidates};

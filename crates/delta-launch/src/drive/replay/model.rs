@@ -2,9 +2,9 @@
 //! nothing.
 
 use super::{OriginalRun, ReplayArgs, ReplayOutcome};
+use crate::prepare::prepared_agent::PreparedAgent;
 use delta_base::engine_variables::EngineVars;
 use delta_base::signal::CancelToken;
-use delta_launch::prepare::prepared_agent::PreparedAgent;
 use delta_llm::llm::{ImageReader, LlmError, LlmRequest, Provider};
 use delta_operator::arguments::options::RunOptions;
 use delta_operator::arguments::{agent_choice, budget};
