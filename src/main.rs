@@ -5,6 +5,7 @@ mod demo;
 mod groups;
 mod help;
 mod man;
+mod mcp;
 mod programs;
 mod suggestions;
 
@@ -22,7 +23,7 @@ use delta_program::man::ManArgs;
 use delta_program::{install_panic_hook, stdio};
 use delta_read::{context, diff, inbox, list_runs, show, verify, view};
 use delta_sandbox::{HELPER_COMMAND, run_helper};
-use delta_serve::{acp, mcp};
+use delta_serve::acp;
 use std::ffi::OsString;
 use std::mem::ManuallyDrop;
 use std::process::ExitCode;

@@ -28,13 +28,12 @@ const WINGS: [(&str, Wings); 2] = [
 
 /// The crates that link TLS: those that open connections, and those that may start something that does. Nothing that reads
 /// or decides is among them, so that it is compiled without ring and rustls.
-const TLS_CRATES: [&str; 6] = [
+const TLS_CRATES: [&str; 5] = [
     "delta-agents",
     "delta-agents-endpoint",
     "delta-agents-http-client",
     "delta-agents-launch",
     "delta-agents-mcp-client",
-    "delta-agents-serve",
 ];
 
 /// The path of a module or an item, from the root of its crate.

@@ -1,14 +1,12 @@
-//! `delta mcp ...`: servers of the Model Context Protocol, their tools, the definitions that an agent has locked, and an
-//! agent as a server.
+//! `delta mcp ...`: servers of the Model Context Protocol, their tools, and the definitions that an agent has locked.
 
-use crate::mcp_serve::{self, ServeArgs};
+use crate::client::{McpClient, RequestWait};
+use crate::holder::hold_server;
 use clap::{Args, Subcommand};
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::{escape_terminal_controls, truncate_to_line};
 use delta_mcp::failure::McpFailure;
 use delta_mcp::holder_config::{HOLDER_DIR, READY_LINE};
-use delta_mcp_client::client::{McpClient, RequestWait};
-use delta_mcp_client::holder::hold_server;
 use delta_operator::failure::CommandFailure;
 use delta_operator::{cancel, environment};
 use delta_process::RunProcesses;
@@ -28,18 +26,16 @@ mod server_choice;
 pub use call::CallArgs;
 pub use lock::LockArgs;
 
-/// Use the tools of MCP servers, and serve an agent as one
+/// Use the tools of MCP servers
 #[derive(Debug, Subcommand)]
-#[command(about = "Use the tools of MCP servers, and serve an agent as one", defer = true)]
-pub enum McpCommand {
+#[command(defer = true)]
+pub enum ClientCommand {
     /// List the tools that a server offers
     List(ListArgs),
     /// Call a tool of a server once, and print its result
     Call(CallArgs),
     /// Compare what the servers of an agent offer with mcp.lock.json, and write it
     Lock(LockArgs),
-    /// Serve an agent as an MCP server on stdin and stdout
-    Serve(Box<ServeArgs>),
     /// Hold the connection to a server for a run
     #[command(hide = true)]
     Hold(HoldArgs),
@@ -80,14 +76,13 @@ pub struct HoldArgs {
     server: String,
 }
 
-/// Runs a command of `delta mcp`; returns the exit code.
-pub fn mcp_command(command: &McpCommand) -> ExitCode {
+/// Runs a command for servers; returns the exit code.
+pub fn client_command(command: &ClientCommand) -> ExitCode {
     let done = match command {
-        McpCommand::List(args) => list_tools(args),
-        McpCommand::Call(args) => call::call_tool(args),
-        McpCommand::Lock(args) => lock::lock_servers(args),
-        McpCommand::Serve(args) => return mcp_serve::serve_command(args),
-        McpCommand::Hold(args) => hold(args),
+        ClientCommand::List(args) => list_tools(args),
+        ClientCommand::Call(args) => call::call_tool(args),
+        ClientCommand::Lock(args) => lock::lock_servers(args),
+        ClientCommand::Hold(args) => hold(args),
     };
     done.unwrap_or_else(|error| error.report())
 }

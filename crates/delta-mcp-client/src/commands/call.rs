@@ -2,15 +2,15 @@
 
 use super::server_choice::{ChosenServer, ServerArgs};
 use super::{McpCommandError, ServerProcesses};
+use crate::client::{McpClient, ServerNotice};
+use crate::holder::{RemoteToolCall, ToolReply, call_holder};
+use crate::tool_session::{ToolCaller, ToolSession};
 use clap::Args;
 use delta_agent::mcp_server::AgentMcpServer;
 use delta_base::durable;
 use delta_mcp::failure::McpFailure;
 use delta_mcp::holder_config::{CALL_ID_VARIABLE, HOLDER_DIR, HOLDER_REQUIRED, HOLDER_VARIABLE};
 use delta_mcp::tool_result::{attachment_stem, is_tool_error, render_tool_result};
-use delta_mcp_client::client::{McpClient, ServerNotice};
-use delta_mcp_client::holder::{RemoteToolCall, ToolReply, call_holder};
-use delta_mcp_client::tool_session::{ToolCaller, ToolSession};
 use delta_operator::failure::CommandFailure;
 use delta_operator::{cancel, environment};
 use delta_program::stdin_input::{StdinError, read_all_stdin};
