@@ -1,7 +1,7 @@
 //! `delta` without arguments at a terminal: what to do first.
 
 use delta_base::terminal;
-use delta_launch::operator::{api_key, config};
+use delta_operator::{api_key, config};
 use delta_program::stdio;
 use std::process::ExitCode;
 

@@ -5,6 +5,7 @@ mod demo;
 mod groups;
 mod help;
 mod man;
+mod mcp;
 mod programs;
 mod suggestions;
 
@@ -12,16 +13,17 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use delta_author::{doctor, init, lint, migrate, sandbox, schema, skill, test, tool, tool_holder};
 use delta_base::signal;
 use delta_launch::drive::{
-    apply, approve, continue_run, discard, fork, pack, rm, rollback, run, stop, trust,
+    apply, approve, continue_run, discard, export, fork, models, pack, replay, rm, rollback, run,
+    stop, trust,
 };
-use delta_launch::operator::global_options::GlobalOptions;
-use delta_launch::operator::{build_info, config, environment, models};
+use delta_operator::global_options::GlobalOptions;
+use delta_operator::{build_info, config, environment};
 use delta_program::completions::{self, CliProgram};
 use delta_program::man::ManArgs;
 use delta_program::{install_panic_hook, stdio};
-use delta_read::{context, diff, export, inbox, list_runs, replay, show, verify, view};
+use delta_read::{context, diff, inbox, list_runs, show, verify, view};
 use delta_sandbox::{HELPER_COMMAND, run_helper};
-use delta_serve::{acp, mcp};
+use delta_serve::acp;
 use std::ffi::OsString;
 use std::mem::ManuallyDrop;
 use std::process::ExitCode;
@@ -210,7 +212,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         DeltaCommand::Continue(args) => continue_run::continue_command(&args),
         DeltaCommand::Approve(args) => approve::approve_command(&args),
         DeltaCommand::Deny(args) => approve::deny_command(&args),
-        DeltaCommand::Inbox(args) => inbox::inbox_command(&args),
+        DeltaCommand::Inbox(args) => inbox::inbox_command(&args, continue_run::continue_in_inbox),
         DeltaCommand::Answer(args) => approve::answer_command(&args),
         DeltaCommand::Fork(args) => fork::fork_command(&args),
         DeltaCommand::ListRuns(args) => list_runs::list_runs_command(&args),

@@ -1,7 +1,7 @@
 //! `delta man`: the pages of delta itself, and the pages of other programs.
 
 use crate::programs;
-use delta_launch::operator::manual_page::show_manual_page;
+use delta_operator::manual_page::show_manual_page;
 use delta_program::completions::CliProgram;
 use delta_program::man::{self, ManArgs};
 use std::ffi::OsString;

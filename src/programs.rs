@@ -3,8 +3,8 @@
 use clap::error::ErrorKind;
 use clap::{Command, CommandFactory, Parser, Subcommand};
 use delta_base::shell_quote::shell_quote_path;
-use delta_launch::operator::global_options::GlobalOptions;
-use delta_launch::operator::{build_info, environment};
+use delta_operator::global_options::GlobalOptions;
+use delta_operator::{build_info, environment};
 use delta_process::{become_program, is_program};
 use delta_program::{completions, stdio};
 use std::collections::BTreeMap;

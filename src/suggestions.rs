@@ -5,7 +5,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory};
 use delta_base::shell_quote::shell_quote;
 use delta_base::suggest;
-use delta_launch::operator::config;
+use delta_operator::config;
 use delta_program::usage_error::{
     json_tip, named_command, visible_options, with_dash_tip, with_tip, with_usage_of_command,
     with_values_tip,

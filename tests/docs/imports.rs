@@ -17,23 +17,23 @@ const LARGEST_CIRCLE: usize = 5;
 /// The most modules of a folder.
 const FULLEST_FOLDER: usize = 20;
 
-/// The folders of the crate that starts runs, each with those that it imports. Cargo holds the order of the crates.
-const WINGS: [(&str, &[&str]); 3] =
-    [("operator", &[]), ("prepare", &["operator"]), ("drive", &["operator", "prepare"])];
+/// The folders of a crate, each with those that it imports; the modules outside of folders are "".
+type Wings = &'static [(&'static str, &'static [&'static str])];
 
-/// The crates that link TLS: those that open connections, and the commands that may start something that does, among them
-/// those of delta-sweep, which check a plan as a run is prepared. Nothing
-/// that reads or decides is among them, so that it is compiled without ring and rustls.
-const TLS_CRATES: [&str; 9] = [
+/// The crates with an order of folders inside. Cargo holds the order of the crates.
+const WINGS: [(&str, Wings); 2] = [
+    ("crates/delta-operator/src", &[("", &[]), ("arguments", &[""]), ("runs", &[""])]),
+    ("crates/delta-launch/src", &[("prepare", &[]), ("drive", &["prepare"])]),
+];
+
+/// The crates that link TLS: those that open connections, and those that may start something that does. Nothing that reads
+/// or decides is among them, so that it is compiled without ring and rustls.
+const TLS_CRATES: [&str; 5] = [
     "delta-agents",
-    "delta-agents-author",
     "delta-agents-endpoint",
     "delta-agents-http-client",
     "delta-agents-launch",
     "delta-agents-mcp-client",
-    "delta-agents-read",
-    "delta-agents-serve",
-    "delta-agents-sweep",
 ];
 
 /// The path of a module or an item, from the root of its crate.
@@ -276,14 +276,15 @@ impl CrateModules {
     }
 
     /// The imports that the table of wings does not allow, as `module -> module`.
-    fn imports_up(&self) -> Vec<String> {
+    fn imports_up(&self, wings: Wings) -> Vec<String> {
+        let wing_of = |module: &ItemPath| {
+            let first = module.first().map_or("", String::as_str);
+            wings.iter().find(|(wing, _)| *wing == first).map_or("", |(wing, _)| *wing)
+        };
         let imports = self.imports().into_iter().filter(|(module, target)| {
-            let wing = WINGS.iter().find(|(wing, _)| module.first().is_some_and(|it| it == wing));
-            wing.is_some_and(|(wing, below)| match target.first() {
-                Some(other) => other != wing && !below.contains(&other.as_str()),
-                // The root of the crate.
-                None => true,
-            })
+            let (wing, other) = (wing_of(module), wing_of(target));
+            let below = wings.iter().find(|(name, _)| *name == wing).map(|(_, below)| *below);
+            below.is_some_and(|below| wing != other && !below.contains(&other))
         });
         imports.map(|(module, target)| format!("{} -> {}", show(&module), show(&target))).collect()
     }
@@ -387,18 +388,16 @@ fn no_folder_is_full() {
 
 #[test]
 fn no_wing_imports_one_above_it() {
-    let sources = sources().remove("crates/delta-launch/src").expect("the crate has sources");
-    let program = read_crate(sources);
-    let faults = program.imports_up();
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
-    let folders: BTreeSet<&str> = program
-        .modules
-        .keys()
-        .filter(|module| module.len() > 1)
-        .map(|module| module[0].as_str())
-        .collect();
-    let wings: BTreeSet<&str> = WINGS.iter().map(|(wing, _)| *wing).collect();
-    assert_eq!(folders, wings, "left: the folders of the crate, right: the table of wings");
+    for (root, wings) in WINGS {
+        let files = sources().remove(root).expect("the crate has sources");
+        let modules = read_crate(files);
+        let faults = modules.imports_up(wings);
+        assert!(faults.is_empty(), "{root}:\n{}", faults.join("\n"));
+        let parts = modules.modules.keys().filter(|module| module.len() > 1);
+        let found: BTreeSet<&str> = parts.map(|module| module[0].as_str()).collect();
+        let named = wings.iter().map(|(wing, _)| *wing).filter(|wing| !wing.is_empty()).collect();
+        assert_eq!(found, named, "{root}: left: its folders, right: the table of wings");
+    }
 }
 
 /// What each package links, tests and build scripts apart, by the ids of cargo; with the packages of this repository.
@@ -478,21 +477,20 @@ fn parts_of_a_module_are_a_folder_of_their_own() {
 
 #[test]
 fn an_import_up_the_wings_is_found() {
-    let modules = crate_of(&[
-        ("", "pub mod operator; pub mod prepare; pub mod drive; pub struct Shared;"),
-        ("operator", "pub mod failure;"),
-        ("operator::failure", "use crate::drive::run;"),
+    let wings: Wings = &[("prepare", &[]), ("drive", &["prepare"])];
+    let files = [
+        ("", "pub mod failure; pub mod prepare; pub mod drive; pub struct Shared;"),
+        ("failure", "use crate::drive::run;"),
         ("prepare", "pub mod options;"),
         ("prepare::options", "fn x() { crate::Shared::new(); super::super::drive::y(); }"),
         ("drive", "pub mod run;"),
-        ("drive::run", "use crate::operator::failure::X; use crate::prepare::options;"),
-    ]);
-    let expected = [
-        "operator::failure -> drive::run",
-        "prepare::options -> main",
-        "prepare::options -> drive",
+        ("drive::run", "use crate::failure::X; use crate::prepare::options;"),
     ];
-    assert_eq!(modules.imports_up(), expected);
+    let up = ["drive::run -> failure", "prepare::options -> main", "prepare::options -> drive"];
+    assert_eq!(crate_of(&files).imports_up(wings), up);
+    let wings: Wings = &[("", &[]), ("prepare", &[""]), ("drive", &["", "prepare"])];
+    let up = ["failure -> drive::run", "prepare::options -> drive"];
+    assert_eq!(crate_of(&files).imports_up(wings), up);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
-use delta_launch::operator::environment;
-use delta_launch::operator::failure::CommandFailure;
+use delta_operator::environment;
+use delta_operator::failure::CommandFailure;
 use delta_program::stdio;
 use delta_words::WireForm;
 

@@ -1,7 +1,7 @@
 //! `delta schema`: prints the JSON Schema of a file that an author writes, for editors.
 
 use clap::Args;
-use delta_launch::prepare::editor_schema::SchemaName;
+use delta_operator::arguments::editor_schema::SchemaName;
 use delta_program::stdio;
 use std::process::ExitCode;
 

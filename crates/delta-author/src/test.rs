@@ -8,18 +8,17 @@ use delta_base::api_key_names::{API_KEY_VARIABLES, KEY_SOURCE_VARIABLES};
 use delta_base::durable;
 use delta_base::hex::encode_hex;
 use delta_base::random;
-use delta_launch::drive::drive_agent;
-use delta_launch::operator::api_key::{self, KeyCommand, OperatorKey};
-use delta_launch::operator::command_line::{self, pluralize};
-use delta_launch::operator::env_files::EnvFileOptions;
-use delta_launch::operator::failure::CommandFailure;
-use delta_launch::operator::sandbox_options::SandboxOptions;
-use delta_launch::operator::{cancel, config, environment, trust};
-use delta_launch::prepare::completion_candidates;
 use delta_lint::agent_test::test_runner::{self, TestResult, TestSetup};
 use delta_lint::agent_test::{self, AgentTest, TESTS_DIR_NAME, test_report};
 use delta_llm::llm::ModelSelection;
 use delta_llm::llm::cassette::CassetteHeader;
+use delta_operator::api_key::{self, KeyCommand, OperatorKey};
+use delta_operator::arguments::completion_candidates;
+use delta_operator::command_line::{self, pluralize};
+use delta_operator::env_files::EnvFileOptions;
+use delta_operator::failure::CommandFailure;
+use delta_operator::sandbox_options::SandboxOptions;
+use delta_operator::{cancel, config, environment, trust};
 use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
 use std::collections::BTreeMap;
@@ -235,7 +234,7 @@ fn prepare_test_setup(args: &TestArgs, agent: &Agent) -> Result<TestSetup, Comma
     // Each test is a process of its own, and not every source of a key can be read twice.
     KEY_SOURCE_VARIABLES.iter().for_each(|name| drop(env.remove(OsStr::new(name))));
     // Nothing of a test outlives it.
-    env.insert(drive_agent::SURVIVE_VARIABLE.into(), "0".into());
+    env.insert(environment::SURVIVE_VARIABLE.into(), "0".into());
     let mut keyless_env = env.clone();
     for key in API_KEY_VARIABLES.into_iter().chain(agent.llm.key_variables()) {
         keyless_env.remove(OsStr::new(key));

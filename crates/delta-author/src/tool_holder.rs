@@ -5,8 +5,8 @@ use clap::Args;
 use delta_base::checksum::RunningChecksum;
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
-use delta_launch::operator::failure::CommandFailure;
-use delta_launch::operator::{cancel, environment};
+use delta_operator::failure::CommandFailure;
+use delta_operator::{cancel, environment};
 use delta_process::{
     Background, Containment, EnvVars, LaunchContext, ProcessCommand, ProcessNotice, ProcessResult,
     RunProcesses, adopt_orphans, prepare_process, run_together,

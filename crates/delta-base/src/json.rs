@@ -1,6 +1,7 @@
-//! Serialises values to JSON text, for everything that is recorded.
+//! JSON text of values, for everything that is recorded, and objects with members of others.
 
 use serde::Serialize;
+use serde_json::Value as Json;
 use std::io;
 
 /// Enough for most values.
@@ -21,6 +22,14 @@ pub fn to_json_with_capacity(capacity: usize, value: &(impl Serialize + ?Sized))
         .serialize(&mut serde_json::Serializer::new(&mut buffer))
         .expect("recorded types serialise to JSON");
     String::from_utf8(buffer.0).expect("JSON is UTF-8")
+}
+
+/// Adds the members of `other` to `one`.
+pub fn merge_objects(mut one: Json, other: Json) -> Json {
+    if let (Some(one), Json::Object(other)) = (one.as_object_mut(), other) {
+        one.extend(other);
+    }
+    one
 }
 
 /// A buffer that is fast for single bytes, which most pieces of JSON are.

@@ -29,7 +29,7 @@ use delta_words::{
     is_throttling_status,
 };
 use http::{HeaderMap, HeaderValue, header};
-pub use key_refresh::{KeyRefresh, KeySource};
+pub use key_refresh::KeyRefresh;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::sync::Arc;

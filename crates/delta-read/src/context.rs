@@ -4,10 +4,11 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
-use delta_launch::drive::run_argument::RunArgument;
-use delta_launch::drive::run_list;
-use delta_launch::operator::failure::CommandFailure;
-use delta_launch::prepare::completion_candidates;
+use delta_base::json::merge_objects;
+use delta_operator::arguments::completion_candidates;
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::run_argument::RunArgument;
+use delta_operator::runs::run_list;
 use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
 use delta_report::request_breakdown::{RequestBlock, RequestBreakdown, RequestSummary};
@@ -169,14 +170,6 @@ fn no_messages_failure(summary: &RequestSummary, block: &RequestBlock) -> Comman
         None => "it produced none".to_owned(),
     };
     CommandFailure::not_found(message, hint)
-}
-
-/// Adds the members of `other` to `one`.
-pub fn merge_objects(mut one: Json, other: Json) -> Json {
-    if let (Some(one), Json::Object(other)) = (one.as_object_mut(), other) {
-        one.extend(other);
-    }
-    one
 }
 
 fn json_line(value: &Json) -> String {

@@ -2,12 +2,12 @@
 
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
-use delta_launch::drive::restore_point::RestorePoint;
-use delta_launch::drive::run_argument::RunArgument;
-use delta_launch::drive::run_list;
-use delta_launch::operator::command_line;
-use delta_launch::operator::env_files::EnvFileOptions;
-use delta_launch::prepare::completion_candidates;
+use delta_operator::arguments::completion_candidates;
+use delta_operator::command_line;
+use delta_operator::env_files::EnvFileOptions;
+use delta_operator::runs::restore_point::RestorePoint;
+use delta_operator::runs::run_argument::RunArgument;
+use delta_operator::runs::run_list;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

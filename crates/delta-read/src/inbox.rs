@@ -9,16 +9,15 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_base::terminal;
 use delta_base::terminal_text::{escape_terminal_controls, strip_terminal_controls};
 use delta_base::time::{self, Timestamp};
-use delta_launch::drive::approval_preview;
-use delta_launch::drive::continue_run::{self, ResumeOptions};
-use delta_launch::drive::next_steps::agent_hint::AgentHint;
-use delta_launch::drive::run_argument::RunArgument;
-use delta_launch::drive::run_list::{self, RunListEntry, RunListStatus};
-use delta_launch::operator::failure::CommandFailure;
-use delta_launch::operator::own_run::process_is_gone;
-use delta_launch::operator::{cancel, command_line};
-use delta_launch::prepare::completion_candidates;
-use delta_launch::prepare::terminal_prompt::{self, InboxExit, InboxReply};
+use delta_operator::arguments::completion_candidates;
+use delta_operator::arguments::terminal_prompt::{self, InboxExit, InboxReply};
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::agent_hint::AgentHint;
+use delta_operator::runs::approval_preview;
+use delta_operator::runs::own_run::process_is_gone;
+use delta_operator::runs::run_argument::RunArgument;
+use delta_operator::runs::run_list::{self, RunListEntry, RunListStatus};
+use delta_operator::{cancel, command_line};
 use delta_program::stdio;
 use delta_run::event::{ProcessInfo, RunStatus};
 use delta_run::interaction_request::{InteractionRequest, short_command_line};
@@ -92,15 +91,18 @@ struct InboxEntry<'a> {
     commands: Vec<String>,
 }
 
-/// Lists waiting runs, or asks about them; returns the exit code.
-pub fn inbox_command(args: &InboxArgs) -> ExitCode {
-    match open_inbox(args) {
+/// Continues a run in a workspace with a message, which answers the request with this id; returns the exit code.
+pub type ContinueRun = fn(&RunArgument, PathBuf, Option<String>, &InboxExit, String) -> ExitCode;
+
+/// Lists waiting runs, or asks about them and continues each with `continue_run`; returns the exit code.
+pub fn inbox_command(args: &InboxArgs, continue_run: ContinueRun) -> ExitCode {
+    match open_inbox(args, continue_run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
 }
 
-fn open_inbox(args: &InboxArgs) -> Result<(), CommandFailure> {
+fn open_inbox(args: &InboxArgs, continue_run: ContinueRun) -> Result<(), CommandFailure> {
     if args.interactive && !terminal::can_prompt() {
         let hint = "without `-i` it lists what waits, with the commands that answer";
         return Err(CommandFailure::usage("`-i` needs a terminal", hint.to_owned()));
@@ -117,7 +119,7 @@ fn open_inbox(args: &InboxArgs) -> Result<(), CommandFailure> {
         return Ok(());
     }
     if args.interactive {
-        return answer_all(&runs);
+        return answer_all(&runs, continue_run);
     }
     let texts: Vec<String> = runs.iter().map(WaitingRun::render).collect();
     stdio::print_text(&texts.join("\n"));
@@ -296,7 +298,7 @@ fn push_lines(text: &mut String, mark: &str, lines: &str) -> usize {
 }
 
 /// Asks about each run, and continues it with the answer.
-fn answer_all(runs: &[WaitingRun]) -> Result<(), CommandFailure> {
+fn answer_all(runs: &[WaitingRun], continue_run: ContinueRun) -> Result<(), CommandFailure> {
     let cancel = cancel::install_cancel()?;
     let exit = InboxExit::default();
     let waiting =
@@ -343,7 +345,12 @@ fn answer_all(runs: &[WaitingRun]) -> Result<(), CommandFailure> {
         match reply {
             InboxReply::Quit => return Ok(()),
             InboxReply::Skip => {}
-            InboxReply::Message(message) => continue_waiting_run(run, message, &exit),
+            InboxReply::Message(message) => {
+                // Refused if the run waits for something else than the user was shown. That keeps no other run waiting.
+                let argument = RunArgument::Dir(run.entry.dir());
+                let work_dir = run.entry.workspace.clone();
+                continue_run(&argument, work_dir, run.state.request_id(), &exit, message);
+            }
         }
         if cancel.is_requested() {
             return Err(CommandFailure::interrupted("interrupted"));
@@ -358,12 +365,4 @@ fn answer_all(runs: &[WaitingRun]) -> Result<(), CommandFailure> {
         return Err(CommandFailure::conflict(message, "the lines above have the commands"));
     }
     Ok(())
-}
-
-/// Continues a run, if it still waits for what the user was shown. Its failure does not keep the others waiting.
-fn continue_waiting_run(run: &WaitingRun, message: String, exit: &InboxExit) {
-    let argument = RunArgument::Dir(run.entry.dir());
-    let request_id = run.state.request_id();
-    let resume = ResumeOptions::in_inbox(run.entry.workspace.clone(), request_id, exit);
-    continue_run::continue_with(&argument, &resume, |_, _| Ok(Some(message)));
 }

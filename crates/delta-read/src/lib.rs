@@ -2,11 +2,9 @@
 
 pub mod context;
 pub mod diff;
-pub mod export;
 pub mod inbox;
 pub mod list_runs;
 pub mod live_view;
-pub mod replay;
 pub mod show;
 pub mod verify;
 pub mod view;

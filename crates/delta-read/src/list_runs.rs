@@ -5,13 +5,13 @@ use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::quantity::parse_time_ms;
 use delta_base::terminal;
 use delta_base::time::{self, Timestamp};
-use delta_launch::drive::run_list::{
+use delta_operator::arguments::completion_candidates;
+use delta_operator::command_line;
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::run_list::{
     self, ListColumns, RunListEntry, RunListStatus, find_below, read_runs_of, read_workspace_runs,
     render_plain_lines, render_terminal_table, render_totals, sort_newest_first, suggest_work_dirs,
 };
-use delta_launch::operator::command_line;
-use delta_launch::operator::failure::CommandFailure;
-use delta_launch::prepare::completion_candidates;
 use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
 use delta_run::workspace::Workspace;

@@ -1,9 +1,10 @@
 //! The page of active runs: served on a loopback port until they end.
 
 use delta_base::time;
-use delta_launch::drive::run_argument::LocatedRun;
-use delta_launch::operator::failure::CommandFailure;
-use delta_launch::operator::{cancel, own_run, page};
+use delta_operator::cancel;
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::run_argument::LocatedRun;
+use delta_operator::runs::{own_run, page};
 use delta_program::stdio;
 use delta_report::view::{LivePage, PageOptions, PageServer};
 use delta_run::event::RunStatus;

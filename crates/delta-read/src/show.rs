@@ -8,13 +8,13 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time;
 use delta_engine::progress::{ProgressPrinter, Verbosity};
-use delta_launch::drive::next_steps::agent_hint::AgentHint;
-use delta_launch::drive::run_argument::{LocatedRun, RunArgument};
-use delta_launch::drive::run_list;
-use delta_launch::operator::cancel;
-use delta_launch::operator::failure::CommandFailure;
-use delta_launch::operator::own_run::{self, process_is_gone};
-use delta_launch::prepare::{completion_candidates, observer};
+use delta_operator::arguments::completion_candidates;
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::agent_hint::AgentHint;
+use delta_operator::runs::own_run::{self, process_is_gone};
+use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
+use delta_operator::runs::run_list;
+use delta_operator::{cancel, environment};
 use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
 use delta_run::budget::budget_account::BudgetAccount;
@@ -114,7 +114,7 @@ fn follow_run(
     let verbosity = if args.verbose { Verbosity::Verbose } else { Verbosity::Normal };
     let mut progress = ProgressPrinter::for_stdout(verbosity, time::current_time);
     let cancel = if args.follow { Some(cancel::install_cancel()?) } else { None };
-    if cancel.is_some() && args.format == ShowFormat::Text && observer::can_repaint() {
+    if cancel.is_some() && args.format == ShowFormat::Text && environment::can_repaint() {
         progress.enable_live_output();
     }
     let mut state = RunState::default();

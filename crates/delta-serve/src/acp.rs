@@ -4,11 +4,11 @@ use crate::peers;
 use crate::supervisor::RunSupervisor;
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
-use delta_launch::operator::cancel;
-use delta_launch::operator::failure::CommandFailure;
-use delta_launch::prepare::options::RunOptions;
-use delta_launch::prepare::served_output::ServedOutput;
-use delta_launch::prepare::{agent_choice, completion_candidates};
+use delta_operator::arguments::options::RunOptions;
+use delta_operator::arguments::served_output::ServedOutput;
+use delta_operator::arguments::{agent_choice, completion_candidates};
+use delta_operator::cancel;
+use delta_operator::failure::CommandFailure;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

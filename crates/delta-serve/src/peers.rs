@@ -1,10 +1,10 @@
 //! The loop of a server on standard input and output: it reads messages, looks after its runs, and writes messages.
 
 use delta_base::signal::CancelToken;
-use delta_launch::operator::failure::CommandFailure;
 use delta_mcp::json_rpc::{INVALID_REQUEST, RpcError, RpcMessage};
 use delta_mcp::line_framing::{FramedLine, MAX_LINE_BYTES};
 use delta_mcp::peer_input::{PeerEvent, PeerInput};
+use delta_operator::failure::CommandFailure;
 use delta_program::stdio;
 use std::io;
 use std::time::Duration;

@@ -2,8 +2,8 @@
 
 use crate::supervisor::{OpenRequest, ServedRun};
 use delta_agent::approval_prompt::ApprovalPrompt;
-use delta_launch::drive::approval_preview::pending_preview;
-use delta_launch::operator::own_run;
+use delta_operator::runs::approval_preview::pending_preview;
+use delta_operator::runs::own_run;
 use delta_run::event::InputType;
 use delta_run::state::HumanRequest;
 use serde_json::{Value as Json, json};

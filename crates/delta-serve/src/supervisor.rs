@@ -8,10 +8,10 @@ use delta_base::id::RunId;
 use delta_base::random;
 use delta_base::signal::CancelToken;
 use delta_base::time::{self, Timestamp};
-use delta_launch::drive::continue_run;
-use delta_launch::operator::failure::{CONFLICT_ERROR, CommandFailure, RUN_ACTIVE_ERROR};
-use delta_launch::operator::{environment, lease_options, own_run};
-use delta_launch::prepare::served_output::{self, ServedOutput, ServedPiece};
+use delta_operator::arguments::served_output::{self, ServedOutput, ServedPiece};
+use delta_operator::failure::{CONFLICT_ERROR, CommandFailure, RUN_ACTIVE_ERROR};
+use delta_operator::runs::own_run;
+use delta_operator::{environment, lease_options};
 use delta_process::{WorkerCommand, WorkerErrors, WorkerFile, WorkerProcess};
 use delta_program::stdio;
 use delta_run::event::RunStatus;
@@ -344,7 +344,7 @@ impl RunSupervisor {
         } else if state.status == Some(RunStatus::Failed)
             || state.status == Some(RunStatus::Completed)
         {
-            let stored = continue_run::sealed_result(&run.id, &run.dir(), &folded);
+            let stored = own_run::sealed_result(&run.id, &run.dir(), &folded);
             let stored = stored.map(|result| serde_json::to_value(result).unwrap_or_default());
             // The process can have refused to continue the run, which the journal does not show.
             return match (refused_start(), stored) {

@@ -3,10 +3,10 @@
 use super::machine_checks::failed_check;
 use super::{CheckStatus, DoctorCheck};
 use delta_base::url_secrets::mask_url;
-use delta_launch::operator::api_key::{self, KeyCommand};
-use delta_launch::operator::failure::CommandFailure;
-use delta_launch::operator::{config, environment, models};
 use delta_llm::llm::endpoint::{EnvOrigin, EnvSetting};
+use delta_operator::api_key::{self, KeyCommand};
+use delta_operator::failure::CommandFailure;
+use delta_operator::{config, endpoints, environment};
 use delta_words::WireForm;
 use std::path::Path;
 
@@ -20,11 +20,11 @@ pub(super) fn check_operator() -> Vec<DoctorCheck> {
         return checks;
     }
     let endpoints: Vec<DoctorCheck> =
-        models::LISTING_FORMS.into_iter().filter_map(check_endpoint).collect();
+        endpoints::LISTING_FORMS.into_iter().filter_map(check_endpoint).collect();
     checks.push(check_model(!endpoints.is_empty()));
     if endpoints.is_empty() {
         let finding = "none has a key, so only scripts and recordings can play the LLM";
-        checks.push(DoctorCheck::warn(ENDPOINT, finding, models::endpoint_hint()));
+        checks.push(DoctorCheck::warn(ENDPOINT, finding, endpoints::endpoint_hint()));
     }
     checks.extend(endpoints);
     checks
@@ -83,7 +83,7 @@ fn describe_endpoint(form: WireForm) -> Result<Option<String>, CommandFailure> {
         value: key.value.clone(),
         origin: EnvOrigin::KeySource(key.description.clone()),
     });
-    if let Some(endpoint) = models::configured_endpoint(form, file_setting.as_ref())? {
+    if let Some(endpoint) = endpoints::configured_endpoint(form, file_setting.as_ref())? {
         let mut names = form.key_variables().iter();
         let variable = names.find(|name| environment::variable(name).is_some());
         let source = match (file_key, variable) {

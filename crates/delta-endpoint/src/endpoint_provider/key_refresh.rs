@@ -3,22 +3,10 @@
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_llm::llm::LlmError;
-use delta_llm::llm::endpoint::ApiKey;
+use delta_llm::llm::endpoint::{ApiKey, KeySource};
 use std::fmt;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-
-/// Where a key comes from.
-pub trait KeySource {
-    /// Reads the key.
-    ///
-    /// # Errors
-    /// There is no key now, or the wait was cancelled.
-    fn read_key(&self, cancel: &CancelToken) -> Result<String, LlmError>;
-
-    /// What it is, for messages.
-    fn description(&self) -> String;
-}
 
 /// When to read a key again, and where from.
 #[derive(Clone)]

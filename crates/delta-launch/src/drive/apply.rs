@@ -1,20 +1,20 @@
 //! `delta apply`: applies the changes of a staged run to the workspace.
 
 use crate::drive::continue_run::ClaimedRun;
-use crate::drive::restore_point::{self, ChangeCount, ChangeFormat, MIN_ID_DIGITS};
 use crate::drive::rollback::open_rollback_observer;
-use crate::drive::run_argument::{LocatedRun, RunArgument};
-use crate::drive::run_list;
-use crate::drive::stage::{self, ApplyEnding, PathSelection, StagedChanges};
-use crate::operator::cancel;
-use crate::operator::env_files::EnvFileOptions;
-use crate::operator::failure::CommandFailure;
-use crate::prepare::completion_candidates;
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::durable;
 use delta_base::id::{RunId, SnapshotId};
 use delta_base::shell_quote::shell_quote_path;
+use delta_operator::arguments::completion_candidates;
+use delta_operator::cancel;
+use delta_operator::env_files::EnvFileOptions;
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::restore_point::{self, ChangeCount, ChangeFormat, MIN_ID_DIGITS};
+use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
+use delta_operator::runs::run_list;
+use delta_operator::runs::stage::{self, ApplyEnding, PathSelection, StagedChanges};
 use delta_program::stdio;
 use delta_run::event::{Payload, StageApply};
 use delta_run::record;

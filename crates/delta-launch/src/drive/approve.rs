@@ -1,14 +1,14 @@
 //! `delta approve`, `delta deny` and `delta answer`: continue a run that waits, with what it waits for.
 
 use crate::drive::continue_run::{self, ANSWERED_HINT, ResumeOptions};
-use crate::drive::run_argument::{self, RunArgument};
-use crate::drive::run_list;
-use crate::operator::failure::CommandFailure;
-use crate::prepare::message;
-use crate::prepare::options::{CONTINUE_OPTIONS, show_only};
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
 use delta_base::id::RunId;
+use delta_operator::arguments::message;
+use delta_operator::arguments::options::{CONTINUE_OPTIONS, show_only};
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::run_argument::{self, RunArgument};
+use delta_operator::runs::run_list;
 use delta_run::state::{HumanRequest, RunState};
 use delta_run::workspace::Workspace;
 use std::path::Path;

@@ -3,20 +3,10 @@
 //! This module finds the run, claims it for this process, and decides what the message means. The engine then drives it like
 //! a new run.
 
-use crate::drive::run_argument::{LocatedRun, RunArgument};
-use crate::drive::{run_list, sealer};
-use crate::operator::failure::{CommandFailure, quote_workspace_of};
-use crate::operator::own_run::{
-    CHANGED_JOURNAL, EDITED_JOURNAL, check_is_own, fold_journal, fold_own_journal,
-    other_owner_failure, other_run_owner,
-};
-use crate::operator::{cancel, command_line, state};
-use crate::prepare::budget::{OwnedRun, PastUse};
+use crate::drive::sealer;
 use crate::prepare::images::{AttachOptions, attach_images};
-use crate::prepare::options::{self, RunOptions};
 use crate::prepare::prepared_agent::PreparedAgent;
-use crate::prepare::terminal_prompt::InboxExit;
-use crate::prepare::{completion_candidates, message, observer, run_result};
+use crate::prepare::{observer, run_result};
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::durable::{self, FileError};
@@ -26,6 +16,18 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time::{self, format_duration};
+use delta_operator::arguments::budget::{OwnedRun, PastUse};
+use delta_operator::arguments::options::{self, RunOptions};
+use delta_operator::arguments::terminal_prompt::InboxExit;
+use delta_operator::arguments::{completion_candidates, message};
+use delta_operator::failure::{CommandFailure, quote_workspace_of};
+use delta_operator::runs::own_run::{
+    CHANGED_JOURNAL, EDITED_JOURNAL, check_is_own, fold_journal, fold_own_journal,
+    other_owner_failure, other_run_owner, sealed_result,
+};
+use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
+use delta_operator::runs::run_list;
+use delta_operator::{cancel, command_line, state};
 use delta_process::{HeldCallMark, RunMark, RunProcessFilter};
 use delta_program::stdio;
 use delta_run::event::image_file::NewImage;
@@ -60,9 +62,7 @@ mod run_agent;
 mod run_message;
 
 use claimed_stage::ClaimedStage;
-pub use ensured_run::{
-    AskedAgent, EnsuredTask, RetriedError, ensure_run, sealed_result, settled_result,
-};
+pub use ensured_run::{AskedAgent, EnsuredTask, RetriedError, ensure_run, settled_result};
 pub use run_agent::load_run_agent;
 use run_message::AnsweredRequest;
 pub use run_message::{ANSWERED_HINT, MissingMessage};
@@ -113,20 +113,6 @@ pub struct ResumeOptions {
     force: bool,
 }
 
-impl ResumeOptions {
-    /// The options of an inbox that continues a run in `work_dir` for the user at the terminal, who answers `request_id`.
-    pub fn in_inbox(work_dir: PathBuf, request_id: Option<String>, exit: &InboxExit) -> Self {
-        let inbox = Some(exit.clone());
-        let options = RunOptions {
-            interactive: true,
-            no_interactive: false,
-            inbox,
-            ..RunOptions::new(None, None)
-        };
-        Self { work_dir, agent: None, request_id, force: false, options }
-    }
-}
-
 impl ContinueArgs {
     fn run(&self) -> &RunArgument {
         self.run_id.as_ref().unwrap_or(&self.run)
@@ -163,6 +149,25 @@ pub fn continue_with(
     choose_message: impl FnOnce(&RunId, &RunState) -> Result<Option<String>, CommandFailure>,
 ) -> ExitCode {
     continue_with_images(run, resume, Ok(Vec::new()), true, choose_message)
+}
+
+/// Resumes a run in `work_dir` with the answer of the user at the terminal of an inbox to `request_id`; returns the exit code.
+pub fn continue_in_inbox(
+    run: &RunArgument,
+    work_dir: PathBuf,
+    request_id: Option<String>,
+    exit: &InboxExit,
+    message: String,
+) -> ExitCode {
+    let inbox = Some(exit.clone());
+    let options = RunOptions {
+        interactive: true,
+        no_interactive: false,
+        inbox,
+        ..RunOptions::new(None, None)
+    };
+    let resume = ResumeOptions { work_dir, agent: None, request_id, force: false, options };
+    continue_with(run, &resume, |_, _| Ok(Some(message)))
 }
 
 /// Resumes a run as [`continue_with`] does; the message has these images, and is an answer only if `may_answer` is set.

@@ -1,18 +1,18 @@
 //! `delta discard`: discards the changes of staged runs.
 
 use crate::drive::continue_run::ClaimedRun;
-use crate::drive::restore_point::{self, MIN_ID_DIGITS};
 use crate::drive::rollback::open_rollback_observer;
-use crate::drive::run_argument::{LocatedRun, RunArgument};
-use crate::drive::run_list;
-use crate::drive::stage::{self, ApplyEnding, StagedChanges};
-use crate::operator::cancel;
-use crate::operator::env_files::EnvFileOptions;
-use crate::operator::failure::CommandFailure;
-use crate::prepare::completion_candidates;
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::shell_quote::shell_quote_path;
+use delta_operator::arguments::completion_candidates;
+use delta_operator::cancel;
+use delta_operator::env_files::EnvFileOptions;
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::restore_point::{self, MIN_ID_DIGITS};
+use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
+use delta_operator::runs::run_list;
+use delta_operator::runs::stage::{self, ApplyEnding, StagedChanges};
 use delta_program::stdio;
 use delta_run::event::Payload;
 use delta_run::record;

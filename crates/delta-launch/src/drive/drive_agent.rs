@@ -3,13 +3,8 @@
 mod lost_journal;
 mod sweep_share;
 
-use crate::drive::{next_steps, restore_point};
-use crate::operator::failure::CommandFailure;
-use crate::operator::trust::read_import_path;
-use crate::operator::{environment, state};
-use crate::prepare::budget::{self, OuterLimits, OwnedRun, PastUse};
+use crate::drive::next_steps;
 use crate::prepare::observer::{prints_pieces, shows_live_output};
-use crate::prepare::options::RunOptions;
 use crate::prepare::prepared_agent::PreparedAgent;
 use delta_agent::ask_human::HumanPrompt;
 use delta_agent::child_environment::ChildEnvironment;
@@ -22,6 +17,12 @@ use delta_engine::engine::Engine;
 use delta_lint::lint::find_missing_programs;
 use delta_llm::llm::Provider;
 use delta_llm::llm::ProviderKind;
+use delta_operator::arguments::budget::{self, OuterLimits, OwnedRun, PastUse};
+use delta_operator::arguments::options::RunOptions;
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::restore_point;
+use delta_operator::trust::read_import_path;
+use delta_operator::{environment, state};
 use delta_process as process;
 use delta_run::budget::ledger::Budget;
 use delta_run::event::{AgentCopy, EngineStart, RunStage};
@@ -51,9 +52,6 @@ pub struct Impersonators {
     /// Answers for the person.
     pub human: Box<dyn HumanPrompt>,
 }
-
-/// The variable that makes the commands of tools with `survive` end with the engine, if it is 0.
-pub const SURVIVE_VARIABLE: &str = "DELTA_SURVIVE";
 
 /// Where delta cannot find processes.
 #[cfg(target_os = "linux")]
@@ -163,7 +161,9 @@ impl PreparedAgent {
         let driven = Engine::new(&self.agent, environment, provider, cancel, human, clock, budget)
             .with_mcp_servers(servers)
             .with_parallel_calls(self.bounds.max_parallel())
-            .with_surviving_calls(environment::variable(SURVIVE_VARIABLE).as_deref() != Some("0"))
+            .with_surviving_calls(
+                environment::variable(environment::SURVIVE_VARIABLE).as_deref() != Some("0"),
+            )
             .with_snapshots(snapshots)
             .with_disk_limit(self.bounds.disk)
             .with_live_output(shows_live_output(options) || prints_pieces(options))
@@ -266,7 +266,9 @@ impl PreparedAgent {
         Engine::new(agent, environment, provider, cancel, Some(human), clock, budget)
             .with_mcp_servers(servers)
             .with_parallel_calls(self.bounds.max_parallel())
-            .with_surviving_calls(environment::variable(SURVIVE_VARIABLE).as_deref() != Some("0"))
+            .with_surviving_calls(
+                environment::variable(environment::SURVIVE_VARIABLE).as_deref() != Some("0"),
+            )
             .with_snapshots(snapshots)
             .drive(run)?;
         Ok(())

@@ -1,10 +1,9 @@
 //! What a command prints on stderr about a run that it leaves: how to answer it, to continue it, or to take its changes.
 
-pub mod agent_hint;
-
-use crate::prepare::options::RunOptions;
 use delta_base::shell_quote::shell_quote;
 use delta_base::terminal;
+use delta_operator::arguments::options::RunOptions;
+use delta_operator::runs::agent_hint;
 use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_run::journal;

@@ -1,12 +1,12 @@
 //! `delta pack` and `delta unpack`: the io/ of a run as one file, and back.
 
-use crate::drive::run_argument::{LocatedRun, RunArgument};
-use crate::drive::run_list;
-use crate::operator::failure::CommandFailure;
-use crate::operator::{command_line, own_run};
-use crate::prepare::completion_candidates;
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
+use delta_operator::arguments::completion_candidates;
+use delta_operator::command_line;
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
+use delta_operator::runs::{own_run, run_list};
 use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_run::ownership::Ownership;

@@ -1,13 +1,6 @@
 //! `delta rm`: removes runs that nothing works on and nothing refers to.
 
 use crate::drive::continue_run;
-use crate::drive::run_argument::RunArgument;
-use crate::drive::run_list::{
-    self, ListColumns, RunListEntry, RunListStatus, find_below, read_runs_of, render_plain_lines,
-};
-use crate::operator::failure::CommandFailure;
-use crate::operator::{cancel, command_line};
-use crate::prepare::completion_candidates;
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::id::RunId;
@@ -15,6 +8,13 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_base::terminal;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time;
+use delta_operator::arguments::completion_candidates;
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::run_argument::RunArgument;
+use delta_operator::runs::run_list::{
+    self, ListColumns, RunListEntry, RunListStatus, find_below, read_runs_of, render_plain_lines,
+};
+use delta_operator::{cancel, command_line};
 use delta_program::number_argument::parse_time_in;
 use delta_program::stdio;
 use delta_run::event::RunStatus;

@@ -1,13 +1,6 @@
 //! `delta rollback`: restores the workspace of a run, and records that in the journal.
 
 use crate::drive::continue_run::ClaimedRun;
-use crate::drive::restore_point::{self, ChangeCount, ChangeFormat, MIN_ID_DIGITS, RestorePoint};
-use crate::drive::run_argument::{LocatedRun, RunArgument};
-use crate::drive::{run_list, stage};
-use crate::operator::cancel;
-use crate::operator::env_files::EnvFileOptions;
-use crate::operator::failure::CommandFailure;
-use crate::prepare::completion_candidates;
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::durable::{self, LogFile};
@@ -16,6 +9,15 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time;
 use delta_engine::progress::{ProgressPrinter, Verbosity};
+use delta_operator::arguments::completion_candidates;
+use delta_operator::cancel;
+use delta_operator::env_files::EnvFileOptions;
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::restore_point::{
+    self, ChangeCount, ChangeFormat, MIN_ID_DIGITS, RestorePoint,
+};
+use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
+use delta_operator::runs::{run_list, stage};
 use delta_program::stdio;
 use delta_run::event::Payload;
 use delta_run::record;

@@ -1,17 +1,10 @@
 //! `delta run`: creates a run and drives it.
 
 use crate::drive::continue_run::{self, AskedAgent, EnsuredTask, RetriedError};
-use crate::drive::{page_server, sealer, stage};
-use crate::operator::environment::parent_run;
-use crate::operator::failure::CommandFailure;
-use crate::operator::{cancel, command_line, page};
-use crate::prepare::agent_choice::{self, ChosenAgent};
-use crate::prepare::budget::{OwnedRun, PastUse};
+use crate::drive::sealer;
 use crate::prepare::images::AttachOptions;
-use crate::prepare::message::{self, NewMessage};
-use crate::prepare::options::RunOptions;
 use crate::prepare::prepared_agent::PreparedAgent;
-use crate::prepare::{completion_candidates, observer, run_result};
+use crate::prepare::{observer, run_result};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
@@ -22,6 +15,15 @@ use delta_base::shell_quote::shell_quote;
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
 use delta_base::time;
+use delta_operator::arguments::agent_choice::{self, ChosenAgent};
+use delta_operator::arguments::budget::{OwnedRun, PastUse};
+use delta_operator::arguments::completion_candidates;
+use delta_operator::arguments::message::{self, NewMessage};
+use delta_operator::arguments::options::RunOptions;
+use delta_operator::environment::parent_run;
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::{page, page_server, stage};
+use delta_operator::{cancel, command_line};
 use delta_run::event::Payload;
 use delta_run::ownership::Ownership;
 use delta_run::run::{Run, RunNotice};

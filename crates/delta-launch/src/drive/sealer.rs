@@ -1,9 +1,9 @@
 //! What seals the journal of a run, and the note about a run without a seal.
 
-use crate::operator::failure::CommandFailure;
-use crate::operator::state::{MissingKey, SEAL_KEY_VARIABLE, STATE_DIR_VARIABLE, seal_key};
-use crate::prepare::options::RunOptions;
 use delta_base::id::RunId;
+use delta_operator::arguments::options::RunOptions;
+use delta_operator::failure::CommandFailure;
+use delta_operator::state::{MissingKey, SEAL_KEY_VARIABLE, STATE_DIR_VARIABLE, seal_key};
 use delta_run::journal::seal::Sealer;
 
 /// What seals the journal of the run `id`; if no key can be kept nothing does, and a note says what that means.

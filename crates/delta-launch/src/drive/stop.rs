@@ -1,14 +1,15 @@
 //! `delta stop`: makes the processes that work on runs leave them, as SIGINT does, and waits until they have.
 
-use crate::drive::run_argument::{LocatedRun, RunArgument};
-use crate::drive::{continue_run, run_list};
-use crate::operator::failure::CommandFailure;
-use crate::operator::{cancel, own_run};
-use crate::prepare::completion_candidates;
+use crate::drive::continue_run;
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::strip_terminal_controls;
+use delta_operator::arguments::completion_candidates;
+use delta_operator::cancel;
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
+use delta_operator::runs::{own_run, run_list};
 use delta_program::number_argument::parse_time_in;
 use delta_program::stdio;
 use delta_run::event::{EngineStart, RunStatus};

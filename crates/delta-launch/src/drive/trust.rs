@@ -1,11 +1,6 @@
 //! `delta trust`: what the operator trusts: files of variables, endpoints with the keys, and runs that others made.
 
 use crate::drive::continue_run::ClaimedRun;
-use crate::drive::run_argument::RunArgument;
-use crate::drive::run_list;
-use crate::operator::failure::CommandFailure;
-use crate::operator::{cancel, environment, state};
-use crate::prepare::completion_candidates;
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_agent::agent::env_layers::{
@@ -14,6 +9,11 @@ use delta_agent::agent::env_layers::{
 use delta_agent::trust_store::{TrustStore, TrustedFile, TrustedHost};
 use delta_base::redact::Secrets;
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
+use delta_operator::arguments::completion_candidates;
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::run_argument::RunArgument;
+use delta_operator::runs::run_list;
+use delta_operator::{cancel, environment, state};
 use delta_program::stdio;
 use delta_run::event::Payload;
 use delta_run::run_files::JOURNAL_FILE;

@@ -1,8 +1,5 @@
 //! The endpoint of an agent's LLM, with its key: from a variable, from a command of the operator, or from the agent's own.
 
-use crate::operator::api_key::KeyCommand;
-use crate::operator::cancel::install_cancel;
-use crate::operator::failure::CommandFailure;
 use delta_agent::agent::Agent;
 use delta_agent::agent::env_layers::EnvLayers;
 use delta_agent::trust_store::OperatorTrust;
@@ -13,6 +10,9 @@ use delta_base::url_secrets::url_secrets;
 use delta_endpoint::endpoint_provider::{EndpointProvider, KeyRefresh};
 use delta_llm::llm::wire::CachePolicy;
 use delta_llm::llm::{Endpoint, LlmConfig, ProviderKind};
+use delta_operator::api_key::KeyCommand;
+use delta_operator::cancel::install_cancel;
+use delta_operator::failure::CommandFailure;
 use delta_words::WireForm;
 use std::path::PathBuf;
 use std::rc::Rc;

@@ -1,9 +1,9 @@
 //! The option `-a`: images and PDFs that are attached to a message.
 
-use crate::operator::failure::CommandFailure;
-use crate::prepare::options::RunOptions;
 use clap::Args;
 use delta_base::shell_quote::shell_quote_path;
+use delta_operator::arguments::options::RunOptions;
+use delta_operator::failure::CommandFailure;
 use delta_run::event::Payload;
 use delta_run::event::image_file::NewImage;
 use std::path::PathBuf;

@@ -1,15 +1,15 @@
 //! What a process shows while it works on a run: progress on stderr, engine.log, and events or pieces on stdout.
 
-use crate::operator::environment;
-use crate::operator::failure::CommandFailure;
-use crate::prepare::options::RunOptions;
-use crate::prepare::served_output::{PiecePrinter, ServedOutput};
 use delta_base::durable::LogFile;
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
 use delta_base::time;
 use delta_engine::progress::{ProgressPrinter, Verbosity};
 use delta_engine::result_output::OutputFormat;
+use delta_operator::arguments::options::RunOptions;
+use delta_operator::arguments::served_output::{PiecePrinter, ServedOutput};
+use delta_operator::environment;
+use delta_operator::failure::CommandFailure;
 use delta_program::stdio;
 use delta_run::event::Event;
 use delta_run::run::{RunNotice, RunObserver};
@@ -20,23 +20,12 @@ use std::path::Path;
 /// events are printed there at the same time.
 pub fn shows_live_output(options: &RunOptions) -> bool {
     let prints_events = options.format == OutputFormat::Jsonl && terminal::is_stdout_terminal();
-    can_move_cursor() && !prints_events && options.verbosity() > Verbosity::Quiet
+    environment::can_move_cursor() && !prints_events && options.verbosity() > Verbosity::Quiet
 }
 
 /// Whether a server gets pieces of answers and output as they arrive.
 pub fn prints_pieces(options: &RunOptions) -> bool {
     options.served == Some(ServedOutput::Pieces)
-}
-
-/// Whether stderr is a terminal that can move its cursor.
-fn can_move_cursor() -> bool {
-    let is_dumb = environment::variable("TERM").is_some_and(|term| term == "dumb");
-    terminal::is_stderr_terminal() && !is_dumb
-}
-
-/// Whether lines on stdout can follow a line on stderr that is repainted: both are a terminal that can move its cursor.
-pub fn can_repaint() -> bool {
-    terminal::is_stdout_terminal() && can_move_cursor()
 }
 
 /// Shows progress on stderr, writes engine.log, and with `jsonl` prints every event to stdout. `before` is the state of the

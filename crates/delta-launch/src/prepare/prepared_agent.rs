@@ -1,14 +1,6 @@
 //! An agent that is ready for a run: loaded, with its variables, keys, endpoint and limits. Creates and changes nothing.
 
-use crate::operator::env_files::read_env_layers;
-use crate::operator::failure::CommandFailure;
-use crate::operator::trust::read_operator_trust;
-use crate::operator::{config, environment, prices};
 use crate::prepare::endpoint::{EndpointSetup, PreparedEndpoint};
-use crate::prepare::options::RunOptions;
-use crate::prepare::project_skills::offer_project_skills;
-use crate::prepare::run_sandbox::{self, changeable_agent_note};
-use crate::prepare::{budget, mcp_servers};
 use delta_agent::agent::Agent;
 use delta_agent::agent::env_layers::EnvLayers;
 use delta_agent::child_environment::ChildEnvironment;
@@ -22,6 +14,14 @@ use delta_endpoint::endpoint_provider::EndpointProvider;
 use delta_llm::llm::endpoint::ADDRESS_VARIABLES;
 use delta_llm::llm::{self, Provider};
 use delta_mcp::holder_config::HolderConfig;
+use delta_operator::arguments::options::RunOptions;
+use delta_operator::arguments::project_skills::offer_project_skills;
+use delta_operator::arguments::run_sandbox::{self, changeable_agent_note};
+use delta_operator::arguments::{budget, mcp_servers};
+use delta_operator::env_files::read_env_layers;
+use delta_operator::failure::CommandFailure;
+use delta_operator::trust::read_operator_trust;
+use delta_operator::{config, environment, prices};
 use delta_process as process;
 use delta_run::budget::ledger::Ledger;
 use delta_run::event::{AgentCopy, EngineStart};

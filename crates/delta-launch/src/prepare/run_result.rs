@@ -1,7 +1,7 @@
 //! The result of a command that drives a run: one write to stdout, and the exit code.
 
-use crate::operator::failure::CommandFailure;
 use delta_engine::result_output::{self, OutputFormat};
+use delta_operator::failure::CommandFailure;
 use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_run::run_result::RunResult;

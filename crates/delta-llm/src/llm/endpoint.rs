@@ -1,10 +1,11 @@
 //! The endpoint of the requests: its address, its key and its proxy, from agent.yaml and the environment.
 
-use super::LlmConfig;
 use super::model_choice::{other_vendor_help, vendor_model};
 use super::wire::CachePolicy;
+use super::{LlmConfig, LlmError};
 use delta_base::redact::Secrets;
 use delta_base::shell_quote::shell_quote;
+use delta_base::signal::CancelToken;
 use delta_base::url_secrets::mask_url;
 use delta_http::{host_of, is_loopback_host, is_proxy_exempt};
 use delta_words::{AuthScheme, WireForm};
@@ -66,6 +67,18 @@ impl Endpoint {
         let url = self.proxy.as_deref()?;
         Some(url.rsplit_once('@').map_or(url, |(_, address)| address))
     }
+}
+
+/// Where a key comes from.
+pub trait KeySource {
+    /// Reads the key.
+    ///
+    /// # Errors
+    /// There is no key now, or the wait was cancelled.
+    fn read_key(&self, cancel: &CancelToken) -> Result<String, LlmError>;
+
+    /// What it is, for messages.
+    fn description(&self) -> String;
 }
 
 /// The key of an endpoint. It has no `Display`, and its `Debug` redacts the value: only the header contains it.

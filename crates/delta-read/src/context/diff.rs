@@ -1,16 +1,17 @@
 //! `delta context diff`: compares two requests of a run, and finds where the prompt cache breaks.
 
 use super::iteration_request::IterationRequest;
-use super::{RequestFormat, json_line, merge_objects};
+use super::{RequestFormat, json_line};
 use crate::context::request_table;
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::durable;
-use delta_launch::drive::run_argument::{self, RunArgument};
-use delta_launch::drive::run_list;
-use delta_launch::operator::failure::CommandFailure;
-use delta_launch::prepare::completion_candidates;
+use delta_base::json::merge_objects;
 use delta_llm::llm::pricing_from_agent_yaml;
+use delta_operator::arguments::completion_candidates;
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::run_argument::{self, RunArgument};
+use delta_operator::runs::run_list;
 use delta_program::number_argument::parse_number_in;
 use delta_report::request_breakdown::{RequestPrices, RequestSummary, compare_breakdowns};
 use delta_words::Pricing;

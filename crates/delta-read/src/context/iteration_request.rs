@@ -1,8 +1,8 @@
 //! The requests of a run, from its journal and its records.
 
-use delta_launch::operator::failure::CommandFailure;
 use delta_llm::llm::ImageReader;
 use delta_llm::llm::wire::{NeutralBody, encode_again};
+use delta_operator::failure::CommandFailure;
 use delta_report::request_breakdown::RequestBreakdown;
 use delta_run::event::image_file;
 use delta_run::event::{Event, Payload};

@@ -13,14 +13,14 @@ use delta_base::hex::encode_hex;
 use delta_base::random;
 use delta_base::redact::Secrets;
 use delta_base::time;
-use delta_launch::operator::env_files::{self, EnvFileOptions};
-use delta_launch::operator::failure::CommandFailure;
-use delta_launch::operator::sandbox_options::SandboxOptions;
-use delta_launch::operator::{cancel, config, environment, trust};
-use delta_launch::prepare::{
+use delta_llm::llm::ModelChoice;
+use delta_operator::arguments::{
     agent_choice, budget, completion_candidates, message, project_skills, run_sandbox,
 };
-use delta_llm::llm::ModelChoice;
+use delta_operator::env_files::{self, EnvFileOptions};
+use delta_operator::failure::CommandFailure;
+use delta_operator::sandbox_options::SandboxOptions;
+use delta_operator::{cancel, config, environment, trust};
 use delta_plan::request_body::build_request_body;
 use delta_program::stdio;
 use delta_report::request_breakdown::RequestBreakdown;

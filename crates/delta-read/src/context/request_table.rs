@@ -1,7 +1,7 @@
 //! Requests and their differences as text.
 
 use delta_base::terminal_text::escape_to_line;
-use delta_launch::operator::command_line;
+use delta_operator::command_line;
 use delta_report::request_breakdown::{
     CacheBreak, InputCost, PartSize, RequestBlock, RequestDiff, RequestSummary,
 };

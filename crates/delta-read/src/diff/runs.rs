@@ -10,10 +10,10 @@ use delta_base::terminal_text::{
 };
 use delta_base::text::text_diff::LineDiff;
 use delta_base::time::format_duration;
-use delta_launch::drive::run_argument::{LocatedRun, RunArgument};
-use delta_launch::operator::command_line::pluralize;
-use delta_launch::operator::failure::CommandFailure;
-use delta_launch::operator::own_run;
+use delta_operator::command_line::pluralize;
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::own_run;
+use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
 use delta_program::stdio;
 use delta_report::run_diff::{
     DiffStep, DiffStepKind, RunDiff, RunDivergence, active_duration_ms,

@@ -2,11 +2,11 @@
 
 use super::diff_painter::DiffPainter;
 use super::{DiffArgs, EXIT_TROUBLE};
-use delta_launch::drive::restore_point::{self, RestorePoint};
-use delta_launch::drive::run_argument::LocatedRun;
-use delta_launch::drive::stage;
-use delta_launch::operator::failure::CommandFailure;
-use delta_launch::operator::{cancel, own_run};
+use delta_operator::cancel;
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::restore_point::{self, RestorePoint};
+use delta_operator::runs::run_argument::LocatedRun;
+use delta_operator::runs::{own_run, stage};
 use delta_program::stdio;
 use delta_snapshot::{
     EntryKind, RenderedChange, SnapshotChange, SnapshotError, SnapshotStore, TreeEntry,

@@ -8,10 +8,10 @@ use crate::supervisor::{OpenRequest, RunStanding, RunSupervisor, ServedRun, Work
 use delta_agent::approval_prompt::ApprovalAnswer;
 use delta_base::id::RunId;
 use delta_base::signal::CancelToken;
-use delta_launch::drive::run_list;
 use delta_mcp::json_rpc::{
     INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError, RpcId, RpcMessage,
 };
+use delta_operator::runs::run_list;
 use delta_program::stdio;
 use delta_run::event::approval::ApprovalSource;
 use delta_run::workspace::Workspace;

@@ -3,9 +3,9 @@
 use super::session_update::{event_updates, message_chunk, output_update};
 use crate::supervisor::ServedRun;
 use delta_base::redact::redact_answers;
-use delta_launch::operator::own_run;
-use delta_launch::prepare::served_output::{PieceKind, ServedPiece};
 use delta_mcp::json_rpc::{RpcId, RpcMessage};
+use delta_operator::arguments::served_output::{PieceKind, ServedPiece};
+use delta_operator::runs::own_run;
 use delta_run::event::{Event, Payload, Thought};
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};

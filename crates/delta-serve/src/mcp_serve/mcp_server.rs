@@ -10,11 +10,11 @@ use crate::question_form::{self, FormAnswer};
 use crate::supervisor::{self, OpenRequest, RunStanding, RunSupervisor, ServedRun};
 use delta_base::id::RunId;
 use delta_base::signal::CancelToken;
-use delta_launch::operator::command_line;
 use delta_mcp::json_rpc::{INVALID_PARAMS, METHOD_NOT_FOUND, RpcError, RpcId, RpcMessage};
 use delta_mcp::protocol_era::{
     LEGACY_VERSIONS, META_SERVER, MODERN_VERSION, ProtocolEra, TASKS_EXTENSION, implementation_info,
 };
+use delta_operator::command_line;
 use delta_run::event::InputType;
 use serde_json::{Value as Json, json};
 use std::mem;

@@ -3,8 +3,8 @@
 use super::client_request::ClientRequest;
 use crate::supervisor::ServedRun;
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
-use delta_launch::operator::own_run;
 use delta_mcp::json_rpc::{RpcId, RpcMessage};
+use delta_operator::runs::own_run;
 use delta_run::event::{Payload, Thought};
 use serde_json::{Value as Json, json};
 use std::time::{Duration, Instant};

@@ -16,7 +16,7 @@ use crate::scores::score_text::rows_text;
 use clap::Args;
 use delta_base::durable::DraftFile;
 use delta_base::id::RunId;
-use delta_launch::operator::failure::CommandFailure;
+use delta_operator::failure::CommandFailure;
 use delta_program::stdio;
 use delta_run::sweep::sweep_dir::SweepDir;
 use std::collections::{BTreeSet, HashMap};

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use delta_base::json::to_json;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::suggest;
-use delta_launch::operator::failure::CommandFailure;
+use delta_operator::failure::CommandFailure;
 use delta_program::stdio;
 use delta_run::sweep::sweep_dir::SweepDir;
 use serde_json::{Value as Json, json};

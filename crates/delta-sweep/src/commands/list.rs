@@ -6,7 +6,7 @@ use crate::running::result_reader::{ResultReader, read_sweep};
 use crate::running::run_choice::ONLY_HELP;
 use crate::running::run_choice::choose_runs;
 use clap::Args;
-use delta_launch::operator::failure::CommandFailure;
+use delta_operator::failure::CommandFailure;
 use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_run::sweep::sweep_dir::SweepDir;

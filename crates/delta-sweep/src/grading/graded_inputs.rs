@@ -8,7 +8,7 @@ use crate::formats::plan::PlannedRun;
 use crate::formats::plan_file::SweepPlan;
 use crate::formats::result_line::ResultLine;
 use crate::planning::input_reader::InputReader;
-use delta_launch::operator::failure::CommandFailure;
+use delta_operator::failure::CommandFailure;
 use delta_run::sweep::sweep_dir::SweepDir;
 
 /// The inputs of runs, as graders get them.

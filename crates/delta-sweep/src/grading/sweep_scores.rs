@@ -16,7 +16,7 @@ use crate::scores::score_table::ScoredRun;
 use delta_base::durable;
 use delta_base::shell_quote::shell_quote;
 use delta_base::suggest;
-use delta_launch::operator::failure::CommandFailure;
+use delta_operator::failure::CommandFailure;
 use delta_program::stdio;
 use delta_run::sweep::sweep_dir::SweepDir;
 use std::cell::RefCell;

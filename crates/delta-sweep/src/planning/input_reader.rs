@@ -5,7 +5,7 @@ use crate::formats::plan::PlannedRun;
 use crate::formats::plan_file::SweepPlan;
 use crate::planning::plan_reader::unreadable_file;
 use delta_base::durable;
-use delta_launch::operator::failure::CommandFailure;
+use delta_operator::failure::CommandFailure;
 use delta_run::sweep::sweep_dir::SweepDir;
 use std::collections::HashMap;
 use std::path::Path;

@@ -6,11 +6,11 @@ use crate::formats::sweep_file::ModelEntry;
 use crate::planning::plan_sources::{PlanSources, SourceAgent, llm_options, model_file};
 use delta_agent::agent::Agent;
 use delta_base::api_key_names::is_key_name;
-use delta_launch::operator::failure::CommandFailure;
-use delta_launch::operator::{config, environment, lease_options, models, prices, trust};
-use delta_launch::prepare::budget;
 use delta_llm::llm::endpoint::{EnvOrigin, EnvSetting};
 use delta_llm::llm::{Endpoint, LlmSetting, ModelChoice, ModelSelection};
+use delta_operator::arguments::budget;
+use delta_operator::failure::CommandFailure;
+use delta_operator::{config, endpoints, environment, lease_options, prices, trust};
 use delta_run::sweep::sweep_dir::SweepBudget;
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -222,5 +222,5 @@ fn run_variables(name: &str, env: &BTreeMap<String, String>) -> Vec<EnvSetting> 
     let value = env.get(name).filter(|value| !value.is_empty()).cloned();
     let setting =
         value.map(|value| EnvSetting { name: name.to_owned(), value, origin: EnvOrigin::Process });
-    setting.into_iter().chain(models::operator_settings(name, None)).collect()
+    setting.into_iter().chain(endpoints::operator_settings(name, None)).collect()
 }

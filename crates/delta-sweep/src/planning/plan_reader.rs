@@ -3,7 +3,7 @@
 use crate::formats::plan_file::SweepPlan;
 use delta_base::durable::{self, FileError};
 use delta_base::shell_quote::shell_quote_path;
-use delta_launch::operator::failure::CommandFailure;
+use delta_operator::failure::CommandFailure;
 use delta_run::sweep::sweep_dir::{SweepDir, read_plan_files};
 use std::io;
 use std::path::{Path, PathBuf};

@@ -10,7 +10,7 @@ use delta_base::hex::encode_hex;
 use delta_base::random;
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
-use delta_launch::operator::failure::CommandFailure;
+use delta_operator::failure::CommandFailure;
 use delta_run::sweep::sweep_dir::draft_path;
 use delta_snapshot::{ExcludePatterns, SnapshotStore};
 use std::io;

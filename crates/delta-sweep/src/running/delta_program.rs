@@ -1,6 +1,6 @@
 //! The program `delta`, which works on the runs.
 
-use delta_launch::operator::failure::CommandFailure;
+use delta_operator::failure::CommandFailure;
 use std::path::PathBuf;
 
 /// The file of `delta` in the directory of this program.

@@ -1,7 +1,7 @@
 //! Result lines and grades, appended to a file of this host.
 
 use delta_base::durable::{self, SharedLineFile};
-use delta_launch::operator::failure::CommandFailure;
+use delta_operator::failure::CommandFailure;
 use delta_run::sweep::sweep_worker::host_file_stem;
 use std::path::Path;
 

@@ -5,7 +5,7 @@ use crate::formats::result_line::SweepResults;
 use crate::formats::retry_policy::Remaining;
 use crate::planning::plan_reader::{read_existing_plans, unreadable_file};
 use delta_base::durable;
-use delta_launch::operator::failure::CommandFailure;
+use delta_operator::failure::CommandFailure;
 use delta_run::event::RunStatus;
 use delta_run::sweep::sweep_dir::SweepDir;
 use std::collections::HashMap;

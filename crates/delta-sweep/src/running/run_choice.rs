@@ -2,7 +2,7 @@
 
 use crate::formats::plan::PlannedRun;
 use crate::formats::selection::RunSelection;
-use delta_launch::operator::failure::CommandFailure;
+use delta_operator::failure::CommandFailure;
 
 /// The help of `--only`.
 pub const ONLY_HELP: &str = "Only these runs: `KEY=PATTERN[,PATTERN]...`, separated by spaces; KEY is agent, model, input, group, repeat, id or param.NAME; all conditions hold, each for one of its patterns, in which `*` matches any text";

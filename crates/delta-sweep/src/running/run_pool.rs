@@ -17,7 +17,7 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time;
-use delta_launch::operator::failure::CommandFailure;
+use delta_operator::failure::CommandFailure;
 use delta_process::{WorkerErrors, WorkerProcess};
 use delta_program::stdio;
 use delta_run::event::{RunStatus, SHARED_BUDGET_ERROR};

@@ -8,7 +8,7 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_base::terminal;
 use delta_base::text::text_width::display_width;
 use delta_base::time;
-use delta_launch::operator::failure::CommandFailure;
+use delta_operator::failure::CommandFailure;
 use delta_program::stdio;
 use delta_run::sweep::sweep_dir::SweepDir;
 use delta_run::sweep::sweep_worker::{WorkerState, has_worker_ended, read_workers};

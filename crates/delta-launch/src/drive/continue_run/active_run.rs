@@ -1,8 +1,8 @@
 //! The refusal of a command that changes a run without continuing it, while a process works on the run.
 
 use super::ClaimedRun;
-use crate::drive::run_argument::LocatedRun;
-use crate::operator::failure::CommandFailure;
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::run_argument::LocatedRun;
 
 impl ClaimedRun {
     /// Claims the run for `delta COMMAND`, which does not continue it.

@@ -1,13 +1,13 @@
 //! The stage of a claimed run: an APPLY that was interrupted is finished first, then this process moves into the stage.
 
 use super::ClaimedRun;
-use crate::drive::restore_point;
-use crate::drive::stage::{self, ApplyEnding};
-use crate::operator::cancel;
-use crate::operator::env_files::EnvFileOptions;
-use crate::operator::failure::CommandFailure;
 use crate::prepare::prepared_agent::PreparedAgent;
 use delta_base::signal::CancelToken;
+use delta_operator::cancel;
+use delta_operator::env_files::EnvFileOptions;
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::restore_point;
+use delta_operator::runs::stage::{self, ApplyEnding};
 use delta_run::event::{Payload, RunStage};
 use delta_run::run::{Run, RunNotice};
 use delta_run::state::stage::StageDir;

@@ -2,12 +2,7 @@
 
 use super::{ClaimedRun, store_images};
 use crate::drive::next_steps::print_next_steps;
-use crate::operator::failure::{CommandFailure, quote_workspace_of};
-use crate::operator::own_run::{check_is_own, fold_with_seals, unreadable_journal_failure};
-use crate::operator::prices;
 use crate::prepare::images::attach_images;
-use crate::prepare::message::NewMessage;
-use crate::prepare::options::RunOptions;
 use crate::prepare::prepared_agent::PreparedAgent;
 use clap::ValueEnum;
 use delta_agent::agent::Agent;
@@ -17,11 +12,17 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
 use delta_base::url_secrets::url_secrets;
+use delta_operator::arguments::message::NewMessage;
+use delta_operator::arguments::options::RunOptions;
+use delta_operator::failure::CommandFailure;
+use delta_operator::prices;
+use delta_operator::runs::own_run::{
+    check_is_own, ensure_hint, fold_with_seals, sealed_result, unreadable_journal_failure,
+};
 use delta_program::stdio;
 use delta_run::event::{EngineStart, LLM_ERROR, RunStatus};
 use delta_run::journal::{JournalError, JournalFold};
 use delta_run::ownership::Ownership;
-use delta_run::run;
 use delta_run::run_result::RunResult;
 use delta_run::state::RunState;
 use delta_run::state::run_metadata;
@@ -199,25 +200,6 @@ fn print_notes(
     Ok(())
 }
 
-/// The result in a journal, which counts only if it is what the engine recorded last.
-pub fn sealed_result(
-    id: &RunId,
-    dir: &Path,
-    folded: &JournalFold,
-) -> Result<Option<RunResult>, CommandFailure> {
-    let reason = if folded.seals.is_result_sealed {
-        run::find_journal_cut(dir, &folded.state)
-    } else {
-        Some("its journal was changed after delta sealed it".to_owned())
-    };
-    let Some(reason) = reason else {
-        let result = RunResult::from_state(&folded.state);
-        return Ok(result.map(|result| result.with_tree(dir, &folded.state)));
-    };
-    let message = format!("run {id} has a result that is not taken: {reason}");
-    Err(CommandFailure::config(message, ensure_hint(id, dir)))
-}
-
 /// Prints a note if the run still exists in another workspace: this one is a copy of it, with valid seals.
 fn print_other_workspace_note(
     start: &EngineStart,
@@ -323,13 +305,4 @@ fn print_stored_error(result: &RunResult) {
     stdio::print_error_line(&format!(
         "help: to continue it: {retry_choice}`delta continue {id} -w {work_dir} -m MESSAGE`"
     ));
-}
-
-/// What to do about a run whose result `--ensure` does not take.
-fn ensure_hint(id: &RunId, dir: &Path) -> String {
-    let workspace = quote_workspace_of(dir);
-    format!(
-        "choose another `--run-id`; or see what the run is with `delta show {id} -w {workspace}`,\n\
-         and accept it as it is with `delta trust {id} -w {workspace}`"
-    )
 }

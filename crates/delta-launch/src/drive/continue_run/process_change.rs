@@ -1,7 +1,7 @@
 //! What differs between the last process of a run and the one that continues it, as far as its operator should know.
 
-use crate::prepare::options::RunOptions;
 use delta_base::terminal_text::strip_terminal_controls;
+use delta_operator::arguments::options::RunOptions;
 use delta_program::stdio;
 use delta_run::event::EngineStart;
 use delta_run::run::{Run, RunNotice};

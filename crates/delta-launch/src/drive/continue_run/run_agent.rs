@@ -1,12 +1,12 @@
 //! The agent with which a run continues: the one of its last process, unless the operator names another.
 
-use crate::operator::failure::CommandFailure;
-use crate::operator::prices;
-use crate::prepare::agent_choice;
-use crate::prepare::options::RunOptions;
 use delta_agent::agent::{self, Agent};
 use delta_base::redact::REDACTED;
 use delta_llm::llm::{LlmSetting, ModelChoice};
+use delta_operator::arguments::agent_choice;
+use delta_operator::arguments::options::RunOptions;
+use delta_operator::failure::CommandFailure;
+use delta_operator::prices;
 use delta_run::event::EngineStart;
 use std::path::Path;
 

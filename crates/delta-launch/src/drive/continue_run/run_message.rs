@@ -1,15 +1,15 @@
 //! What a message means for a run: the answer to a question, the decision on a call, or the next message of the user.
 
 use super::{ClaimedRun, run_in_use_failure, run_process_filter};
-use crate::drive::run_argument::LocatedRun;
-use crate::operator::cancel;
-use crate::operator::failure::CommandFailure;
-use crate::operator::own_run::fold_journal;
-use crate::prepare::options::RunOptions;
 use delta_agent::approval_prompt::ApprovalAnswer;
 use delta_agent::ask_human;
 use delta_base::id::RunId;
 use delta_base::terminal_text::strip_terminal_controls;
+use delta_operator::arguments::options::RunOptions;
+use delta_operator::cancel;
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::own_run::fold_journal;
+use delta_operator::runs::run_argument::LocatedRun;
 use delta_run::event::approval::{ApprovalRequest, ApprovalSource};
 use delta_run::event::{HumanQuestion, Payload, RunStatus};
 use delta_run::interaction_request::approval_question;

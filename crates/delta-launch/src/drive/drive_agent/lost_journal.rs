@@ -1,8 +1,8 @@
 //! A run whose process could not write its journal any more, on a full disk for example: what its journal has is its result.
 
-use crate::operator::failure::CommandFailure;
-use crate::prepare::options::RunOptions;
 use delta_base::shell_quote::shell_quote_path;
+use delta_operator::arguments::options::RunOptions;
+use delta_operator::failure::CommandFailure;
 use delta_run::event::RunStatus;
 use delta_run::journal;
 use delta_run::ownership::ActError;

@@ -5,11 +5,11 @@
 //! nothing in the workspace does, where an agent writes. A planted sweep can only add a limit: no budget that the
 //! environment names is left out for it.
 
-use crate::operator::environment;
-use crate::operator::failure::CommandFailure;
 use delta_base::durable;
 use delta_base::id::RunId;
 use delta_base::signal::CancelToken;
+use delta_operator::environment;
+use delta_operator::failure::CommandFailure;
 use delta_run::budget::call_rate::RATE_VARIABLE;
 use delta_run::budget::ledger::{BUDGET_VARIABLE, Ledger};
 use delta_run::sweep::packed::sweep_of_workspace;

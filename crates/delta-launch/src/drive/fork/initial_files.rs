@@ -1,11 +1,11 @@
 //! The initial files of a fork: from a snapshot of the source, or its current files.
 
 use super::{ForkArgs, ForkSource};
-use crate::drive::restore_point;
-use crate::operator::failure::CommandFailure;
 use delta_base::durable;
 use delta_base::id::SnapshotId;
 use delta_base::redact::Secrets;
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::restore_point;
 use delta_run::event::{ForkFiles, Payload};
 use delta_run::fork;
 use delta_run::state::RunState;

@@ -1,6 +1,6 @@
 //! Which runs refer to others: a fork to the run that it was forked from, a run that a tool started to its parent.
 
-use crate::drive::run_list::{RunListEntry, read_runs_of};
+use delta_operator::runs::run_list::{RunListEntry, read_runs_of};
 use delta_run::run_tree;
 use delta_run::workspace::Workspace;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,0 +1,206 @@
+//! `delta export`: exports runs in the formats of other tools.
+
+use clap::{Args, ValueEnum};
+use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
+use collector::{CollectorError, CollectorSummary, OtlpCollector};
+use delta_base::durable;
+use delta_llm::llm::endpoint::{EnvOrigin, EnvSetting};
+use delta_operator::arguments::completion_candidates;
+use delta_operator::command_line::print_usage_error;
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::run_argument::RunArgument;
+use delta_operator::runs::run_list;
+use delta_operator::{cancel, environment};
+use delta_program::stdio;
+use delta_report::export::{ExportedRun, SystemContext, atif, markdown, openai, otlp};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+mod collector;
+
+/// Export runs as traces, trajectories, chat transcripts or Markdown
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct ExportArgs {
+    /// Runs, each by its id, a unique prefix or suffix of it, its directory, or `last`
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
+    runs: Vec<RunArgument>,
+    /// Export format
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    to: ExportFormat,
+    /// Workspace of the runs
+    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
+    work_dir: PathBuf,
+    /// Write to FILE, replacing it, instead of stdout
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["endpoint", "send"])]
+    output: Option<PathBuf>,
+    /// Send the spans over HTTP to the OTLP endpoint URL, with /v1/traces appended
+    #[arg(long, value_name = "URL", conflicts_with = "send")]
+    endpoint: Option<String>,
+    /// Send the spans to $OTEL_EXPORTER_OTLP_ENDPOINT [default: http://localhost:4318]
+    #[arg(long)]
+    send: bool,
+    /// Include the texts of users, the LLM and tools in the spans [default without a value: new]
+    #[arg(long, value_enum, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "new", hide_default_value = true)]
+    content: Option<otlp::SpanContent>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta export RUN --to markdown -o run.md
+  delta export RUN --to atif > trajectory.json
+  delta export RUN1 RUN2 --to openai >> training.jsonl
+  delta export RUN --to otlp > spans.jsonl
+  delta export RUN --to otlp --endpoint http://localhost:4318";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ExportFormat {
+    /// OpenTelemetry spans, as lines of OTLP/JSON or sent to an endpoint
+    Otlp,
+    /// Trajectory in the Agent Trajectory Interchange Format, on one line
+    Atif,
+    /// Conversation in the form of Chat Completions, on one line
+    Openai,
+    /// Readable document
+    Markdown,
+}
+
+/// Exports runs; returns the exit code.
+pub fn export_command(args: &ExportArgs) -> ExitCode {
+    let sends = args.send || args.endpoint.is_some();
+    if args.to != ExportFormat::Otlp && (sends || args.content.is_some()) {
+        let option = match (args.content.is_some(), args.send) {
+            (true, _) => "--content",
+            (_, true) => "--send",
+            _ => "--endpoint",
+        };
+        return print_usage_error::<ExportArgs>(
+            "export",
+            &format!("`{option}` is for `--to otlp`"),
+        );
+    }
+    match export_runs(args, sends) {
+        Ok(code) => code,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn export_runs(args: &ExportArgs, sends: bool) -> Result<ExitCode, CommandFailure> {
+    let mut subjects = Vec::new();
+    for run in &args.runs {
+        let (run, events) = run.find_and_read(&args.work_dir)?;
+        subjects.push(ExportedRun::read(&run.dir, events));
+    }
+    if sends {
+        return send_spans(args, &subjects);
+    }
+    let texts: Vec<String> = subjects.iter().map(|subject| render_export(args, subject)).collect();
+    let text = texts.join(if args.to == ExportFormat::Markdown { "\n" } else { "" });
+    match &args.output {
+        Some(path) => write_export_file(path, &text)?,
+        None => {
+            let written = match args.to {
+                ExportFormat::Markdown => stdio::print_result(&text),
+                ExportFormat::Otlp | ExportFormat::Atif | ExportFormat::Openai => {
+                    stdio::print_json_result(&text)
+                }
+            };
+            written.map_err(|error| {
+                let message = format!("could not write the export to stdout: {error}");
+                CommandFailure::not_delivered(message, None)
+            })?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the file of `-o` and replaces an existing regular file.
+fn write_export_file(path: &Path, text: &str) -> Result<(), CommandFailure> {
+    match path.metadata() {
+        Ok(metadata) if metadata.is_file() => {
+            durable::replace_shared_synced(path, text.as_bytes())?
+        }
+        Ok(_) => {
+            let message = format!("{} is not a regular file", path.display());
+            let hint = "name a regular file, or omit `-o` and redirect stdout";
+            return Err(CommandFailure::config(message, Some(hint.to_owned())));
+        }
+        Err(_) => durable::create_shared_unsynced(path, text.as_bytes(), false)?,
+    }
+    Ok(())
+}
+
+fn render_export(args: &ExportArgs, subject: &ExportedRun) -> String {
+    match args.to {
+        ExportFormat::Otlp => {
+            let batches = otlp::build_span_batches(subject, &otlp_options(args));
+            batches.into_iter().map(|batch| batch.line).collect()
+        }
+        ExportFormat::Atif => atif::render_atif_trajectory(subject, read_system_context(subject)),
+        ExportFormat::Openai => {
+            openai::render_chat_transcript(subject, read_system_context(subject))
+        }
+        ExportFormat::Markdown => markdown::render_markdown(subject),
+    }
+}
+
+/// The system messages and the tools of the run; warns if they cannot be read.
+fn read_system_context(subject: &ExportedRun) -> SystemContext {
+    let context = subject.system_context();
+    if !context.is_known {
+        let run = &subject.identity().run_id;
+        stdio::print_error_line(&format!(
+            "warning: could not read the last request of run {run}; the export has no system messages and no tools"
+        ));
+    }
+    context
+}
+
+fn otlp_options(args: &ExportArgs) -> otlp::OtlpOptions {
+    let service = environment::variable("OTEL_SERVICE_NAME").unwrap_or_else(|| "delta".to_owned());
+    otlp::OtlpOptions { content: args.content, service }
+}
+
+fn send_spans(args: &ExportArgs, subjects: &[ExportedRun]) -> Result<ExitCode, CommandFailure> {
+    // Only the environment counts: the agent can write a `.env` file in the workspace.
+    let delivery_failure = |error: CollectorError| match error {
+        CollectorError::Cancelled => {
+            CommandFailure::interrupted("interrupted; not every span was sent")
+        }
+        CollectorError::InvalidSettings(message) => CommandFailure::config(message, None),
+        CollectorError::Undelivered(message) => {
+            let hint = "set the endpoint with `--endpoint URL` and its headers with OTEL_EXPORTER_OTLP_HEADERS=name=value";
+            CommandFailure::not_delivered(message, Some(hint.to_owned()))
+        }
+    };
+    let collector = OtlpCollector::new(args.endpoint.as_deref(), &|name| {
+        let value = environment::variable(name);
+        let origin = EnvOrigin::Process;
+        value.map(|value| EnvSetting { name: name.to_owned(), value, origin }).into_iter().collect()
+    })
+    .map_err(delivery_failure)?;
+    let options = otlp_options(args);
+    let batches: Vec<_> =
+        subjects.iter().flat_map(|subject| otlp::build_span_batches(subject, &options)).collect();
+    let cancel = cancel::install_cancel()?;
+    let accepted = collector.send(&batches, &cancel, &mut |line| {
+        stdio::print_error_line(&format!("warning: {line}"));
+    });
+    Ok(report_delivery(&accepted.map_err(delivery_failure)?))
+}
+
+/// Prints how many spans were accepted; returns the exit code.
+fn report_delivery(accepted: &CollectorSummary) -> ExitCode {
+    let CollectorSummary { address, spans, rejected, messages } = accepted;
+    for message in messages {
+        stdio::print_error_line(&format!("the endpoint reports: {message}"));
+    }
+    if *rejected == 0 {
+        stdio::print_error_line(&format!("sent {spans} spans to {address}"));
+        return ExitCode::SUCCESS;
+    }
+    stdio::print_error_line(&format!(
+        "error: {address} accepted {spans} spans and rejected {rejected}; sending them again would not help"
+    ));
+    ExitCode::FAILURE
+}

@@ -1,0 +1,297 @@
+//! `delta models`: the models that the operator's endpoints offer, and what the price file says about a model.
+
+use clap::{Args, Subcommand, ValueEnum};
+use delta_base::signal::CancelToken;
+use delta_base::terminal;
+use delta_base::terminal_text::strip_terminal_controls;
+use delta_endpoint::model_list::{self, OfferedModel};
+use delta_llm::llm::endpoint::{EnvOrigin, EnvSetting};
+use delta_llm::llm::price_file::{PriceFile, PriceLookup, PricedModel};
+use delta_llm::llm::{Endpoint, ModelChoice};
+use delta_operator::api_key::{self, KeyCommand};
+use delta_operator::endpoints::{
+    LISTING_FORMS, configured_endpoint, endpoint_hint, model_config, operator_settings,
+};
+use delta_operator::failure::CommandFailure;
+use delta_operator::prices::PriceSource;
+use delta_operator::{cancel, environment};
+use delta_program::stdio;
+use delta_words::{PriceOrigin, Pricing, TokenPrices, WireForm};
+use serde_json::{Value as Json, json};
+use std::process::ExitCode;
+
+/// List the models that your endpoints offer, and their prices
+///
+/// Asks each endpoint for which the environment has a key, or whose address it names; `.env` files do not count. A name can
+/// be used as it is with `--model`. Context, longest answer and prices are shown where the endpoint or the price file has
+/// them; prices are in USD per million tokens.
+///
+/// Exit codes: 0, 1 if an endpoint did not answer with a list, 126 if no endpoint is configured.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, disable_help_subcommand = true, after_long_help = EXAMPLES)]
+pub struct ModelsArgs {
+    #[command(subcommand)]
+    command: Option<ModelsCommand>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = ModelsFormat::Text)]
+    format: ModelsFormat,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta models
+  delta models --format json | jq -r '.[].model'
+  delta models prices anthropic:claude-opus-5-5   # what a call costs";
+
+#[derive(Debug, Subcommand)]
+enum ModelsCommand {
+    /// Print the prices of models in the operator's price file
+    ///
+    /// Exit codes: 0, 1 if the file has no price of one of the models, 126 if there is no file or it cannot be used.
+    Prices {
+        /// Model, as in `--model`: NAME or PROVIDER:NAME
+        #[arg(value_name = "MODEL", required = true, value_parser = ModelChoice::parse)]
+        models: Vec<ModelChoice>,
+        /// Output format
+        #[arg(long, value_enum, default_value_t = ModelsFormat::Text)]
+        format: ModelsFormat,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ModelsFormat {
+    /// One line for each model, or for each price
+    Text,
+    /// One JSON array
+    Json,
+}
+
+/// Lists models or prices; returns the exit code.
+pub fn models_command(args: &ModelsArgs) -> ExitCode {
+    let done = match &args.command {
+        None => list_offered_models(args.format),
+        Some(ModelsCommand::Prices { models, format }) => print_prices(models, *format),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// The key of `form` that a file, a descriptor or a command has, if no variable holds one.
+fn outside_key(form: WireForm, cancel: &CancelToken) -> Result<Option<EnvSetting>, CommandFailure> {
+    let names = form.key_variables();
+    let mut key = None;
+    if form == WireForm::OpenAi {
+        key = api_key::read_operator_key()?;
+    }
+    let has_variable = names.iter().any(|name| environment::variable(name).is_some());
+    if key.is_none() && !has_variable {
+        let command = KeyCommand::from_environment().filter(|_| form == WireForm::OpenAi);
+        let command = command.map_or_else(|| KeyCommand::from_config(form), |it| Ok(Some(it)))?;
+        key = command.map(|command| command.run(cancel)).transpose()?;
+    }
+    Ok(key.zip(names.first()).map(|(key, name)| EnvSetting {
+        name: (*name).to_owned(),
+        value: key.value,
+        origin: EnvOrigin::KeySource(key.description),
+    }))
+}
+
+/// A model with its provider, and what is known about it.
+struct ListedModel {
+    model: String,
+    offered: OfferedModel,
+    priced: Option<PricedModel>,
+}
+
+impl ListedModel {
+    fn max_input(&self) -> Option<u64> {
+        self.offered.max_input.or_else(|| self.priced.as_ref()?.max_input)
+    }
+
+    fn max_output(&self) -> Option<u64> {
+        self.offered.max_output.or_else(|| self.priced.as_ref()?.max_output)
+    }
+
+    fn pricing(&self) -> Option<&Pricing> {
+        self.priced.as_ref()?.pricing.as_ref().ok()
+    }
+}
+
+/// Whether every endpoint answered.
+fn list_offered_models(format: ModelsFormat) -> Result<bool, CommandFailure> {
+    let cancel = cancel::install_cancel()?;
+    let source = PriceSource::read()?;
+    let file = source.as_ref().map(PriceSource::parse).transpose()?;
+    let mut models = Vec::new();
+    let mut is_complete = true;
+    let mut is_configured = false;
+    for form in LISTING_FORMS {
+        let key = outside_key(form, &cancel)?;
+        let Some(endpoint) = configured_endpoint(form, key.as_ref())? else { continue };
+        is_configured = true;
+        match model_list::list_models(&endpoint, &cancel) {
+            Ok(offered) => {
+                let priced = source.as_ref().zip(file.as_ref());
+                for offered in offered {
+                    models.push(describe_model(&endpoint, offered, priced)?);
+                }
+            }
+            Err(problem) => {
+                is_complete = false;
+                stdio::print_error_line(&format!("error: {}: {problem}", form.name()));
+            }
+        }
+    }
+    if !is_configured {
+        return Err(no_endpoint_failure());
+    }
+    match format {
+        ModelsFormat::Text => stdio::print_text(&render_models(&models)),
+        ModelsFormat::Json => {
+            let list: Vec<Json> = models.iter().map(model_json).collect();
+            stdio::print_json(&format!("{:#}\n", Json::from(list)))
+        }
+    };
+    Ok(is_complete)
+}
+
+fn describe_model(
+    endpoint: &Endpoint,
+    offered: OfferedModel,
+    prices: Option<(&PriceSource, &PriceFile<'_>)>,
+) -> Result<ListedModel, CommandFailure> {
+    let choice = ModelChoice::of_form(endpoint.form, &offered.name);
+    let mut priced = None;
+    if let Some((source, file)) = prices
+        && let PriceLookup::Entry(model) =
+            source.find(file, &model_config(&choice)?, &endpoint.base_url)?
+    {
+        priced = Some(*model);
+    }
+    Ok(ListedModel { model: choice.to_string(), offered, priced })
+}
+
+fn no_endpoint_failure() -> CommandFailure {
+    CommandFailure::config("no endpoint is configured in the environment", endpoint_hint())
+}
+
+fn model_json(model: &ListedModel) -> Json {
+    json!({
+        "model": model.model,
+        "max_input": model.max_input(),
+        "max_output": model.max_output(),
+        "pricing": model.pricing(),
+    })
+}
+
+/// Columns, with a header at a terminal.
+fn render_models(models: &[ListedModel]) -> String {
+    let number = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+    let mut rows: Vec<[String; 5]> = Vec::new();
+    if terminal::is_stdout_terminal() {
+        rows.push(["MODEL", "CONTEXT", "MAX OUTPUT", "USD IN", "USD OUT"].map(str::to_owned));
+    }
+    rows.extend(models.iter().map(|model| {
+        let prices = model.pricing().map(Pricing::base);
+        [
+            strip_terminal_controls(&model.model),
+            number(model.max_input().map(|tokens| tokens.to_string())),
+            number(model.max_output().map(|tokens| tokens.to_string())),
+            number(prices.map(|prices| prices.input.to_string())),
+            number(prices.map(|prices| prices.output.to_string())),
+        ]
+    }));
+    let width = |column: usize| {
+        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
+    };
+    let widths = [0, 1, 2, 3, 4].map(width);
+    let mut text = String::new();
+    for [model, others @ ..] in &rows {
+        text.push_str(&format!("{model:<width$}", width = widths[0]));
+        for (cell, width) in others.iter().zip(&widths[1..]) {
+            text.push_str(&format!("  {cell:>width$}"));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Whether the file has a price of every model.
+fn print_prices(models: &[ModelChoice], format: ModelsFormat) -> Result<bool, CommandFailure> {
+    let Some(source) = PriceSource::read()? else {
+        let hint = "export DELTA_PRICES=/path/to/model_prices_and_context_window.json, or write `pricing: FILE` into config.yaml".to_owned();
+        return Err(CommandFailure::config("there is no price file", hint));
+    };
+    let file = source.parse()?;
+    let mut found_all = true;
+    let mut texts = String::new();
+    let mut list = Vec::new();
+    for choice in models {
+        let config = model_config(choice)?;
+        let form = config.wire_form().unwrap_or(WireForm::OpenAi);
+        let address = form
+            .address_variables()
+            .iter()
+            .find_map(|name| operator_settings(name, None).into_iter().next())
+            .map_or_else(|| form.default_address().to_owned(), |setting| setting.value);
+        let lookup = source.find(&file, &config, &address)?;
+        let (pricing, reason) = match lookup {
+            PriceLookup::Missing(reason) => (None, Some(reason)),
+            PriceLookup::Entry(model) => match model.pricing {
+                Ok(pricing) => (Some(pricing), None),
+                Err(reason) => (None, Some(reason)),
+            },
+        };
+        found_all &= pricing.is_some();
+        let path = source.path.display().to_string();
+        let day = source.day();
+        list.push(json!({
+            "model": choice.to_string(), "address": address, "file": path, "day": day, "pricing": pricing, "reason": reason,
+        }));
+        texts.push_str(&match (&pricing, &reason) {
+            (Some(pricing), _) => render_pricing(choice, &address, pricing, &path, day.as_deref()),
+            (None, reason) => {
+                format!(
+                    "{choice} at {address}: unknown\n  {path}: {}\n",
+                    reason.as_deref().unwrap_or_default()
+                )
+            }
+        });
+    }
+    match format {
+        ModelsFormat::Text => stdio::print_text(&texts),
+        ModelsFormat::Json => stdio::print_json(&format!("{:#}\n", Json::from(list))),
+    };
+    Ok(found_all)
+}
+
+fn render_pricing(
+    choice: &ModelChoice,
+    address: &str,
+    pricing: &Pricing,
+    path: &str,
+    day: Option<&str>,
+) -> String {
+    let line = |prices: &TokenPrices| {
+        format!(
+            "input {}, cached_input {}, cache_write {}, output {}, reasoning {}",
+            prices.input, prices.cached_input, prices.cache_write, prices.output, prices.reasoning
+        )
+    };
+    let mut text = format!("{choice} at {address}, in USD per million tokens:\n");
+    text.push_str(&format!("  {}\n", line(pricing.base())));
+    for (tokens, prices) in pricing.tiers() {
+        text.push_str(&format!("  above {tokens} tokens: {}\n", line(prices)));
+    }
+    if let Some(tokens) = pricing.max_output {
+        text.push_str(&format!("  max_output {tokens}\n"));
+    }
+    if let PriceOrigin::File { model, .. } = &pricing.origin {
+        let day = day.map_or_else(String::new, |day| format!(", file of {day}"));
+        text.push_str(&format!("  from `{model}` in {path}{day}\n"));
+    }
+    text
+}

@@ -1,0 +1,620 @@
+//! The operator's configuration: settings for every agent, in a file and in the environment, and `delta config`.
+//!
+//! Only the process's own environment and a file in the operator's home count here, never a `.env` file: a workspace must
+//! not choose the model or the agent.
+
+use crate::failure::CommandFailure;
+use crate::sandbox_options::SANDBOX_VARIABLE;
+use crate::{environment, prices, state};
+use anstream::ColorChoice;
+use clap::{Args, ValueEnum};
+use delta_agent::agent::tool_imports::IMPORT_PATH_VARIABLE;
+use delta_agent::trust_store::{TRUST_VARIABLE, TRUSTED_HOSTS_VARIABLE};
+use delta_base::api_key_names::{KEY_COMMAND_VARIABLE, KEY_FILE_VARIABLE};
+use delta_base::durable;
+use delta_base::url_secrets::mask_url;
+use delta_llm::llm::ModelChoice;
+use delta_llm::llm::ModelSelection;
+use delta_program::stdio;
+use delta_program::user_directory::find_user_directory;
+use delta_run::event::approval::EVERY_TOOL;
+use delta_run::workspace::RUNS_DIR_VARIABLE;
+use delta_words::WireForm;
+use delta_yaml::diagnostic::DiagnosticReport;
+use delta_yaml::yaml::mapping_schema::{KeySchema, MappingFields, MappingSchema, ValueShape};
+use delta_yaml::yaml::{YamlDocument, YamlNode};
+use serde_json::{Value as Json, json};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::OnceLock;
+
+/// The variable with the model of agents without `llm`.
+const MODEL_VARIABLE: &str = "DELTA_MODEL";
+/// The values of `color`.
+const COLOR_NAMES: [&str; 3] = ["auto", "always", "never"];
+
+/// The operator's configuration file.
+pub static CONFIG_MAPPING: MappingSchema = MappingSchema {
+    label: "config.yaml",
+    description: "The operator's settings, for every agent.",
+    keys: &[
+        KeySchema::optional(
+            "model",
+            ValueShape::Text,
+            "The model of agents without `llm`, as in `--model`: NAME or PROVIDER:NAME. DELTA_MODEL overrides it.",
+        ),
+        KeySchema::optional(
+            "default_agent",
+            ValueShape::Text,
+            "The agent of `delta run` where no `--agent` names one and the current directory has no agent.yaml: the absolute path of its directory, or a name in $XDG_DATA_HOME/delta/agents.",
+        ),
+        KeySchema::optional(
+            "approve",
+            ValueShape::OneOf(&[ValueShape::Choice(&["ask"]), ValueShape::List(&ValueShape::Text)]),
+            "Asks before every call: `ask`, of all tools of all agents, or the names of tools. The rules of an agent apply too.",
+        ),
+        KeySchema::optional(
+            "color",
+            ValueShape::Choice(&COLOR_NAMES),
+            "Whether delta prints colors: `auto`, at a terminal only; NO_COLOR and CLICOLOR_FORCE override it.",
+        )
+        .with_help(color_help),
+        KeySchema::optional(
+            "api_key_command",
+            ValueShape::OneOf(&[ValueShape::Text, ValueShape::TextMap]),
+            "A command for `sh` whose output is the API key, for `openai` and `responses`, or a map from providers to commands; used where no variable holds a key.",
+        ),
+        KeySchema::optional(
+            "runs_dir",
+            ValueShape::Text,
+            "The directory for the runs of all workspaces, as in `--runs-dir`; its path is absolute, or relative to the directory of this file. DELTA_RUNS_DIR overrides it.",
+        ),
+        KeySchema::optional(
+            "sandbox",
+            ValueShape::Text,
+            "What no tool of any agent exceeds, as in `--sandbox`: `workspace`, `reader`, or a file; its path is absolute, or relative to the directory of this file. DELTA_SANDBOX overrides it.",
+        ),
+        KeySchema::optional(
+            "project_skills",
+            ValueShape::List(&ValueShape::Text),
+            "Absolute paths of directories. In workspaces below them, agents whose `skills` name directories of the workspace may use the skills there, as with `--project-skills`.",
+        ),
+        KeySchema::optional(
+            "pricing",
+            ValueShape::Text,
+            "A file with the prices of models, in the form of LiteLLM's model_prices_and_context_window.json; its path is absolute, or relative to the directory of this file. DELTA_PRICES overrides it.",
+        ),
+        KeySchema::misplaced(
+            "api_key",
+            "set DELTA_API_KEY, or write a command that prints the key: `api_key_command: pass show llm`",
+        ),
+        KeySchema::misplaced("base_url", "set DELTA_BASE_URL, or write `llm: {base_url: URL}` in agent.yaml"),
+        KeySchema::misplaced("provider", MODEL_HELP),
+        KeySchema::misplaced("llm", MODEL_HELP),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+const MODEL_HELP: &str = "write `model: NAME` or `model: PROVIDER:NAME`";
+
+/// A boolean in place of when colors are printed.
+fn color_help(node: &YamlNode) -> Option<String> {
+    match node.scalar()? {
+        "true" | "yes" | "on" => Some("write `always`".to_owned()),
+        "false" | "no" | "off" | "none" => Some("write `never`".to_owned()),
+        _ => None,
+    }
+}
+
+/// Refuses a file of the name that authors write in place of config.yaml: what the operator demands would not count.
+fn check_misname(path: &Path) -> Result<(), CommandFailure> {
+    let misname = path.with_extension("yml");
+    if misname.symlink_metadata().is_err() {
+        return Ok(());
+    }
+    let message = format!("delta does not read {}", misname.display());
+    Err(CommandFailure::config(message, format!("rename it to {}", path.display())))
+}
+
+/// A value and where it comes from.
+#[derive(Debug, Clone)]
+pub struct OperatorSetting<T> {
+    /// The value that config.yaml has.
+    pub value: T,
+    /// The name of a variable, or file and line.
+    pub origin: String,
+}
+
+/// The settings in the operator's configuration file.
+#[derive(Debug, Default)]
+pub struct OperatorConfig {
+    /// The file, which need not exist; `None` without a home directory.
+    path: Option<PathBuf>,
+    model: Option<OperatorSetting<ModelChoice>>,
+    /// The agent of a `delta run` without `--agent`.
+    pub default_agent: Option<OperatorSetting<String>>,
+    /// The tools that ask before every call, [`EVERY_TOOL`] for all.
+    approve: Option<OperatorSetting<Vec<String>>>,
+    color: Option<OperatorSetting<String>>,
+    /// The commands by the name of the provider.
+    api_key_commands: Option<OperatorSetting<BTreeMap<String, String>>>,
+    pricing: Option<OperatorSetting<String>>,
+    sandbox: Option<OperatorSetting<String>>,
+    runs_dir: Option<OperatorSetting<String>>,
+    /// The directories whose skills are offered.
+    project_skills: Option<OperatorSetting<Vec<String>>>,
+}
+
+impl OperatorConfig {
+    /// The path of the file, for messages.
+    pub fn path_text(&self) -> String {
+        self.path.as_deref().map_or_else(String::new, |path| path.display().to_string())
+    }
+
+    /// The command that prints the key of a provider.
+    pub fn api_key_command(&self, form: WireForm) -> Option<&str> {
+        let commands = &self.api_key_commands.as_ref()?.value;
+        // The provider `responses` has the keys of `openai`.
+        let of_same_vendor = (form == WireForm::Responses).then_some(WireForm::OpenAi);
+        let mut forms = [Some(form), of_same_vendor].into_iter().flatten();
+        forms.find_map(|form| commands.get(form.name())).map(String::as_str)
+    }
+
+    /// Whether there is a command for some provider.
+    pub fn has_key_command(&self) -> bool {
+        self.api_key_commands.is_some()
+    }
+
+    fn load() -> Result<Self, CommandFailure> {
+        let Some(path) = config_file() else { return Ok(Self::default()) };
+        let name = path.display().to_string();
+        let mut config = Self::default();
+        let text = match durable::read_regular_text(&path) {
+            Ok(text) => text,
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    || error.kind() == io::ErrorKind::PermissionDenied
+                        && is_of_other_user(&path) =>
+            {
+                check_misname(&path)?;
+                config.path = Some(path);
+                return Ok(config);
+            }
+            Err(error) => {
+                return Err(CommandFailure::config(
+                    format!("could not read {name}: {error}"),
+                    None,
+                ));
+            }
+        };
+        let doc = YamlDocument::parse(name, text)?;
+        config.path = Some(path);
+        if !doc.root.is_null()
+            && let Some(fields) = doc.fields(&doc.root, &CONFIG_MAPPING)
+        {
+            config.read_fields(&doc, fields);
+        }
+        let mut report = DiagnosticReport::default();
+        doc.drain_diagnostics(&mut report);
+        if report.is_empty() { Ok(config) } else { Err(report.into()) }
+    }
+
+    fn read_fields(&mut self, doc: &YamlDocument, fields: MappingFields<'_>) {
+        let path = self.path_text();
+        let setting = |key: &str| {
+            let node = fields.non_null(key)?;
+            let value = fields.text(key)?.to_owned();
+            if value.trim().is_empty() {
+                doc.report(node, format!("`{key}` is empty"), None);
+                return None;
+            }
+            Some(OperatorSetting { value, origin: format!("{path}:{}", node.line) })
+        };
+        self.default_agent = setting("default_agent");
+        self.color = setting("color");
+        self.runs_dir = setting("runs_dir");
+        self.approve = fields.non_null("approve").and_then(|node| {
+            let value = match node.scalar() {
+                Some("ask") => vec![EVERY_TOOL.to_owned()],
+                Some(other) => {
+                    let message = format!("expected `ask` or a list of tools, found `{other}`");
+                    doc.report(node, message, Some("write `approve: ask`".to_owned()));
+                    return None;
+                }
+                None => doc.expect_texts(node, "`approve`")?,
+            };
+            if value.iter().any(|tool| tool == "ask") && node.scalar().is_none() {
+                let message = "a list has the names of tools, and `ask` is not one";
+                doc.report(node, message, Some("write `approve: ask` for all tools".to_owned()));
+            }
+            Some(OperatorSetting { value, origin: format!("{path}:{}", node.line) })
+        });
+        self.api_key_commands = fields.non_null("api_key_command").and_then(|node| {
+            let value = read_key_commands(doc, node)?;
+            Some(OperatorSetting { value, origin: format!("{path}:{}", node.line) })
+        });
+        self.pricing = setting("pricing");
+        self.sandbox = setting("sandbox");
+        self.project_skills = fields.non_null("project_skills").map(|node| {
+            let value = fields.texts("project_skills");
+            for (item, dir) in node.items().iter().zip(&value) {
+                if !Path::new(dir).is_absolute() {
+                    let message = format!("expected an absolute path, found `{dir}`");
+                    let help = "write, for example, `project_skills: [/home/me/src]`".to_owned();
+                    doc.report(item, message, Some(help));
+                }
+            }
+            OperatorSetting { value, origin: format!("{path}:{}", node.line) }
+        });
+        if let Some(OperatorSetting { value, origin }) = setting("model")
+            && let Some(node) = fields.non_null("model")
+        {
+            match ModelChoice::parse(&value) {
+                Ok(value) => self.model = Some(OperatorSetting { value, origin }),
+                Err(message) => doc.report(node, message, None),
+            }
+        }
+    }
+}
+
+/// The commands for keys by provider; a text is the one of `openai`.
+fn read_key_commands(doc: &YamlDocument, node: &YamlNode) -> Option<BTreeMap<String, String>> {
+    const HELP: &str = "write `api_key_command: pass show llm`, or `{anthropic: pass show anthropic, openai: ...}`";
+    let report = |node: &YamlNode, message: &str| {
+        doc.report(node, message, Some(HELP.to_owned()));
+    };
+    if let Some(command) = node.scalar() {
+        if command.trim().is_empty() {
+            report(node, "`api_key_command` is empty");
+            return None;
+        }
+        return Some(BTreeMap::from([(WireForm::OpenAi.name().to_owned(), command.to_owned())]));
+    }
+    doc.expect_mapping_or(node, "`api_key_command`", || HELP.to_owned())?;
+    let mut commands = BTreeMap::new();
+    for (key, value) in node.entries() {
+        let name = key.scalar().unwrap_or_default();
+        let command = value.scalar().unwrap_or_default();
+        if WireForm::parse(name).is_none() {
+            report(
+                key,
+                "a key of `api_key_command` must be `openai`, `anthropic`, `responses` or `gemini`",
+            );
+        } else if command.trim().is_empty() {
+            report(value, &format!("the command for `{name}` is empty"));
+        } else {
+            commands.insert(name.to_owned(), command.to_owned());
+        }
+    }
+    Some(commands)
+}
+
+/// Whether the file is in the directory of another user, as with `sudo` and the HOME of the caller.
+fn is_of_other_user(path: &Path) -> bool {
+    let owner = path.ancestors().skip(1).find(|dir| dir.exists()).map(durable::owner_if_other);
+    owner.flatten().is_some()
+}
+
+/// The path of the configuration file, which need not exist.
+fn config_file() -> Option<PathBuf> {
+    user_directory("XDG_CONFIG_HOME", ".config").map(|dir| dir.join("delta/config.yaml"))
+}
+
+/// The path of the configuration file for messages, also where the file has mistakes; empty without a home directory.
+pub fn file_path_text() -> String {
+    config_file().map_or_else(String::new, |path| path.display().to_string())
+}
+
+/// The directory of the agents that `--agent NAME` finds in every directory; it need not exist.
+pub fn agents_directory() -> Option<PathBuf> {
+    user_directory("XDG_DATA_HOME", ".local/share").map(|dir| dir.join("delta/agents"))
+}
+
+fn user_directory(variable: &str, in_home: &str) -> Option<PathBuf> {
+    find_user_directory(variable, in_home, environment::os_variable)
+}
+
+/// The configuration, read once.
+///
+/// # Errors
+/// The file cannot be read, or has mistakes.
+pub fn read() -> Result<&'static OperatorConfig, CommandFailure> {
+    static CONFIG: OnceLock<OperatorConfig> = OnceLock::new();
+    if let Some(config) = CONFIG.get() {
+        return Ok(config);
+    }
+    let config = OperatorConfig::load()?;
+    Ok(CONFIG.get_or_init(|| config))
+}
+
+/// The price file that the configuration names, and the line that names it.
+///
+/// # Errors
+/// The configuration has mistakes.
+pub fn price_file() -> Result<Option<(PathBuf, String)>, CommandFailure> {
+    let config = read()?;
+    Ok(config.pricing.as_ref().map(|setting| {
+        let dir = config.path.as_deref().and_then(Path::parent).unwrap_or(Path::new("/"));
+        (dir.join(&setting.value), setting.origin.clone())
+    }))
+}
+
+/// The name or file of the sandbox that no tool exceeds, the line that names it, and the directory of a relative path.
+///
+/// # Errors
+/// The configuration has a mistake: without a limit, tools may do more than the operator wants.
+pub fn sandbox() -> Result<Option<(String, String, PathBuf)>, CommandFailure> {
+    let config = read()?;
+    Ok(config.sandbox.as_ref().map(|setting| {
+        let dir = config.path.as_deref().and_then(Path::parent).unwrap_or(Path::new("/"));
+        (setting.value.clone(), setting.origin.clone(), dir.to_owned())
+    }))
+}
+
+/// The models that the operator chose, `option` being `--model`.
+///
+/// # Errors
+/// The configuration or DELTA_MODEL has a mistake.
+pub fn model_selection(option: Option<ModelChoice>) -> Result<ModelSelection, CommandFailure> {
+    let is_set = |name: &&str| environment::variable(name).is_some();
+    let has_address = WireForm::OpenAi.address_variables().iter().any(is_set);
+    let is_set_up = |form: WireForm| {
+        let names = [form.address_variables(), form.key_variables()].concat();
+        !has_address && names.iter().any(is_set)
+    };
+    let option = option.map(|choice| choice.by_vendor(is_set_up));
+    let default = default_model()?.map(|setting| setting.value.by_vendor(is_set_up));
+    let has_prices = prices::price_file_path()?.is_some();
+    Ok(ModelSelection { option, default, settings: Vec::new(), has_prices })
+}
+
+fn default_model() -> Result<Option<OperatorSetting<ModelChoice>>, CommandFailure> {
+    let config = read()?;
+    let Some(text) = environment::variable(MODEL_VARIABLE) else {
+        return Ok(config.model.clone());
+    };
+    match ModelChoice::parse(&text) {
+        Ok(value) => Ok(Some(OperatorSetting { value, origin: MODEL_VARIABLE.to_owned() })),
+        Err(message) => Err(CommandFailure::config(format!("{MODEL_VARIABLE}: {message}"), None)),
+    }
+}
+
+/// The tools that ask before every call, [`EVERY_TOOL`] for all.
+///
+/// # Errors
+/// The configuration has a mistake: a call that should ask must not start without.
+pub fn approve() -> Result<Vec<String>, CommandFailure> {
+    Ok(read()?.approve.as_ref().map_or_else(Vec::new, |setting| setting.value.clone()))
+}
+
+/// Whether the operator allows the skills of a workspace, whose path is canonical.
+///
+/// # Errors
+/// The configuration has a mistake.
+pub fn allows_project_skills(workspace: &Path) -> Result<bool, CommandFailure> {
+    let Some(setting) = &read()?.project_skills else { return Ok(false) };
+    let mut allowed = setting.value.iter().filter_map(|dir| Path::new(dir).canonicalize().ok());
+    Ok(allowed.any(|dir| workspace.starts_with(dir)))
+}
+
+/// The directory for the runs of all workspaces in the file. A mistake in the file is for the commands that need the file.
+pub fn configured_runs_dir() -> Option<PathBuf> {
+    let config = read().ok()?;
+    let setting = config.runs_dir.as_ref()?;
+    Some(config.path.as_deref().and_then(Path::parent)?.join(&setting.value))
+}
+
+/// Applies `color`, before anything is printed. A mistake in the file is for the commands that need the file.
+pub fn apply_color() {
+    if let Ok(OperatorConfig { color: Some(color), .. }) = read()
+        && color_variable().is_none()
+    {
+        match color.value.as_str() {
+            "always" => ColorChoice::Always.write_global(),
+            "never" => ColorChoice::Never.write_global(),
+            _ => {}
+        }
+    }
+}
+
+/// The variable that decides about colors, if one is set, and what it decides.
+fn color_variable() -> Option<(&'static str, &'static str)> {
+    if environment::variable("CLICOLOR_FORCE").is_some_and(|value| value != "0") {
+        return Some(("CLICOLOR_FORCE", "always"));
+    }
+    environment::variable("NO_COLOR").map(|_| ("NO_COLOR", "never"))
+}
+
+/// Show the operator's settings and where they come from
+///
+/// The settings for every agent are in $XDG_CONFIG_HOME/delta/config.yaml, else ~/.config/delta/config.yaml, and in the
+/// environment. `.env` files of agents and workspaces are not listed.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct ConfigArgs {
+    /// Output format
+    #[arg(long, value_enum, default_value_t = ConfigFormat::Text)]
+    format: ConfigFormat,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta config
+  delta config --format json | jq -r '.[] | select(.key == \"model\").value'
+  delta schema config                      # the keys, for editors";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ConfigFormat {
+    /// One line for each setting
+    Text,
+    /// One JSON array
+    Json,
+}
+
+/// A setting as it is listed.
+struct ListedSetting {
+    key: &'static str,
+    value: Option<String>,
+    /// Empty for a default.
+    origin: String,
+}
+
+/// Lists the settings; returns the exit code.
+pub fn config_command(args: &ConfigArgs) -> ExitCode {
+    let settings = match list_settings() {
+        Ok(settings) => settings,
+        Err(failure) => return failure.report(),
+    };
+    match args.format {
+        ConfigFormat::Text => stdio::print_text(&render_settings(&settings)),
+        ConfigFormat::Json => {
+            let list: Vec<Json> = settings
+                .iter()
+                .map(|ListedSetting { key, value, origin }| {
+                    let origin = Some(origin).filter(|origin| !origin.is_empty());
+                    json!({"key": key, "value": value, "from": origin})
+                })
+                .collect();
+            stdio::print_json(&format!("{:#}\n", Json::from(list)))
+        }
+    };
+    ExitCode::SUCCESS
+}
+
+fn list_project_skills(config: &OperatorConfig) -> ListedSetting {
+    let setting = config.project_skills.as_ref();
+    ListedSetting {
+        key: "project_skills",
+        value: setting.map(|setting| setting.value.join(", ")),
+        origin: setting.map_or_else(String::new, |setting| setting.origin.clone()),
+    }
+}
+
+fn list_pricing() -> Result<ListedSetting, CommandFailure> {
+    let (path, origin) = prices::price_file_path()?.unzip();
+    Ok(ListedSetting {
+        key: "pricing",
+        value: path.map(|path| path.display().to_string()),
+        origin: origin.unwrap_or_default(),
+    })
+}
+
+fn list_runs_dir(config: &OperatorConfig) -> ListedSetting {
+    let (value, origin) = match environment::variable(RUNS_DIR_VARIABLE) {
+        Some(value) => (Some(value), RUNS_DIR_VARIABLE.to_owned()),
+        None => {
+            let setting = config.runs_dir.clone();
+            setting.map_or((None, String::new()), |setting| (Some(setting.value), setting.origin))
+        }
+    };
+    ListedSetting { key: "runs_dir", value, origin }
+}
+
+fn list_settings() -> Result<Vec<ListedSetting>, CommandFailure> {
+    let config = read()?;
+    let line = |key, value: Option<String>, origin: &str| ListedSetting {
+        key,
+        value,
+        origin: origin.to_owned(),
+    };
+    let of_file = |key, setting: Option<&OperatorSetting<String>>| {
+        let value = setting.map(|setting| setting.value.clone());
+        line(key, value, setting.map_or("", |setting| &setting.origin))
+    };
+    let of_variable = |key, variable: &str| {
+        let value = environment::variable(variable);
+        let value = value.map(|value| if key == "base_url" { mask_url(&value) } else { value });
+        let origin = if value.is_some() { variable } else { "" };
+        line(key, value, origin)
+    };
+    let model = default_model()?;
+    let model_origin = model.as_ref().map_or("", |model| model.origin.as_str());
+    let color = match color_variable() {
+        Some((variable, value)) => line("color", Some(value.to_owned()), variable),
+        None if config.color.is_none() => line("color", Some("auto".to_owned()), ""),
+        None => of_file("color", config.color.as_ref()),
+    };
+    let approve = config.approve.as_ref().map(|setting| setting.value.join(" "));
+    let approve = approve.map(|names| match names.as_str() {
+        EVERY_TOOL => "ask".to_owned(),
+        "" => "[]".to_owned(),
+        _ => names,
+    });
+    let is_file_there = config.path.as_deref().is_some_and(Path::exists);
+    let file_origin = if is_file_there || config.path.is_none() { "" } else { "does not exist" };
+    let key_names = set_key_variables();
+    let has_key = !key_names.is_empty();
+    let state_dir = state::state_dir_text();
+    Ok(vec![
+        line("config_file", config.path.as_ref().map(|_| config.path_text()), file_origin),
+        line("model", model.as_ref().map(|model| model.value.to_string()), model_origin),
+        of_file("default_agent", config.default_agent.as_ref()),
+        line("agents_dir", agents_directory().map(|dir| dir.display().to_string()), ""),
+        color,
+        line("approve", approve, config.approve.as_ref().map_or("", |setting| &setting.origin)),
+        line("api_key", has_key.then(|| "(set)".to_owned()), &key_names.join(", ")),
+        of_variable("api_key_file", KEY_FILE_VARIABLE),
+        match environment::variable(KEY_COMMAND_VARIABLE) {
+            Some(_) => of_variable("api_key_command", KEY_COMMAND_VARIABLE),
+            None => {
+                let setting = config.api_key_commands.as_ref();
+                let commands = setting.map(|setting| describe_key_commands(&setting.value));
+                line("api_key_command", commands, setting.map_or("", |setting| &setting.origin))
+            }
+        },
+        match environment::variable("DELTA_BASE_URL") {
+            Some(_) => of_variable("base_url", "DELTA_BASE_URL"),
+            None => of_variable("base_url", "OPENAI_BASE_URL"),
+        },
+        list_runs_dir(config),
+        list_pricing()?,
+        match environment::variable(SANDBOX_VARIABLE) {
+            Some(_) => of_variable("sandbox", SANDBOX_VARIABLE),
+            None => of_file("sandbox", config.sandbox.as_ref()),
+        },
+        list_project_skills(config),
+        line("state_dir", state_dir, ""),
+        of_variable("seal_key_file", state::SEAL_KEY_VARIABLE),
+        of_variable("trust", TRUST_VARIABLE),
+        of_variable("trust_endpoint", TRUSTED_HOSTS_VARIABLE),
+        of_variable("import_path", IMPORT_PATH_VARIABLE),
+    ])
+}
+
+/// The variables whose keys count, one for each form of endpoint.
+fn set_key_variables() -> Vec<&'static str> {
+    let mut key_names: Vec<&str> = Vec::new();
+    for form in WireForm::ALL {
+        let mut names = form.key_variables().iter();
+        let counting = names.find(|name| environment::variable(name).is_some());
+        key_names.extend(counting.filter(|name| !key_names.contains(name)));
+    }
+    key_names
+}
+
+/// The only command as it is, several with their providers.
+fn describe_key_commands(commands: &BTreeMap<String, String>) -> String {
+    match commands.get(WireForm::OpenAi.name()).filter(|_| commands.len() == 1) {
+        Some(command) => command.clone(),
+        None => {
+            let named = commands.iter().map(|(name, command)| format!("{name}: {command}"));
+            named.collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+/// Three columns: the key, its value and where it comes from.
+fn render_settings(settings: &[ListedSetting]) -> String {
+    let value = |setting: &ListedSetting| setting.value.clone().unwrap_or_else(|| "-".to_owned());
+    let width = settings.iter().map(|setting| value(setting).chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    for setting in settings {
+        let row = format!("{:<16} {:<width$}  {}", setting.key, value(setting), setting.origin);
+        text.push_str(row.trim_end());
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,11 @@
+//! Runs that are already there: how they are named, found and listed, whose they are, their restore points, stages and pages.
+
+pub mod agent_hint;
+pub mod approval_preview;
+pub mod own_run;
+pub mod page;
+pub mod page_server;
+pub mod restore_point;
+pub mod run_argument;
+pub mod run_list;
+pub mod stage;

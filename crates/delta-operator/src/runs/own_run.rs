@@ -1,0 +1,187 @@
+//! Whose run it is, and whether its seal holds: finds the directory of a run, folds its journal with the operator's key, and
+//! refuses a foreign run.
+
+use crate::failure::{CommandFailure, lost_events_hint, quote_workspace_of};
+use crate::state;
+use delta_base::durable;
+use delta_base::id::RunId;
+use delta_base::shell_quote::shell_quote_path;
+use delta_base::terminal_text::strip_terminal_controls;
+use delta_run::journal::seal::{SealKey, Sealer};
+use delta_run::journal::{self, JournalContents, JournalError, JournalFold};
+use delta_run::ownership::owner_process::{self, OwnerStatus};
+use delta_run::run;
+use delta_run::run_result::RunResult;
+use delta_run::state::RunState;
+use delta_run::workspace::Workspace;
+use std::path::{Path, PathBuf};
+
+/// Finds the directory of a run.
+///
+/// # Errors
+/// The run is not in `workspace`; the hint names the nested workspaces that contain it.
+pub fn find_run_dir(id: &RunId, workspace: &Workspace) -> Result<PathBuf, CommandFailure> {
+    if let Some(dir) = workspace.find_run(id)? {
+        return Ok(dir);
+    }
+    let other_workspaces = Workspace::find_holding_run(&workspace.root, id);
+    let message = format!("there is no run {} in {}", id, workspace.root.display());
+    let hint = match other_workspaces.as_slice() {
+        [] => format!(
+            "name its workspace with `-w DIR`, or the run by its path, DIR/.delta/{id}; `delta list-runs -w DIR` lists its runs"
+        ),
+        dirs => {
+            let options: Vec<_> =
+                dirs.iter().map(|dir| format!("-w {}", shell_quote_path(dir))).collect();
+            format!("it is here: {}", options.join("\n"))
+        }
+    };
+    Err(CommandFailure::not_found(message, hint))
+}
+
+/// Reads the journal of a run.
+pub fn read_journal(id: &RunId, dir: &Path) -> Result<JournalContents, CommandFailure> {
+    journal::read_run_journal(dir).map_err(|error| unreadable_journal_failure(id, error))
+}
+
+/// Folds the journal of a run into its state.
+pub fn fold_journal(id: &RunId, dir: &Path) -> Result<RunState, CommandFailure> {
+    journal::fold_run_journal(dir).map_err(|error| unreadable_journal_failure(id, error))
+}
+
+/// Folds the journal of a run and checks its seals with the operator's key.
+pub fn fold_own_journal(id: &RunId, dir: &Path) -> Result<JournalFold, CommandFailure> {
+    fold_with_seals(id, dir).map_err(|error| unreadable_journal_failure(id, error))
+}
+
+/// Folds the journal of a run and checks its seals with the operator's key, if there is one.
+pub fn fold_with_seals(id: &RunId, dir: &Path) -> Result<JournalFold, JournalError> {
+    fold_with_key(id, dir, state::seal_key().ok())
+}
+
+/// Folds the journal of a run and checks its seals with the key.
+pub fn fold_with_key(
+    id: &RunId,
+    dir: &Path,
+    key: Option<SealKey>,
+) -> Result<JournalFold, JournalError> {
+    let sealer = key.map(|key| Sealer::new(key, id.clone()));
+    let mut folded = journal::fold_sealed_journal(dir, sealer)?;
+    folded.seals.is_own &= other_run_owner(dir).is_none();
+    Ok(folded)
+}
+
+/// The other user who can change the run in `dir`: the owner of the directory, or of the directory of all runs unless that
+/// is root.
+pub fn other_run_owner(dir: &Path) -> Option<u32> {
+    let control = dir.parent().and_then(durable::owner_if_other).filter(|owner| *owner != 0);
+    durable::owner_if_other(dir).or(control)
+}
+
+/// The warning for a run of this operator whose journal is not as it was sealed.
+pub const EDITED_JOURNAL: &str = "the journal was changed after delta sealed it";
+
+/// The warning for a run without a seal whose chain does not hold.
+pub const CHANGED_JOURNAL: &str = "the journal was changed after delta wrote it";
+
+/// Refuses a foreign run: what its journal names must not be loaded or executed.
+pub fn check_is_own(id: &RunId, dir: &Path, folded: &JournalFold) -> Result<(), CommandFailure> {
+    if folded.seals.is_own {
+        return Ok(());
+    }
+    if let Some(owner) = other_run_owner(dir) {
+        return Err(other_owner_failure(id, dir, owner));
+    }
+    let reason = match state::seal_key() {
+        Ok(_) => "no seal of yours covers its agent directory".to_owned(),
+        Err(missing) => format!("its seal cannot be checked ({})", missing.reason()),
+    };
+    let home = folded.state.start.as_ref().map_or("", |start| &start.agent_home);
+    let message = format!(
+        "run {id} is foreign: {reason}, so {} is not loaded",
+        if home.is_empty() { "its agent".to_owned() } else { strip_terminal_controls(home) }
+    );
+    Err(CommandFailure::config(message, trust_hint(id, dir)))
+}
+
+/// The failure of a command on a run of another user.
+pub fn other_owner_failure(id: &RunId, dir: &Path, owner: u32) -> CommandFailure {
+    let message = format!("run {id} is foreign: {} belongs to user {owner}", dir.display());
+    let hint = "name the agent with `--agent DIR`, or work as that user".to_owned();
+    CommandFailure::config(message, hint)
+}
+
+/// How to continue a foreign run.
+fn trust_hint(id: &RunId, dir: &Path) -> String {
+    let workspace = quote_workspace_of(dir);
+    format!(
+        "see what it is with `delta show {id} -w {workspace}`; then name the agent with `--agent DIR`,\n\
+         or accept the run as it is with `delta trust {id} -w {workspace}`"
+    )
+}
+
+/// The failure for a journal that cannot be read.
+pub fn unreadable_journal_failure(id: &RunId, error: JournalError) -> CommandFailure {
+    let message = error.to_string();
+    match error {
+        JournalError::NoEvents(_) => CommandFailure::damaged(
+            message,
+            Some(format!("repeat the `delta run` command with `--run-id {id}`")),
+        ),
+        JournalError::LostEvents { path, .. } => {
+            // By turns, the journal is in a directory of the run directory.
+            let run_dir = path.ancestors().skip(1).find(|dir| dir.ends_with(id.as_str()));
+            let hint = lost_events_hint(id, run_dir.unwrap_or(&path));
+            CommandFailure::damaged(message, Some(hint))
+        }
+        JournalError::Damaged { path, hint, .. } => {
+            let hint = hint.unwrap_or_else(|| damaged_journal_hint(&path));
+            CommandFailure::damaged(message, Some(hint))
+        }
+        JournalError::File(error) => error.into(),
+        JournalError::Unreadable { .. } => CommandFailure::config(message, None),
+    }
+}
+
+/// What to do about a journal that delta cannot repair.
+fn damaged_journal_hint(journal: &Path) -> String {
+    let run_dir = shell_quote_path(journal.parent().unwrap_or(journal));
+    format!("restore the file from a backup; to see what can be read: delta view {run_dir}")
+}
+
+/// Whether the last process of the run has died on this host.
+pub fn process_is_gone(state: &RunState) -> bool {
+    let process = state.start.as_ref().map(|start| &start.process);
+    process.is_some_and(|process| owner_process::owner_status(process) == OwnerStatus::Dead)
+}
+
+/// The result in a journal, which counts only if it is what the engine recorded last.
+///
+/// # Errors
+/// There is another, or its journal was changed.
+pub fn sealed_result(
+    id: &RunId,
+    dir: &Path,
+    folded: &JournalFold,
+) -> Result<Option<RunResult>, CommandFailure> {
+    let reason = if folded.seals.is_result_sealed {
+        run::find_journal_cut(dir, &folded.state)
+    } else {
+        Some("its journal was changed after delta sealed it".to_owned())
+    };
+    let Some(reason) = reason else {
+        let result = RunResult::from_state(&folded.state);
+        return Ok(result.map(|result| result.with_tree(dir, &folded.state)));
+    };
+    let message = format!("run {id} has a result that is not taken: {reason}");
+    Err(CommandFailure::config(message, ensure_hint(id, dir)))
+}
+
+/// What to do about a run whose result `--ensure` does not take.
+pub fn ensure_hint(id: &RunId, dir: &Path) -> String {
+    let workspace = quote_workspace_of(dir);
+    format!(
+        "choose another `--run-id`; or see what the run is with `delta show {id} -w {workspace}`,\n\
+         and accept it as it is with `delta trust {id} -w {workspace}`"
+    )
+}
