@@ -23,10 +23,12 @@ use std::time::Instant;
 
 mod call;
 mod lock;
+mod login;
 mod server_choice;
 
 pub use call::CallArgs;
 pub use lock::LockArgs;
+pub use login::LoginArgs;
 
 /// Use the tools of MCP servers, and serve an agent as one
 #[derive(Debug, Subcommand)]
@@ -36,6 +38,8 @@ pub enum McpCommand {
     List(ListArgs),
     /// Call a tool of a server once, and print its result
     Call(CallArgs),
+    /// Log in at a server, for the agents and commands that use it
+    Login(LoginArgs),
     /// Compare what the servers of an agent offer with mcp.lock.json, and write it
     Lock(LockArgs),
     /// Serve an agent as an MCP server on stdin and stdout
@@ -50,7 +54,8 @@ pub enum McpCommand {
 /// Without SERVER, the servers of the agent and the tools that the LLM may call, by its names for them. That starts nothing.
 /// Each tool is listed with its arguments; those in brackets may be left out.
 ///
-/// Exit codes: 0, 2 usage error, 3 error of the protocol, 4 the server does not start or answer, 126 configuration error.
+/// Exit codes: 0, 2 usage error, 3 error of the protocol, 4 the server does not start or answer, 7 it needs a login,
+/// 126 configuration error.
 #[derive(Debug, Args)]
 #[command(after_long_help = LIST_EXAMPLES)]
 pub struct ListArgs {
@@ -85,6 +90,7 @@ pub fn mcp_command(command: &McpCommand) -> ExitCode {
     let done = match command {
         McpCommand::List(args) => list_tools(args),
         McpCommand::Call(args) => call::call_tool(args),
+        McpCommand::Login(args) => login::log_in(args),
         McpCommand::Lock(args) => lock::lock_servers(args),
         McpCommand::Serve(args) => return mcp_serve::serve_command(args),
         McpCommand::Hold(args) => hold(args),
