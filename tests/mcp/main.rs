@@ -18,6 +18,7 @@ mod features;
 mod habits;
 mod http;
 mod locking;
+mod oauth;
 mod parallel;
 mod runs;
 mod sandboxes;

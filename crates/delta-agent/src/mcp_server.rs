@@ -81,6 +81,11 @@ pub static MCP_SERVER_MAPPING: MappingSchema = MappingSchema {
             "The variable with the bearer token for `url`, which no other child receives.",
         ),
         KeySchema::optional(
+            "oauth",
+            ValueShape::OneOf(&[ValueShape::Boolean, ValueShape::Mapping(&OAUTH_MAPPING)]),
+            "How `url` gets tokens: `true` takes tokens from `delta mcp login`, a mapping also says for which client and scopes.",
+        ),
+        KeySchema::optional(
             "headers",
             ValueShape::TextMap,
             "The headers of every request to `url`.",
@@ -161,6 +166,8 @@ pub struct AgentMcpServer {
     pub pass_env: Vec<String>,
     /// The variable with the bearer token.
     pub token_env: Option<String>,
+    /// How it gets tokens from a login.
+    pub oauth: Option<AgentOAuth>,
     /// The headers of every request.
     pub headers: Vec<(String, String)>,
     /// The longest time from its start to its first answer, in milliseconds.
@@ -186,7 +193,81 @@ pub struct AgentMcpServer {
     yaml: String,
 }
 
+/// The keys of `oauth`.
+static OAUTH_MAPPING: MappingSchema = MappingSchema {
+    label: "`oauth`",
+    description: "The client and the scopes of the tokens for an MCP server.",
+    keys: &[
+        KeySchema::optional(
+            "client_id_env",
+            ValueShape::Text,
+            "The variable with the id of a client that is registered; otherwise a login registers one.",
+        ),
+        KeySchema::optional(
+            "client_secret_env",
+            ValueShape::Text,
+            "The variable with the secret of the client, which no child receives.",
+        ),
+        KeySchema::optional(
+            "scopes",
+            ValueShape::List(&ValueShape::Text),
+            "The scopes to ask for, instead of the scopes that the server names.",
+        ),
+        KeySchema::with_default(
+            "grant",
+            ValueShape::Choice(&["authorization_code", CLIENT_CREDENTIALS]),
+            DefaultValue::Text("authorization_code"),
+            "`authorization_code`: a person logs in with `delta mcp login`. `client_credentials`: the client itself has access, as in CI.",
+        ),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: false,
+};
+
+/// The grant without a person.
+const CLIENT_CREDENTIALS: &str = "client_credentials";
+
+/// `oauth:` of a server.
+#[derive(Debug, Clone, Default)]
+pub struct AgentOAuth {
+    /// The variable with the id of the client; without it, a login registers one.
+    pub client_id_env: Option<String>,
+    /// The variable with the secret of the client.
+    pub client_secret_env: Option<String>,
+    /// The scopes, instead of the scopes that the server names.
+    pub scopes: Vec<String>,
+    /// Whether the client itself has access, so that no person logs in.
+    pub has_own_access: bool,
+}
+
+impl AgentOAuth {
+    fn read(doc: &YamlDocument, node: &YamlNode) -> Option<Self> {
+        if node.scalar().is_some() {
+            return doc.expect_boolean(node, "`oauth`")?.then(Self::default);
+        }
+        let fields = doc.fields(node, &OAUTH_MAPPING)?;
+        let oauth = Self {
+            client_id_env: fields.text("client_id_env").map(str::to_owned),
+            client_secret_env: fields.text("client_secret_env").map(str::to_owned),
+            scopes: fields.texts("scopes"),
+            has_own_access: fields.text("grant") == Some(CLIENT_CREDENTIALS),
+        };
+        let needs_client = oauth.has_own_access || oauth.client_secret_env.is_some();
+        if oauth.client_id_env.is_none() && needs_client {
+            let help = "name the variable with the id of the client: `client_id_env: NAME`";
+            doc.report(node, "`oauth` has no client".to_owned(), Some(help.to_owned()));
+        }
+        Some(oauth)
+    }
+}
+
 impl AgentMcpServer {
+    /// The variables with secrets for the server, which no other child receives.
+    pub fn key_variables(&self) -> impl Iterator<Item = &str> {
+        let secret = self.oauth.as_ref().and_then(|oauth| oauth.client_secret_env.as_deref());
+        self.token_env.as_deref().into_iter().chain(secret)
+    }
+
     /// Reads the servers in `mcp:` of a file.
     pub(crate) fn read_all(doc: &YamlDocument, fields: MappingFields<'_>) -> Vec<Self> {
         let Some(node) = fields.non_null(MCP_KEY) else { return Vec::new() };
@@ -216,12 +297,16 @@ impl AgentMcpServer {
         }
         let (misplaced, needs) = match url {
             Some(_) => (&["env", "pass_env", "sandbox"][..], "command"),
-            None => (&["token_env", "headers"][..], "url"),
+            None => (&["token_env", "oauth", "headers"][..], "url"),
         };
         for key in misplaced {
             if let Some(at) = fields.non_null(key) {
                 doc.report(at, format!("`{key}` belongs to a server with `{needs}`"), None);
             }
+        }
+        let oauth = fields.non_null("oauth").and_then(|node| AgentOAuth::read(doc, node));
+        if let Some(at) = fields.non_null("token_env").filter(|_| oauth.is_some()) {
+            doc.report(at, "`token_env` and `oauth` exclude each other".to_owned(), None);
         }
         let approve = fields.non_null("approve").and_then(|node| {
             // The parameters are in the lock file, which is read later.
@@ -234,6 +319,7 @@ impl AgentMcpServer {
             env: text_map(doc, fields, "env"),
             pass_env: fields.texts("pass_env"),
             token_env: fields.text("token_env").map(str::to_owned),
+            oauth,
             headers: text_map(doc, fields, "headers"),
             start_timeout_ms: fields.integer("start_timeout_ms")?,
             timeout_ms: fields.integer("timeout_ms")?,
@@ -276,9 +362,13 @@ impl AgentMcpServer {
         let is_same = locked.is_some_and(|locked| {
             locked.url == self.url && locked.command.as_deref().unwrap_or_default() == self.command
         });
-        if !is_same {
+        let lacks_issuer = self.oauth.is_some() && locked.is_some_and(|it| it.issuer.is_none());
+        if !is_same || lacks_issuer {
             let problem = match locked {
                 None => format!("the MCP server `{name}` is not locked"),
+                Some(_) if is_same => {
+                    format!("the MCP server `{name}` is locked without the issuer of its tokens")
+                }
                 Some(_) => {
                     format!("the MCP server `{name}` is locked with another `command` or `url`")
                 }

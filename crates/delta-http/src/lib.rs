@@ -4,9 +4,11 @@
 pub use host::{host_of, is_loopback_host};
 use http::{HeaderMap, StatusCode};
 pub use no_proxy::is_proxy_exempt;
+pub use proxy_choice::{PROXY_VARIABLES, choose_proxy, is_this_machine};
 
 mod host;
 mod no_proxy;
+mod proxy_choice;
 pub mod retry;
 pub mod sse_parser;
 

@@ -272,7 +272,7 @@ impl McpClient {
                 };
                 if may_be_legacy { Ok(false) } else { Err(error.into()) }
             }
-            Err(McpFailure::Cancelled) => Err(McpFailure::Cancelled),
+            Err(failure @ (McpFailure::Cancelled | McpFailure::Unauthorized(_))) => Err(failure),
             Ok(Err(_)) | Err(_) => Ok(false),
         }
     }

@@ -21,10 +21,12 @@ use std::time::Instant;
 
 mod call;
 mod lock;
+mod login;
 mod server_choice;
 
 pub use call::CallArgs;
 pub use lock::LockArgs;
+pub use login::LoginArgs;
 
 /// Use the tools of MCP servers
 #[derive(Debug, Subcommand)]
@@ -34,6 +36,8 @@ pub enum ClientCommand {
     List(ListArgs),
     /// Call a tool of a server once, and print its result
     Call(CallArgs),
+    /// Log in at a server, for the agents and commands that use it
+    Login(LoginArgs),
     /// Compare what the servers of an agent offer with mcp.lock.json, and write it
     Lock(LockArgs),
     /// Hold the connection to a server for a run
@@ -46,7 +50,8 @@ pub enum ClientCommand {
 /// Without SERVER, the servers of the agent and the tools that the LLM may call, by its names for them. That starts nothing.
 /// Each tool is listed with its arguments; those in brackets may be left out.
 ///
-/// Exit codes: 0, 2 usage error, 3 error of the protocol, 4 the server does not start or answer, 126 configuration error.
+/// Exit codes: 0, 2 usage error, 3 error of the protocol, 4 the server does not start or answer, 7 it needs a login,
+/// 126 configuration error.
 #[derive(Debug, Args)]
 #[command(after_long_help = LIST_EXAMPLES)]
 pub struct ListArgs {
@@ -81,6 +86,7 @@ pub fn client_command(command: &ClientCommand) -> ExitCode {
     let done = match command {
         ClientCommand::List(args) => list_tools(args),
         ClientCommand::Call(args) => call::call_tool(args),
+        ClientCommand::Login(args) => login::log_in(args),
         ClientCommand::Lock(args) => lock::lock_servers(args),
         ClientCommand::Hold(args) => hold(args),
     };

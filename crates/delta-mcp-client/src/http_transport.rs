@@ -1,6 +1,8 @@
 //! The transport over HTTP: a request is a POST, and its answer is JSON or a stream of events.
 
 use crate::client::{LIST_CHANGED_METHOD, RequestWait, ServerNotice, answer_server_request};
+use crate::oauth::discovery::challenge_of;
+use crate::oauth::token_source::TokenSource;
 use crate::param_header::encode_header_value;
 use delta_base::signal::{CancelToken, to_timespec};
 use delta_base::terminal_text::strip_terminal_controls;
@@ -10,6 +12,7 @@ use delta_http_client::{HttpClient, HttpClientConfig, HttpError, HttpExchange};
 use delta_mcp::failure::McpFailure;
 use delta_mcp::json_rpc::{INVALID_REQUEST, RpcError, RpcId, RpcMessage};
 use delta_mcp::line_framing::MAX_LINE_BYTES;
+use delta_mcp::oauth::challenge::BearerChallenge;
 use delta_mcp::protocol_era::MODERN_VERSION;
 use delta_mcp::server_spec::ServerSpec;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -33,6 +36,12 @@ pub(crate) struct HttpTransport {
     client: HttpClient,
     base_headers: HeaderMap,
     session: Option<String>,
+    /// Where the bearer token comes from, if not from the settings.
+    tokens: Option<Arc<TokenSource>>,
+    /// The token of the next request.
+    token: Option<String>,
+    /// What the server said when it refused the last request for its token.
+    refusal: Option<BearerChallenge>,
     /// Whether the server has announced another list of tools since the last look.
     has_list_changed: bool,
     /// Whether the server no longer knows the session.
@@ -85,6 +94,9 @@ impl HttpTransport {
             client,
             base_headers,
             session: None,
+            tokens: TokenSource::new(spec, url).map(Arc::new),
+            token: None,
+            refusal: None,
             has_list_changed: false,
             has_lost_session: false,
             version: None,
@@ -97,6 +109,9 @@ impl HttpTransport {
             client: self.client.clone_unconnected(),
             base_headers: self.base_headers.clone(),
             session: self.session.clone(),
+            tokens: self.tokens.clone(),
+            token: self.token.clone(),
+            refusal: None,
             has_list_changed: false,
             has_lost_session: false,
             version: self.version.clone(),
@@ -134,16 +149,20 @@ impl HttpTransport {
         let outcome = with_watcher(&fds, deadline, &cancel, || {
             let mut has_list_changed = false;
             let on_notice = &mut *context.on_notice;
+            let tokens = self.tokens.clone();
             let mut context = RequestWait {
                 deadline,
                 cancel: context.cancel,
                 abandon_fd: context.abandon_fd,
                 on_notice: &mut |notice| {
                     has_list_changed |= is_list_change(&notice);
-                    on_notice(notice);
+                    match &tokens {
+                        Some(tokens) => pass_redacted(tokens, &notice, on_notice),
+                        None => on_notice(notice),
+                    }
                 },
             };
-            let outcome = self.post_request(id, request, more, &mut context, &cancel);
+            let outcome = self.post_authorized(id, request, more, &mut context, &cancel);
             self.has_list_changed |= has_list_changed;
             outcome
         })?;
@@ -188,7 +207,9 @@ impl HttpTransport {
         let version = self.version.iter().map(|version| ("mcp-protocol-version", version.as_str()));
         let session = self.session.iter().map(|session| (SESSION_HEADER, session.as_str()));
         let more = more.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        for (name, value) in version.chain(session).chain(more) {
+        let token = self.token.as_ref().map(|token| format!("Bearer {token}"));
+        let token = token.iter().map(|value| ("authorization", value.as_str()));
+        for (name, value) in version.chain(session).chain(more).chain(token) {
             if let (Ok(name), Ok(value)) =
                 (HeaderName::try_from(name), HeaderValue::try_from(value))
             {
@@ -196,6 +217,41 @@ impl HttpTransport {
             }
         }
         self.client.set_headers(headers);
+    }
+
+    /// Sends a request with a token, and once more with another one if the server refuses it: it has not taken the request.
+    fn post_authorized(
+        &mut self,
+        id: i64,
+        request: &RpcMessage,
+        more: &[(String, String)],
+        context: &mut RequestWait<'_>,
+        cancel: &CancelToken,
+    ) -> Result<Result<Json, RpcError>, McpFailure> {
+        let Some(tokens) = self.tokens.clone() else {
+            return self.post_request(id, request, more, context, cancel);
+        };
+        self.token = tokens.current_token(cancel)?;
+        let mut outcome = self.post_request(id, request, more, context, cancel);
+        if let Some(refusal) = self.refusal.take() {
+            let refused = self.token.take();
+            self.token = Some(tokens.replace_token(refused.as_deref(), Some(&refusal), cancel)?);
+            outcome = self.post_request(id, request, more, context, cancel);
+            if let Some(refusal) = self.refusal.take() {
+                return Err(tokens.final_refusal(&refusal));
+            }
+        }
+        match outcome {
+            Ok(Ok(result)) => Ok(Ok(tokens.redact(result))),
+            Ok(Err(error)) => {
+                let message = tokens.redact_text(error.message);
+                Ok(Err(RpcError { message, ..error }))
+            }
+            Err(McpFailure::Unreachable(reason)) => {
+                Err(McpFailure::Unreachable(tokens.redact_text(reason)))
+            }
+            Err(other) => Err(other),
+        }
     }
 
     fn post_request(
@@ -212,6 +268,12 @@ impl HttpTransport {
         let mut exchange = self.client.post(body, cancel);
         let head = exchange.send().map_err(|error| explain_http_error(&replies, &error))?;
         let status = head.status.as_u16();
+        if self.tokens.is_some() {
+            self.refusal = access_refusal(&head);
+            if self.refusal.is_some() {
+                return Ok(Err(RpcError::new(i64::from(status), "access is refused")));
+            }
+        }
         if let Some(session) = head.header_text(SESSION_HEADER) {
             self.session = Some(session.to_owned());
         }
@@ -406,6 +468,20 @@ fn read_event_stream(
     }
 }
 
+/// Passes a notice on without the tokens that the server may repeat in it.
+fn pass_redacted(
+    tokens: &TokenSource,
+    notice: &ServerNotice<'_>,
+    on_notice: &mut dyn FnMut(ServerNotice<'_>),
+) {
+    let (ServerNotice::Notification { params, .. } | ServerNotice::Request { params, .. }) = notice;
+    let params = &tokens.redact((*params).clone());
+    on_notice(match notice {
+        ServerNotice::Notification { method, .. } => ServerNotice::Notification { method, params },
+        ServerNotice::Request { method, .. } => ServerNotice::Request { method, params },
+    });
+}
+
 fn is_list_change(notice: &ServerNotice<'_>) -> bool {
     matches!(notice, ServerNotice::Notification { method, .. } if *method == LIST_CHANGED_METHOD)
 }
@@ -418,6 +494,16 @@ pub(crate) fn standard_headers(method: &str, params: &Json) -> Vec<(String, Stri
         headers.push(("mcp-name".to_owned(), encode_header_value(name)));
     }
     headers
+}
+
+/// What the server says about its access, if it refused the request for its token or the lack of one.
+fn access_refusal(head: &ResponseHead) -> Option<BearerChallenge> {
+    let challenge = challenge_of(&head.headers);
+    match head.status.as_u16() {
+        401 => Some(challenge.unwrap_or_default()),
+        403 => challenge.filter(BearerChallenge::needs_more_scopes),
+        _ => None,
+    }
 }
 
 fn check_length(length: usize) -> Result<(), McpFailure> {
@@ -444,7 +530,7 @@ fn explain_status(head: &ResponseHead, body: &str) -> String {
         ),
         (401 | 403, _) => {
             format!(
-                "access is refused (HTTP status {status}); `token_env` names the variable with a token"
+                "access is refused (HTTP status {status}); `token_env` names the variable with a token, and `oauth: true` takes the one of a login"
             )
         }
         _ => {

@@ -8,6 +8,7 @@ pub mod client;
 pub mod commands;
 pub mod holder;
 mod http_transport;
+pub mod oauth;
 mod param_header;
 mod server_task;
 mod stdio_transport;

@@ -23,6 +23,8 @@ pub enum McpFailure {
     NeedsInput(Json),
     /// The definition is not the locked one.
     Changed(String),
+    /// The server gets no token: it needs a login, or more than the last one gave.
+    Unauthorized(String),
     /// The server no longer knows the session, so it has not taken the request.
     SessionEnded,
     /// The caller gave up.
@@ -47,6 +49,7 @@ impl McpFailure {
             Self::Unreachable(_) | Self::SessionEnded => 4,
             Self::NeedsInput(_) => 5,
             Self::Changed(_) => 6,
+            Self::Unauthorized(_) => 7,
             Self::Cancelled => 130,
         }
     }
@@ -67,7 +70,9 @@ impl std::fmt::Display for McpFailure {
             Self::InvalidAnswer(reason) => {
                 write!(f, "the answer of the server does not follow the protocol: {reason}")
             }
-            Self::Unreachable(reason) | Self::Changed(reason) => f.write_str(reason),
+            Self::Unreachable(reason) | Self::Changed(reason) | Self::Unauthorized(reason) => {
+                f.write_str(reason)
+            }
             Self::NeedsInput(requests) => {
                 write!(f, "the server asks for input, which was not given: {requests}")
             }

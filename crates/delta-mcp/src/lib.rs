@@ -6,6 +6,7 @@ pub mod holder_config;
 pub mod json_rpc;
 pub mod line_framing;
 pub mod lock_file;
+pub mod oauth;
 pub mod peer_input;
 pub mod protocol_era;
 pub mod server_sandbox;

@@ -28,6 +28,8 @@ pub struct LockedServer {
     pub command: Option<Vec<String>>,
     /// The `url` of agent.yaml.
     pub url: Option<String>,
+    /// Who issues the tokens that the server gets, if it gets some from a login.
+    pub issuer: Option<String>,
     /// The era that the server speaks.
     pub era: ProtocolEra,
     /// The version of the protocol.
@@ -98,6 +100,9 @@ impl LockedServer {
         if let Some(url) = &self.url {
             json.insert("url".into(), url.as_str().into());
         }
+        if let Some(issuer) = &self.issuer {
+            json.insert("issuer".into(), issuer.as_str().into());
+        }
         json.insert("era".into(), self.era.name().into());
         json.insert("protocol".into(), self.protocol.as_str().into());
         json.insert("server".into(), self.server.clone());
@@ -137,6 +142,7 @@ impl LockedServer {
         Ok(Self {
             command,
             url: text("url").map(str::to_owned),
+            issuer: text("issuer").map(str::to_owned),
             era: era.ok_or("expected `era`: `modern` or `legacy`")?,
             protocol: text("protocol").ok_or("expected a text `protocol`")?.to_owned(),
             server: json.get("server").cloned().unwrap_or_default(),
@@ -189,6 +195,7 @@ mod tests {
         LockedServer {
             command: Some(vec!["p".into()]),
             url: None,
+            issuer: Some("https://i.example".into()),
             era: ProtocolEra::Legacy,
             protocol: "2025-11-25".into(),
             server: json!({"name": "s"}),

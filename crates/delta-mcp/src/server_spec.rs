@@ -1,5 +1,6 @@
 //! A server and how to reach it, with all values in place: what a connection needs, and nothing of the agent.
 
+use crate::oauth::OAuthSettings;
 use delta_process::SandboxEntry;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -35,6 +36,9 @@ pub struct ServerSpec {
     /// The bearer token of every HTTP request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
+    /// How HTTP requests get another bearer token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oauth: Option<OAuthSettings>,
     /// The URL of the proxy for HTTP requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<String>,

@@ -6,6 +6,7 @@
 use delta_agent::agent::Agent;
 use delta_agent::agent::env_layers::EnvMap;
 use delta_agent::child_environment::HOOK_NAME_VARIABLE;
+use delta_agent::mcp_server::AgentMcpServer;
 use delta_base::api_key_names::{KEY_NAMES_VARIABLE, api_key_variables, withheld_variables};
 use delta_base::terminal;
 use delta_program::environment_block::EnvironmentBlock;
@@ -74,7 +75,7 @@ pub fn variables_without_keys(key_names: &[String]) -> EnvMap {
 pub fn key_names_of(agent: Option<&Agent>) -> Vec<String> {
     let servers = agent.map(|agent| agent.mcp_servers.as_slice()).unwrap_or_default();
     let mut names = agent.map(|agent| agent.llm.key_variables()).unwrap_or_default();
-    names.extend(servers.iter().filter_map(|server| server.token_env.as_deref()));
+    names.extend(servers.iter().flat_map(AgentMcpServer::key_variables));
     api_key_variables(variables(), &names)
 }
 

@@ -5,6 +5,7 @@ use delta_agent::child_environment::INNER_SEAL_VARIABLE;
 use delta_agent::trust_store::TrustStore;
 use delta_base::api_key_names::KEY_FILE_VARIABLE;
 use delta_base::durable;
+use delta_base::hex::sha256_hex;
 use delta_program::user_directory::find_user_directory;
 use delta_run::journal::seal::{SealKey, SealKeyError};
 use std::path::{Path, PathBuf};
@@ -13,6 +14,8 @@ use std::path::{Path, PathBuf};
 pub const STATE_DIR_VARIABLE: &str = "DELTA_STATE_DIR";
 /// The variable with the path of the key for seals.
 pub const SEAL_KEY_VARIABLE: &str = "DELTA_SEAL_KEY_FILE";
+/// The directory of the logins at MCP servers, in the state directory.
+const MCP_LOGIN_DIR: &str = "mcp-tokens";
 /// The key for seals, in the state directory.
 const SEAL_KEY_FILE: &str = "seal.key";
 
@@ -117,6 +120,17 @@ pub fn key_paths() -> Vec<PathBuf> {
     let named = [SEAL_KEY_VARIABLE, KEY_FILE_VARIABLE];
     let named = named.into_iter().filter_map(environment::path_variable);
     find_state_dir().into_iter().chain(named).collect()
+}
+
+/// The file with the login at the MCP server at `url` for the client `client_id`, or for one that a login registers. It need
+/// not exist.
+///
+/// # Errors
+/// There is no state directory that belongs to this user; contains the reason.
+pub fn mcp_login_file(url: &str, client_id: Option<&str>) -> Result<PathBuf, String> {
+    let dir = own_state_dir().map_err(|missing| missing.reason())?;
+    let name = sha256_hex(format!("{url}\n{}", client_id.unwrap_or_default()));
+    Ok(dir.join(MCP_LOGIN_DIR).join(format!("{name}.json")))
 }
 
 /// The operator's key for seals, created if it is missing; in a sandbox of a run, the one that the run gave its tool.

@@ -191,7 +191,9 @@ impl PreparedAgent {
         };
         let inherited = layers.child_variables(&agent.env_file, &key_names);
         // Created early, so that a missing token is reported before anything is written.
-        mcp_servers::holder_configs(&agent.mcp_servers, &vars, &layers, &inherited)?;
+        for config in mcp_servers::holder_configs(&agent.mcp_servers, &vars, &layers, &inherited)? {
+            secrets.add_all(&mcp_servers::login_secrets(&config.spec));
+        }
         let has_workspace = workspace.is_some_and(Path::is_dir);
         options.print_notes(&agent.context.unmatched_patterns(&vars, has_workspace));
         options.print_notes(&layers.describe_origins(&endpoint_variables, options.verbose));

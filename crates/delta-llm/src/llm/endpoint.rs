@@ -7,7 +7,7 @@ use delta_base::redact::Secrets;
 use delta_base::shell_quote::shell_quote;
 use delta_base::signal::CancelToken;
 use delta_base::url_secrets::mask_url;
-use delta_http::{host_of, is_loopback_host, is_proxy_exempt};
+use delta_http::{host_of, is_loopback_host, is_this_machine};
 use delta_words::{AuthScheme, WireForm};
 use http::{HeaderValue, Uri};
 use std::fmt;
@@ -234,7 +234,7 @@ impl EndpointAddress {
             Some(setting) if setting.origin.is_operator() => return true,
             Some(setting) => matches!(setting.origin, EnvOrigin::Agent(_)),
         };
-        // Not `needs_no_key`: a resolver may look up a name below `localhost` elsewhere.
+        // Not `is_this_machine`: a resolver may look up a name below `localhost` elsewhere.
         is_default_endpoint(self.form, &self.scheme, &self.host)
             || is_from_agent && is_loopback_host(&self.host)
             || trusts_host(&self.host)
@@ -312,7 +312,7 @@ impl Endpoint {
         let mut note = None;
         if key.is_none() {
             match keys.first() {
-                None if !needs_no_key(&address.host) => {
+                None if !is_this_machine(&address.host) => {
                     return Err(missing_key_error(config, form, &address.url));
                 }
                 None => {}
@@ -460,38 +460,12 @@ fn missing_key_error(config: &LlmConfig, form: WireForm, base_url: &str) -> Endp
     }
 }
 
-/// Whether an endpoint at `host` works without a key: it is this machine.
-fn needs_no_key(host: &str) -> bool {
-    is_loopback_host(host) || host.to_ascii_lowercase().ends_with(".localhost")
-}
-
-/// The proxy for a URL, unless `NO_PROXY` exempts its host, or it is this machine: the proxy would ask itself, and get a key
-/// that any agent may send to this machine.
+/// The proxy for a URL, as [`delta_http::choose_proxy`] chooses it; only the operator may name one.
 pub fn find_proxy(url: &str, env: EnvLookup<'_>) -> Option<String> {
-    let uri: Uri = url.parse().ok()?;
-    let (scheme, host) = http_scheme_and_host(&uri)?;
-    if needs_no_key(host.trim_end_matches('.')) {
-        return None;
-    }
-    // A proxy sees the requests, and without encryption the key: only the operator chooses it.
-    let operator_value = |name: &str| {
-        let setting = env(name).into_iter().find(|setting| setting.origin == EnvOrigin::Process)?;
-        Some(setting.value)
-    };
-    let value = |name: &str| operator_value(&name.to_lowercase()).or_else(|| operator_value(name));
-    let port = uri.port_u16().unwrap_or(if scheme == "https" { 443 } else { 80 });
-    if value("NO_PROXY").is_some_and(|list| is_proxy_exempt(&list, host, port)) {
-        return None;
-    }
-    let of_scheme = if scheme == "https" {
-        value("HTTPS_PROXY")
-    } else if operator_value("REQUEST_METHOD").is_some() {
-        // A program of a web server: there HTTP_PROXY is the header `Proxy` of a request.
-        operator_value("http_proxy")
-    } else {
-        value("HTTP_PROXY")
-    };
-    of_scheme.or_else(|| value("ALL_PROXY"))
+    delta_http::choose_proxy(url, &|name| {
+        let mut settings = env(name).into_iter();
+        Some(settings.find(|setting| setting.origin == EnvOrigin::Process)?.value)
+    })
 }
 
 #[cfg(test)]

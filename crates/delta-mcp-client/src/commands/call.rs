@@ -26,7 +26,8 @@ use std::process::ExitCode;
 /// files that the text names. In a run, the call goes through the connection that the run holds.
 ///
 /// Exit codes: 0, 1 the tool reports an error, 2 usage error, 3 error of the protocol, 4 the server does not start or answer
-/// or has died, 5 it asks for input that was not given, 6 the tool is not what was locked, 126 configuration error.
+/// or has died, 5 it asks for input that was not given, 6 the tool is not what was locked, 7 it needs a login, 126 configuration
+/// error.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct CallArgs {

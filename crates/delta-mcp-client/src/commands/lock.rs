@@ -8,8 +8,11 @@ use delta_base::durable;
 use delta_base::signal::CancelToken;
 use delta_base::text::hidden_text::has_hidden_text;
 use delta_base::text::text_diff::LineDiff;
+use delta_mcp::failure::McpFailure;
 use delta_mcp::lock_file::{LOCK_FILE, LockFile, LockedServer, LockedTool};
+use delta_mcp::oauth::saved_login::read_login;
 use delta_mcp::protocol_era::ProtocolEra;
+use delta_mcp::server_spec::ServerSpec;
 use delta_operator::cancel;
 use delta_operator::failure::CommandFailure;
 use delta_program::stdio;
@@ -27,7 +30,7 @@ const CONTEXT_LINES: usize = 3;
 /// escapes. The LLM gets the definitions in the file: read them before you write it, and commit it with the agent.
 ///
 /// Exit codes: 0 the file is up to date, 1 it is not, 2 usage error, 3 error of the protocol, 4 a server does not start or
-/// answer, 126 configuration error.
+/// answer, 7 a server needs a login, 126 configuration error.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -107,7 +110,11 @@ fn offered_server(
     server: &AgentMcpServer,
     cancel: &CancelToken,
 ) -> Result<LockedServer, McpCommandError> {
-    let chosen = ChosenServer { spec: agent.connectable(server)?, locked: None, named: None };
+    let mut chosen = ChosenServer { spec: agent.connectable(server)?, locked: None, named: None };
+    if let Some(oauth) = &mut chosen.spec.oauth {
+        // What is locked may be replaced; the difference shows the other issuer.
+        oauth.issuer = None;
+    }
     let (client, tools) = connect_and_list(&chosen, cancel)?;
     let identity = client.identity().clone();
     client.close(cancel);
@@ -117,12 +124,25 @@ fn offered_server(
     Ok(LockedServer {
         command: server.url.is_none().then(|| server.command.clone()),
         url: server.url.clone(),
+        issuer: token_issuer(&chosen.spec)?,
         era: identity.era,
         protocol: identity.protocol,
         server: identity.server,
         instructions: identity.instructions,
         tools: tools.iter().filter_map(LockedTool::from_listed).collect(),
     })
+}
+
+/// The issuer of the tokens that the server got.
+fn token_issuer(spec: &ServerSpec) -> Result<Option<String>, McpFailure> {
+    let Some((settings, url)) = spec.oauth.as_ref().zip(spec.url.as_ref()) else { return Ok(None) };
+    let login = read_login(settings, url)?.ok_or_else(|| {
+        McpFailure::Unauthorized(format!(
+            "the MCP server `{}` listed its tools without a token, so there is no issuer to lock: run `{}`, or leave out `oauth`",
+            spec.name, settings.login_command
+        ))
+    })?;
+    Ok(Some(login.issuer))
 }
 
 /// Names what no run of the agent would begin with.

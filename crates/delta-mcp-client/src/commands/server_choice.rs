@@ -6,6 +6,7 @@ use delta_agent::agent::{LoadedMcpServers, load_mcp_servers};
 use delta_agent::mcp_server::AgentMcpServer;
 use delta_base::api_key_names::api_key_variables;
 use delta_base::engine_variables::EngineVars;
+use delta_base::shell_quote::shell_quote;
 use delta_base::suggest;
 use delta_mcp::lock_file::{LockFile, LockedServer};
 use delta_mcp::server_spec::{ServerSpec, is_base_variable};
@@ -101,7 +102,7 @@ impl AgentServers {
 
     /// The server with its values in place.
     pub fn connectable(&self, server: &AgentMcpServer) -> Result<ServerSpec, CommandFailure> {
-        let token: Vec<&str> = server.token_env.as_deref().into_iter().collect();
+        let token: Vec<&str> = server.key_variables().collect();
         let keys = api_key_variables(environment::variables(), &token);
         let inherited = self.layers.child_variables(&[], &keys);
         mcp_servers::server_spec(server, &self.vars, &self.layers, &inherited)
@@ -119,6 +120,7 @@ impl ServerArgs {
                 env: base_variables(),
                 headers: Default::default(),
                 token: None,
+                oauth: None,
                 proxy: None,
                 cwd: std::env::current_dir().unwrap_or_default(),
                 start_timeout_ms: DEFAULT_START_TIMEOUT_MS,
@@ -136,6 +138,9 @@ impl ServerArgs {
                 let options = EnvFileOptions::default();
                 let layers = env_files::read_env_layers(None, &home, &options, &trust)?;
                 server.spec.proxy = mcp_servers::url_proxy(url, &layers);
+                let command = format!("delta mcp login {}", shell_quote(url));
+                // Without a place for a login, there is none.
+                server.spec.oauth = mcp_servers::oauth_settings(url, None, command, &layers).ok();
                 Ok(server)
             }
             None if !self.command.is_empty() => Ok(unnamed(self.command.clone(), None)),

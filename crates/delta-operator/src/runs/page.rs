@@ -11,6 +11,9 @@ use std::time::Duration;
 /// The programs that open a file with the default application.
 const OPENERS: [&str; 2] = ["xdg-open", "open"];
 
+/// The variable with the operator's browser.
+const BROWSER_VARIABLE: &str = "BROWSER";
+
 /// The time limit for the shell to start one of them.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -43,21 +46,30 @@ fn opener_context() -> LaunchContext {
     LaunchContext { cwd, env, secrets: Secrets::default(), containment: None, sandbox: None }
 }
 
-/// The program that opens a page.
+/// The command that opens a page: the operator's own, or the one of the desktop.
 ///
 /// # Errors
 /// The reason why no browser can be opened here.
-pub fn find_opener() -> Result<&'static str, String> {
+pub fn find_opener() -> Result<String, String> {
     let context = opener_context();
+    // A list, or a place for the address, is for the opener of the desktop.
+    let chosen =
+        environment::variable(BROWSER_VARIABLE).filter(|command| !command.contains([':', '%']));
+    let program = chosen.as_deref().and_then(|command| command.split_whitespace().next());
+    if let (Some(command), Some(program)) = (&chosen, program)
+        && process::find_program(program, &context).is_ok()
+    {
+        return Ok(command.clone());
+    }
     let opener = OPENERS.iter().find(|name| process::find_program(name, &context).is_ok());
     let opener = opener.ok_or_else(|| format!("could not find {}", OPENERS.join(" or ")))?;
-    let names = ["DISPLAY", "WAYLAND_DISPLAY", "BROWSER"];
+    let names = ["DISPLAY", "WAYLAND_DISPLAY", BROWSER_VARIABLE];
     let has_desktop = names.iter().any(|name| environment::variable(name).is_some());
     // Without one, the opener starts nothing, or a browser for a terminal, which it does not have.
     if cfg!(target_os = "linux") && !has_desktop {
         return Err(format!("none of {} is set", names.join(", ")));
     }
-    Ok(opener)
+    Ok((*opener).to_owned())
 }
 
 /// Opens the page, a file or an address, with the default application.
@@ -68,8 +80,9 @@ pub fn open_in_browser(page: &str) -> Result<(), CommandFailure> {
     })?;
     let launch = opener_context();
     // An opener may be the browser itself, which outlives this process.
-    let script = "\"$1\" \"$2\" </dev/null >/dev/null 2>&1 &";
-    let argv = ["sh", "-c", script, "sh", opener, page].map(str::to_owned);
+    // The command of the operator may have options.
+    let script = "$1 \"$2\" </dev/null >/dev/null 2>&1 &";
+    let argv = ["sh", "-c", script, "sh", &opener, page].map(str::to_owned);
     let command = ProcessCommand {
         program: None,
         argv: &argv,
