@@ -4,7 +4,8 @@
 //! the next process delivers the answer.
 
 use crate::approval_prompt::{ApprovalAnswer, ApprovalPrompt};
-use crate::tool;
+use crate::tool::invocation::with_parameters;
+use crate::tool::{self, TakenArguments, ValueSchema, schema_parameters};
 use delta_base::durable::{self, FileError};
 use delta_base::time::Timestamp;
 use delta_run::event::approval::RequestNaming;
@@ -37,6 +38,74 @@ pub trait HumanPrompt {
 pub fn ask_human_definition() -> Json {
     tool::definition::function_definition(
         ASK_HUMAN_TOOL,
+        "Ask the person who runs this agent; the answer is the result.",
+        question_schema(),
+    )
+}
+
+fn question_schema() -> Json {
+    json!({
+        "type": "object",
+        "properties": {
+            "prompt": {"type": "string"},
+            "input_type": {"type": "string", "enum": ["text", "password", "confirmation"]},
+            "sensitive": {"type": "boolean"}
+        },
+        "required": ["prompt"],
+        "additionalProperties": false
+    })
+}
+
+/// Takes the arguments of a call, with the question that they ask.
+///
+/// # Errors
+/// The observation for the LLM when the arguments are invalid. Recorded observations contain it, so its wording is a format.
+pub fn take_question(
+    call: &PendingCall,
+    is_strict: bool,
+) -> Result<(TakenArguments, HumanQuestion), String> {
+    let mut schema = question_schema();
+    // Models write `null` for what they leave out.
+    schema["properties"]["input_type"] =
+        json!({"enum": ["text", "password", "confirmation", null]});
+    schema["properties"]["sensitive"] = json!({"type": ["boolean", "null"]});
+    schema["properties"]["prompt"] = json!({"type": ["string", "number", "boolean"]});
+    let taken = ValueSchema::fixed(schema).take_arguments(&call.arguments, is_strict);
+    let taken = taken.map_err(|problems| {
+        let problems = problems.join("\n- ");
+        let observation =
+            format!("Invalid arguments for tool `ask_human`; nobody was asked:\n- {problems}");
+        with_parameters(observation, &schema_parameters(&question_schema()))
+    })?;
+    let prompt = taken.written_scalar("prompt");
+    let prompt = prompt.or_else(|| Some(taken.json["prompt"].as_str()?.to_owned()));
+    let prompt = prompt.unwrap_or_default();
+    let input_type = serde_json::from_value(taken.json["input_type"].clone()).ok();
+    let is_sensitive = taken.json["sensitive"].as_bool();
+    Ok((taken, new_question(call, prompt, input_type, is_sensitive)))
+}
+
+fn new_question(
+    call: &PendingCall,
+    prompt: String,
+    input_type: Option<InputType>,
+    is_sensitive: Option<bool>,
+) -> HumanQuestion {
+    let input_type = input_type.unwrap_or(InputType::Text);
+    HumanQuestion {
+        iteration: call.iteration,
+        call_id: call.id.clone(),
+        prompt,
+        input_type,
+        sensitive: is_sensitive.unwrap_or(false) || input_type == InputType::Password,
+        named_by: Some(RequestNaming::Chain),
+    }
+}
+
+/// The entry in requests of earlier versions, which a replay builds again.
+pub(crate) fn earlier_definition() -> Json {
+    tool::definition::function_definition(
+        ASK_HUMAN_TOOL,
         "Ask the person who runs this agent. The run waits for the answer, which is the result of this call.",
         json!({
             "type": "object",
@@ -60,7 +129,7 @@ pub fn ask_human_definition() -> Json {
     )
 }
 
-/// Reads the question in the arguments of a call. Recorded observations contain the error, so its
+/// Reads the question in the arguments of a call as earlier versions did, for replays of their runs. Recorded observations contain the error, so its
 /// wording is a format.
 ///
 /// # Errors
@@ -80,15 +149,7 @@ pub fn parse_question(call: &PendingCall) -> Result<HumanQuestion, String> {
              Parameters: prompt (string, required), input_type (text, password or confirmation), sensitive (boolean)."
         )
     })?;
-    let input_type = arguments.input_type.unwrap_or(InputType::Text);
-    Ok(HumanQuestion {
-        iteration: call.iteration,
-        call_id: call.id.clone(),
-        prompt: arguments.prompt,
-        input_type,
-        sensitive: arguments.sensitive.unwrap_or(false) || input_type == InputType::Password,
-        named_by: Some(RequestNaming::Chain),
-    })
+    Ok(new_question(call, arguments.prompt, arguments.input_type, arguments.sensitive))
 }
 
 /// Whether `answer` is a valid answer: a confirmation needs yes or no.

@@ -6,6 +6,7 @@ use crate::hook_observation::ENDED_BY_HOOK_OBSERVATION;
 use crate::text_call::plain_tool_name;
 use delta_agent::agent::{Agent, FinishTool};
 use delta_agent::ask_human;
+use delta_agent::tool::TakenArguments;
 use delta_base::engine_variables::EngineVars;
 use delta_base::suggest;
 use delta_base::terminal_text;
@@ -27,11 +28,32 @@ pub enum CallPlan<'a> {
     /// Start a command, unless a hook denies it.
     Start(Box<CheckedCall<'a>>),
     /// Finish the run with this result.
-    Finish(Json),
+    Finish(RecordedArguments, Json),
     /// Ask the operator.
-    Ask(HumanQuestion),
+    Ask(RecordedArguments, HumanQuestion),
     /// Start nothing; the LLM gets this observation.
     Refuse(String),
+}
+
+/// The arguments of a call of a built-in tool, as ACTION_REQUEST has them.
+#[derive(Debug)]
+pub struct RecordedArguments {
+    /// The arguments.
+    pub json: Json,
+    /// The names of those that came as text, and were taken as what the text is.
+    pub coerced: Vec<String>,
+}
+
+impl From<TakenArguments> for RecordedArguments {
+    fn from(TakenArguments { json, coerced, .. }: TakenArguments) -> Self {
+        Self { json, coerced }
+    }
+}
+
+impl From<&CallArguments> for RecordedArguments {
+    fn from(arguments: &CallArguments) -> Self {
+        Self { json: arguments.to_value(), coerced: Vec::new() }
+    }
 }
 
 /// Decides what `call` does in a run of `agent` at `state`.
@@ -64,13 +86,27 @@ pub fn plan_call<'a>(
         (Some(_), _) if call.is_redacted => refused(KEY_IN_CALL.to_owned()),
         (Some(tool), _) => match CheckedCall::check(call.clone(), tool, vars) {
             Ok(checked) => CallPlan::Start(Box::new(checked)),
+            Err(reason) if state.has_current_rules() => refused(tool.with_parameters(reason)),
             Err(reason) => refused(reason),
         },
         (None, FINISH_TOOL) if !matches!(agent.finish, FinishTool::Disabled) => {
-            check_finish_result(agent, &call.arguments).map_or_else(refused, CallPlan::Finish)
+            if state.has_current_rules() {
+                let taken = agent.take_result(&call.arguments);
+                return taken.map_or_else(refused, |(taken, result)| {
+                    CallPlan::Finish(taken.into(), result)
+                });
+            }
+            check_earlier_result(agent, &call.arguments)
+                .map_or_else(refused, |result| CallPlan::Finish((&call.arguments).into(), result))
         }
         (None, ASK_HUMAN_TOOL) if agent.ask_human => {
-            ask_human::parse_question(call).map_or_else(refused, CallPlan::Ask)
+            if state.has_current_rules() {
+                let taken = ask_human::take_question(call, agent.llm.strict_arguments);
+                return taken
+                    .map_or_else(refused, |(taken, asked)| CallPlan::Ask(taken.into(), asked));
+            }
+            ask_human::parse_question(call)
+                .map_or_else(refused, |asked| CallPlan::Ask((&call.arguments).into(), asked))
         }
         (None, unknown) => CallPlan::Refuse(unknown_tool_observation(agent, unknown)),
     }
@@ -113,13 +149,15 @@ fn unknown_tool_observation(agent: &Agent, name: &str) -> String {
     format!("There is no tool `{name}`; {suggestion}")
 }
 
-fn check_finish_result(agent: &Agent, arguments: &CallArguments) -> Result<Json, String> {
+/// Checks a result as earlier versions did, for replays of their runs.
+fn check_earlier_result(agent: &Agent, arguments: &CallArguments) -> Result<Json, String> {
     let wrong =
         |why: String| format!("Invalid arguments for tool `finish`; the run goes on:\n{why}");
     let arguments: Json =
         arguments.parse().map_err(|error| wrong(format!("- they are not JSON ({error})")))?;
-    if let FinishTool::Schema { validator, .. } = &agent.finish {
-        let errors: Vec<String> = validator
+    if let FinishTool::Schema(schema) = &agent.finish {
+        let errors: Vec<String> = schema
+            .validator
             .find_violations(&arguments)
             .iter()
             .map(|violation| format!("- {violation}"))

@@ -20,58 +20,118 @@ pub(super) struct CoercedArguments {
     pub names: Vec<String>,
 }
 
+/// The arguments of a call of a built-in tool, as they are taken.
+#[derive(Debug)]
+pub struct TakenArguments {
+    /// The text, which keeps the digits of a number.
+    pub text: CallArguments,
+    /// The arguments.
+    pub json: Json,
+    /// The names of those that came as text, and were taken as what the text is.
+    pub coerced: Vec<String>,
+}
+
+impl TakenArguments {
+    /// The text of an argument as the LLM wrote it, if it is a number or a boolean.
+    pub(crate) fn written_scalar(&self, name: &str) -> Option<String> {
+        let object = ArgumentObject::parse(&self.text).ok()?;
+        let (_, raw) = object.entries.iter().find(|(known, _)| known == name)?;
+        let is_scalar = self.json.get(name).is_some_and(|it| it.is_number() || it.is_boolean());
+        is_scalar.then(|| raw.get().to_owned())
+    }
+}
+
+impl ValueSchema {
+    /// Takes the arguments of a call of a built-in tool with this schema; unless `is_strict`, also texts of what the schema
+    /// wants.
+    ///
+    /// # Errors
+    /// What is wrong, a line each.
+    pub(crate) fn take_arguments(
+        &self,
+        arguments: &CallArguments,
+        is_strict: bool,
+    ) -> Result<TakenArguments, Vec<String>> {
+        let take = |text: CallArguments, coerced| {
+            let json =
+                text.parse().map_err(|error| vec![format!("they are not JSON ({error})")])?;
+            let violations = self.validator.find_violations(&json);
+            let violations: Vec<String> = violations.iter().map(ToString::to_string).collect();
+            if violations.is_empty() {
+                Ok(TakenArguments { text, json, coerced })
+            } else {
+                Err(violations)
+            }
+        };
+        take(arguments.clone(), Vec::new()).or_else(|problems| {
+            let coerced = if is_strict { None } else { coerce(Some(self), &[], arguments) };
+            let CoercedArguments { arguments, names } = coerced.ok_or_else(|| problems.clone())?;
+            take(arguments, names).map_err(|_| problems)
+        })
+    }
+}
+
 impl Tool {
     /// Reads the texts among the arguments, which do not fit, as what the tool wants; `None` if that changes nothing.
     pub(super) fn coerce(&self, arguments: &CallArguments) -> Option<CoercedArguments> {
-        let inner = serde_json::from_str::<String>(arguments.as_json().trim()).ok();
-        let is_unwrapped = inner.is_some();
-        let inner = inner.map(CallArguments::new);
-        let arguments = inner.as_ref().unwrap_or(arguments);
-        if !arguments.as_json().trim().starts_with('{') {
-            return None;
-        }
-        let object = ArgumentObject::parse(arguments).ok()?;
-        let refused = match &self.schema {
-            Some(schema) => Some(refused_paths(schema, &arguments.parse().ok()?)),
-            None => None,
-        };
-        let mut names = Vec::new();
-        let entries = object.entries.iter().map(|(name, raw)| {
-            let coerced = self.coerced_value(name, raw, refused.as_deref());
-            if coerced.is_some() || is_unwrapped {
-                names.push(name.clone());
-            }
-            let value = coerced.unwrap_or_else(|| raw.get().to_owned());
-            format!("{}:{value}", Json::from(&**name))
-        });
-        let text = format!("{{{}}}", entries.collect::<Vec<_>>().join(","));
-        (is_unwrapped || !names.is_empty())
-            .then(|| CoercedArguments { arguments: CallArguments::new(text), names })
+        coerce(self.schema.as_deref(), &self.parameters, arguments)
     }
+}
 
-    /// The JSON of an argument without the texts that do not fit. `refused` has the paths in all arguments, for a tool with a
-    /// schema of them.
-    fn coerced_value(
-        &self,
-        name: &str,
-        raw: &RawValue,
-        refused: Option<&[Vec<String>]>,
-    ) -> Option<String> {
-        if let Some(refused) = refused {
-            let paths = refused.iter().filter(|path| path.first().is_some_and(|it| it == name));
-            let paths: Vec<_> = paths.map(|path| &path[1..]).collect();
-            return replace_texts(raw.get(), &paths);
-        }
-        let ToolParameter { kind, schema, .. } =
-            self.parameters.iter().find(|parameter| parameter.name == name)?;
-        let value: Json = serde_json::from_str(raw.get()).ok()?;
-        let paths = match schema {
-            Some(schema) => refused_paths(schema, &value),
-            None if value.is_string() && *kind != ParameterType::String => vec![Vec::new()],
-            None => Vec::new(),
-        };
-        replace_texts(raw.get(), &paths.iter().map(Vec::as_slice).collect::<Vec<_>>())
+/// The arguments with texts replaced by what `schema` of all of them, or else `parameters`, want; `None` if that changes nothing.
+fn coerce(
+    schema: Option<&ValueSchema>,
+    parameters: &[ToolParameter],
+    arguments: &CallArguments,
+) -> Option<CoercedArguments> {
+    let inner = serde_json::from_str::<String>(arguments.as_json().trim()).ok();
+    let is_unwrapped = inner.is_some();
+    let inner = inner.map(CallArguments::new);
+    let arguments = inner.as_ref().unwrap_or(arguments);
+    if !arguments.as_json().trim().starts_with('{') {
+        return None;
     }
+    let object = ArgumentObject::parse(arguments).ok()?;
+    let refused = match schema {
+        Some(schema) => Some(refused_paths(schema, &arguments.parse().ok()?)),
+        None => None,
+    };
+    let mut names = Vec::new();
+    let entries = object.entries.iter().map(|(name, raw)| {
+        let coerced = coerced_value(parameters, name, raw, refused.as_deref());
+        if coerced.is_some() || is_unwrapped {
+            names.push(name.clone());
+        }
+        let value = coerced.unwrap_or_else(|| raw.get().to_owned());
+        format!("{}:{value}", Json::from(&**name))
+    });
+    let text = format!("{{{}}}", entries.collect::<Vec<_>>().join(","));
+    (is_unwrapped || !names.is_empty())
+        .then(|| CoercedArguments { arguments: CallArguments::new(text), names })
+}
+
+/// The JSON of an argument without the texts that do not fit. `refused` has the paths in all arguments, for a tool with a
+/// schema of them.
+fn coerced_value(
+    parameters: &[ToolParameter],
+    name: &str,
+    raw: &RawValue,
+    refused: Option<&[Vec<String>]>,
+) -> Option<String> {
+    if let Some(refused) = refused {
+        let paths = refused.iter().filter(|path| path.first().is_some_and(|it| it == name));
+        let paths: Vec<_> = paths.map(|path| &path[1..]).collect();
+        return replace_texts(raw.get(), &paths);
+    }
+    let ToolParameter { kind, schema, .. } =
+        parameters.iter().find(|parameter| parameter.name == name)?;
+    let value: Json = serde_json::from_str(raw.get()).ok()?;
+    let paths = match schema {
+        Some(schema) => refused_paths(schema, &value),
+        None if value.is_string() && *kind != ParameterType::String => vec![Vec::new()],
+        None => Vec::new(),
+    };
+    replace_texts(raw.get(), &paths.iter().map(Vec::as_slice).collect::<Vec<_>>())
 }
 
 /// The paths of the values whose JSON type the schema refuses.

@@ -163,21 +163,19 @@ impl Tool {
     }
 
     fn describe_argument_errors(&self, errors: &[String]) -> String {
-        let parameters: Vec<_> = self
-            .parameters
-            .iter()
-            .map(|ToolParameter { name, kind, required, .. }| {
-                let required = if *required { "required" } else { "optional" };
-                format!("{name} ({}, {required})", kind.name())
-            })
-            .collect();
-        let parameters =
-            if parameters.is_empty() { "none".to_owned() } else { parameters.join(", ") };
-        format!(
-            "Invalid arguments for tool `{}`; it was not run:\n- {}\nParameters: {parameters}.",
-            self.name,
-            errors.join("\n- ")
-        )
+        let errors = errors.join("\n- ");
+        self.with_parameters(format!(
+            "Invalid arguments for tool `{}`; it was not run:\n- {errors}",
+            self.name
+        ))
+    }
+
+    /// An observation about wrong arguments with the line of the parameters at its end, which it may have already.
+    pub fn with_parameters(&self, observation: String) -> String {
+        if observation.contains(PARAMETERS_MARK) {
+            return observation;
+        }
+        with_parameters(observation, &self.parameters)
     }
 
     /// Builds the command line and the standard input from checked arguments.
@@ -375,6 +373,20 @@ fn json_kind_name(value: &Json) -> &'static str {
         Json::Array(_) => "an array",
         Json::Object(_) => "an object",
     }
+}
+
+/// What begins the line of the parameters in an observation.
+const PARAMETERS_MARK: &str = "\nParameters: ";
+
+/// An observation about wrong arguments with a line of the parameters at its end.
+pub(crate) fn with_parameters(observation: String, parameters: &[ToolParameter]) -> String {
+    let parameters = parameters.iter().map(|ToolParameter { name, kind, required, .. }| {
+        let required = if *required { "required" } else { "optional" };
+        format!("{name} ({}, {required})", kind.name())
+    });
+    let parameters: Vec<_> = parameters.collect();
+    let parameters = if parameters.is_empty() { "none".to_owned() } else { parameters.join(", ") };
+    format!("{observation}{PARAMETERS_MARK}{parameters}.")
 }
 
 /// The value of a parameter as the LLM wrote it.

@@ -41,6 +41,12 @@ impl ValueSchema {
         }
     }
 
+    /// A schema of delta's own.
+    pub(crate) fn fixed(json: Json) -> Self {
+        let validator = JsonSchema::compile(&json).expect("a schema that delta knows");
+        Self { json, validator }
+    }
+
     /// Reads `schema` of a tool. A file is in the directory of the file that names it, or below.
     pub(super) fn read(doc: &YamlDocument, node: &YamlNode) -> Option<Self> {
         let json = match node.scalar() {

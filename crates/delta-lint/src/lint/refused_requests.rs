@@ -29,9 +29,9 @@ pub(super) fn check_settings(doc: &YamlDocument, llm: &YamlNode, linter: &mut Li
 
 /// Checks the schema of `finish`, which is the one schema that agent.yaml writes itself.
 pub(super) fn check_finish(doc: &YamlDocument, agent: &Agent, linter: &mut Linter<'_>) {
-    let FinishTool::Schema { schema, .. } = &agent.finish else { return };
+    let FinishTool::Schema(schema) = &agent.finish else { return };
     let Some((key, _)) = doc.root.entry("finish") else { return };
-    let Some(word) = refused_combination(agent.llm.wire_form(), schema) else { return };
+    let Some(word) = refused_combination(agent.llm.wire_form(), &schema.json) else { return };
     let message = format!("the schema has `{word}` at its top, which the endpoint refuses");
     let help = "put it into a property, as in `{type: object, properties: {result: {...}}}`";
     linter.warn(RULE, doc.diagnostic_at(key, message, help.to_owned()));

@@ -6,6 +6,7 @@
 use super::sandbox_record::SandboxRecord;
 use crate::event::approval::OperatorApproval;
 use crate::limits::Limits;
+use crate::state::ASK_HUMAN_TOOL;
 use delta_base::id::SnapshotId;
 use delta_words::{Pricing, WireForm};
 use serde::de::DeserializeOwned;
@@ -114,6 +115,9 @@ pub struct ReplayOf {
     /// The absolute path of the run's workspace.
     #[serde(default)]
     pub work_dir: String,
+    /// Whether the recorded process ended before its limit of iterations, unlike this one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ends_early: bool,
 }
 
 impl RunConfig {
@@ -160,6 +164,11 @@ impl RunConfig {
     /// Whether the engine provides a tool `name`.
     pub fn has_builtin(&self, name: &str) -> bool {
         self.builtins.iter().flatten().any(|builtin| builtin == name)
+    }
+
+    /// Whether the process may have offered the tool `ask_human`: the first versions did not record it.
+    pub fn may_ask_human(&self) -> bool {
+        self.builtins.is_none() || self.has_builtin(ASK_HUMAN_TOOL)
     }
 
     /// The form for which the requests were built. A replay uses the requests of the recorded provider.
@@ -243,7 +252,7 @@ mod tests {
             let mcp = later.map(|_| crc.clone());
             let sha256 = later.map(|_| crc.clone()).unwrap_or_default();
             let kept = Some(AgentCopy { dir, crc, sha256 });
-            let replay = replay.map(|(run_id, work_dir)| ReplayOf { run_id, work_dir });
+            let replay = replay.map(|(run_id, work_dir)| ReplayOf { run_id, work_dir, ends_early: all });
             let approve = ask.map(|ask| OperatorApproval { ask, all, renew: !all });
             let stage = staged.then(|| RunStage { base: SnapshotId::from_content(b"base") });
             let unknown = later.map(|value| ("later".to_owned(), Json::from(value))).into_iter().collect();
