@@ -38,7 +38,7 @@ pub trait HumanPrompt {
 pub fn ask_human_definition() -> Json {
     tool::definition::function_definition(
         ASK_HUMAN_TOOL,
-        "Ask the person who runs this agent; the answer is the result.",
+        "Ask the person who runs this agent.",
         question_schema(),
     )
 }

@@ -261,13 +261,15 @@ impl Engine<'_> {
         let basis = RequestBasis::next(self.agent, state);
         // Most requests of a run demand the same, so the tools are written once.
         let known = self.request_frame.take().filter(|(demand, _)| *demand == basis.demand);
-        let forces_call = basis.demand.is_forced();
-        let new_frame = || (basis.demand.clone(), request_frame(self.agent, &basis));
-        let (_, frame) = &*self.request_frame.insert(known.unwrap_or_else(new_frame));
+        let framed = match known {
+            Some(known) => known,
+            None => (basis.demand.clone(), request_frame(self.agent, &basis)),
+        };
+        let (demand, frame) = &*self.request_frame.insert(framed);
         Ok(PreparedRequest {
             iteration,
             body: next_request_body(last, frame, &messages, run.secrets()),
-            forces_call,
+            forces_call: demand.is_forced(),
             blocks: context.blocks,
             left_out: context.left_out,
             task: state.conversation.task().to_owned(),

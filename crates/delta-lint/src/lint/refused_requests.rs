@@ -100,9 +100,14 @@ impl<'a> Settings<'a> {
         }
         let message = "the endpoint refuses `top_k` with `thinking`";
         self.warn(linter, &["top_k"], message, "remove one of them");
-        if matches!(self.text(&["tool_choice", "type"]), Some("any" | "tool")) {
-            let message = "the endpoint refuses a forced tool with `thinking`";
-            self.warn(linter, &["tool_choice"], message, "write `tool_choice: {type: auto}`");
+        let choices: [&[&str]; 3] =
+            [&["tool_choice"], &["tool_choice", "first"], &["tool_choice", "then"]];
+        for path in choices {
+            let kind = self.node(path).and_then(|node| node.get("type").unwrap_or(node).scalar());
+            if matches!(kind, Some("any" | "tool" | "required")) {
+                let message = "the endpoint refuses a forced tool with `thinking`";
+                self.warn(linter, path, message, "write `tool_choice: {type: auto}`");
+            }
         }
     }
 

@@ -143,11 +143,12 @@ pub fn encode_request(
     body: &NeutralBody<'_>,
     options: &EncodeOptions,
 ) -> Result<EncodedRequest, String> {
-    let weaken = |rest| tool_choice::weaken_forced_call(codec.form(), body.text, rest);
-    let Some(weakened) = options.forced_call.and_then(weaken).map(Arc::new) else {
-        return codec.encode(body, options);
-    };
-    let encoded = codec.encode(&NeutralBody { text: &weakened, ..*body }, options)?;
+    let weakened = options
+        .forced_call
+        .and_then(|rest| tool_choice::weaken_forced_call(codec.form(), body.text, rest));
+    let Some(weakened) = weakened else { return codec.encode(body, options) };
+    let text = Arc::new(weakened);
+    let encoded = codec.encode(&NeutralBody { text: &text, ..*body }, options)?;
     Ok(EncodedRequest { is_changed: true, ..encoded })
 }
 

@@ -1,16 +1,17 @@
 //! Which calls a request allows or demands, in the form of each endpoint, and what endpoints make of that.
 //!
-//! OpenAI, vLLM (docs.vllm.ai, Tool Calling) and SGLang constrain the answer to the named tool. llama.cpp takes the object
-//! that names a tool for `auto` without a word (ggml-org/llama.cpp#26535), but enforces the word `required`; LM Studio refuses
-//! the object and names the words (lmstudio-bug-tracker#670); Ollama ignores all of it (ollama/ollama#17921). Models that think
-//! refuse any demand: of DeepSeek (deepseek-ai/DeepSeek-R1#836), and Anthropic's with `thinking`
-//! (run-llama/llama_index#19641). OpenRouter answers 404 where no provider takes it (zed-industries/zed#36094).
+//! OpenAI, vLLM (docs.vllm.ai, Tool Calling) and SGLang (sgl-project/sglang#6550) constrain the answer to the named tool.
+//! llama.cpp takes the object that names a tool for `auto` without a word (ggml-org/llama.cpp#26535), but enforces the word
+//! `required` with most templates (#27217); LM Studio refuses the object and names the words (lmstudio-bug-tracker#670); Ollama
+//! ignores all of it (ollama/ollama#17921). Models that think refuse any demand: of DeepSeek (deepseek-ai/DeepSeek-R1#836), and
+//! Anthropic's with `thinking` (run-llama/llama_index#19641). OpenRouter answers 404 where no provider takes it
+//! (zed-industries/zed#36094).
 
 use super::RejectedRequest;
 use super::gemini::wire_tool_name;
 use delta_words::{EncodeOptions, ForcedCall, WireForm};
 use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
-use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument};
+use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument, YamlNode};
 use serde_json::{Map, Value as Json, json};
 
 /// The member of a request, and the key of agent.yaml.
@@ -57,8 +58,7 @@ impl ToolChoice {
         if node.scalar().is_none() && doc.expect_mapping(node, "`tool_choice`").is_none() {
             return Self::default();
         }
-        let read = |name: &str| node.get(name).filter(|node| !node.is_null());
-        let [first, then] = ["first", "then"].map(read);
+        let [first, then] = ["first", "then"].map(|name| node.get(name));
         if first.is_none() && then.is_none() {
             let value = doc.to_json(node);
             return Self { first: value.clone(), then: value };
@@ -71,7 +71,7 @@ impl ToolChoice {
                 doc.report(key, message, Some(help.to_owned()));
             }
         }
-        let to_json = |node| doc.to_json(node);
+        let to_json = |node: &YamlNode| doc.to_json(node).filter(|value| !value.is_null());
         Self { first: first.and_then(to_json), then: then.and_then(to_json) }
     }
 

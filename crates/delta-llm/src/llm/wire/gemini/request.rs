@@ -198,10 +198,10 @@ impl ContentsBuilder {
             NeutralMessage::Assistant { text, calls, native } => {
                 let native = native.as_ref().filter(|native| is_usable(native));
                 let omits_thoughts = self.omits_thoughts;
-                let read = |native: &NativeParts| {
+                let signed = native.and_then(|native| {
                     SignedParts::read(&native.parts, text, calls, omits_thoughts)
-                };
-                match native.and_then(read) {
+                });
+                match signed {
                     Some(signed) => self.push_signed(signed, calls),
                     None => self.push_answer(text, calls),
                 }
@@ -313,8 +313,9 @@ impl SignedParts {
         omits_thoughts: bool,
     ) -> Option<Self> {
         let is_thought = |part: &Value| part.get("thought") == Some(&Value::Bool(true));
-        let is_sent = |part: &&Value| !omits_thoughts || !is_thought(part);
-        let parts: Vec<&Value> = parts.as_array()?.iter().filter(is_sent).collect();
+        let parts = parts.as_array()?.iter();
+        let parts: Vec<&Value> =
+            parts.filter(|part| !omits_thoughts || !is_thought(part)).collect();
         let wire_calls: Vec<&Value> =
             parts.iter().filter_map(|part| part.get("functionCall")).collect();
         let texts = parts.iter().filter(|part| !is_thought(part));
