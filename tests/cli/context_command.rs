@@ -235,9 +235,9 @@ r iteration 3
      skipped: there is no DIR/work/DELTA.md
 3  notes    file            1     67      17  9335101b2d3a
 4  journal  journal         5    455     114  323e8c2f3a4c
-   3 tools                      1188     297  7f05dc096a1c
+   3 tools                       791     198  0137be94e4b8
    other                          48      12  -
-   total                    7   1832     459  900ddcfef44f
+   total                    7   1435     360  755fa7520f3b
 
 the endpoint reported no tokens
 ",
@@ -354,7 +354,7 @@ fn c_8_6_where_the_prompt_cache_breaks() {
     context(&sandbox, &args).expect(
         0,
         "\
-r iteration 1, 352 tokens, and iteration 2, 406 tokens
+r iteration 1, 253 tokens, and iteration 2, 307 tokens
 
 source   type                 bytes   tokens
 prompt   file     same           74       19
@@ -362,11 +362,11 @@ guide    file     same            0        0
 notes    file     changed   61 → 64  16 → 17
 journal  journal  grew     36 → 248  10 → 63
 
-the prompt cache breaks in message 2 (system of `notes`), byte 1366 of the request:
+the prompt cache breaks in message 2 (system of `notes`), byte 969 of the request:
   iteration 1  …xt Block: notes\\n\\none\\n\"}
   iteration 2  …xt Block: notes\\n\\none\\na\\n\"}
 
-  before the break, from the cache  342 tokens  0.000171 USD
+  before the break, from the cache  243 tokens  0.000121 USD
   after the break, in full           64 tokens  0.000128 USD
   lost from iteration 1              10 tokens  0.000015 USD
 
