@@ -24,9 +24,9 @@ const SHOWN: &str = r##"{
   "iteration": 1,
   "reported": null,
   "messages": 3,
-  "bytes": 1407,
-  "tokens": 354,
-  "sha256": "056bf110a75f206c1fb95ce9a834c3dc441381ac5e6e4277557853d954c7af79",
+  "bytes": 1010,
+  "tokens": 255,
+  "sha256": "ad28ba1708b28c042e9740f7940b71a87f477817f88bd51bf638248dd2f2414f",
   "blocks": [
     {
       "order": 1,
@@ -83,9 +83,9 @@ const SHOWN: &str = r##"{
       "finish",
       "ask_human"
     ],
-    "bytes": 1188,
-    "tokens": 297,
-    "sha256": "7f05dc096a1c458c53ddcca52b8222c69b17c8ece3e594b861756c1f80778108"
+    "bytes": 791,
+    "tokens": 198,
+    "sha256": "0137be94e4b8f538efd19199908e335abc0137561b6823e6fce1a6c75f6d5076"
   },
   "rest": {
     "bytes": 48,
@@ -97,16 +97,16 @@ const COMPARED: &str = r##"{
   "run_id": "r",
   "from": {
     "iteration": 1,
-    "bytes": 1407,
-    "tokens": 352,
-    "sha256": "056bf110a75f206c1fb95ce9a834c3dc441381ac5e6e4277557853d954c7af79",
+    "bytes": 1010,
+    "tokens": 253,
+    "sha256": "ad28ba1708b28c042e9740f7940b71a87f477817f88bd51bf638248dd2f2414f",
     "reported": null
   },
   "to": {
     "iteration": 2,
-    "bytes": 1622,
-    "tokens": 406,
-    "sha256": "e3b32de1c48763f1e253b1890b2049c42aaca210bd6619d0cae13e7392bb3c4f",
+    "bytes": 1225,
+    "tokens": 307,
+    "sha256": "85e78154c09ec9aaeedab44bbb0e761fc456dd4abf498a9891bde51861744388",
     "reported": null
   },
   "blocks": [
@@ -167,7 +167,7 @@ const COMPARED: &str = r##"{
   "settings": [],
   "breaks": {
     "part": "messages",
-    "offset": 1366,
+    "offset": 969,
     "message": 2,
     "role": "system",
     "source": "notes",
@@ -175,8 +175,8 @@ const COMPARED: &str = r##"{
     "after": "…xt Block: notes\\n\\none\\na\\n\"}"
   },
   "cacheable": {
-    "bytes": 1368,
-    "tokens": 342
+    "bytes": 971,
+    "tokens": 243
   },
   "behind": {
     "bytes": 254,
@@ -187,7 +187,7 @@ const COMPARED: &str = r##"{
     "tokens": 10
   },
   "cost_usd": {
-    "cacheable": 0.000171,
+    "cacheable": 0.0001215,
     "behind": 0.000128,
     "lost": 0.000015
   }
