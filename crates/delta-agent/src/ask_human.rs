@@ -4,8 +4,7 @@
 //! the next process delivers the answer.
 
 use crate::approval_prompt::{ApprovalAnswer, ApprovalPrompt};
-use crate::tool::invocation::with_parameters;
-use crate::tool::{self, TakenArguments, ValueSchema, schema_parameters};
+use crate::tool;
 use delta_base::durable::{self, FileError};
 use delta_base::time::Timestamp;
 use delta_run::event::approval::RequestNaming;
@@ -43,7 +42,8 @@ pub fn ask_human_definition() -> Json {
     )
 }
 
-fn question_schema() -> Json {
+/// The schema of its arguments, as the LLM sees it.
+pub fn question_schema() -> Json {
     json!({
         "type": "object",
         "properties": {
@@ -54,52 +54,6 @@ fn question_schema() -> Json {
         "required": ["prompt"],
         "additionalProperties": false
     })
-}
-
-/// Takes the arguments of a call, with the question that they ask.
-///
-/// # Errors
-/// The observation for the LLM when the arguments are invalid. Recorded observations contain it, so its wording is a format.
-pub fn take_question(
-    call: &PendingCall,
-    is_strict: bool,
-) -> Result<(TakenArguments, HumanQuestion), String> {
-    let mut schema = question_schema();
-    // Models write `null` for what they leave out.
-    schema["properties"]["input_type"] =
-        json!({"enum": ["text", "password", "confirmation", null]});
-    schema["properties"]["sensitive"] = json!({"type": ["boolean", "null"]});
-    schema["properties"]["prompt"] = json!({"type": ["string", "number", "boolean"]});
-    let taken = ValueSchema::fixed(schema).take_arguments(&call.arguments, is_strict);
-    let taken = taken.map_err(|problems| {
-        let problems = problems.join("\n- ");
-        let observation =
-            format!("Invalid arguments for tool `ask_human`; nobody was asked:\n- {problems}");
-        with_parameters(observation, &schema_parameters(&question_schema()))
-    })?;
-    let prompt = taken.written_scalar("prompt");
-    let prompt = prompt.or_else(|| Some(taken.json["prompt"].as_str()?.to_owned()));
-    let prompt = prompt.unwrap_or_default();
-    let input_type = serde_json::from_value(taken.json["input_type"].clone()).ok();
-    let is_sensitive = taken.json["sensitive"].as_bool();
-    Ok((taken, new_question(call, prompt, input_type, is_sensitive)))
-}
-
-fn new_question(
-    call: &PendingCall,
-    prompt: String,
-    input_type: Option<InputType>,
-    is_sensitive: Option<bool>,
-) -> HumanQuestion {
-    let input_type = input_type.unwrap_or(InputType::Text);
-    HumanQuestion {
-        iteration: call.iteration,
-        call_id: call.id.clone(),
-        prompt,
-        input_type,
-        sensitive: is_sensitive.unwrap_or(false) || input_type == InputType::Password,
-        named_by: Some(RequestNaming::Chain),
-    }
 }
 
 /// The entry in requests of earlier versions, which a replay builds again.
@@ -129,7 +83,7 @@ pub(crate) fn earlier_definition() -> Json {
     )
 }
 
-/// Reads the question in the arguments of a call as earlier versions did, for replays of their runs. Recorded observations contain the error, so its
+/// Reads the question in the arguments of a call. Recorded observations contain the error, so its
 /// wording is a format.
 ///
 /// # Errors
@@ -149,7 +103,15 @@ pub fn parse_question(call: &PendingCall) -> Result<HumanQuestion, String> {
              Parameters: prompt (string, required), input_type (text, password or confirmation), sensitive (boolean)."
         )
     })?;
-    Ok(new_question(call, arguments.prompt, arguments.input_type, arguments.sensitive))
+    let input_type = arguments.input_type.unwrap_or(InputType::Text);
+    Ok(HumanQuestion {
+        iteration: call.iteration,
+        call_id: call.id.clone(),
+        prompt: arguments.prompt,
+        input_type,
+        sensitive: arguments.sensitive.unwrap_or(false) || input_type == InputType::Password,
+        named_by: Some(RequestNaming::Chain),
+    })
 }
 
 /// Whether `answer` is a valid answer: a confirmation needs yes or no.

@@ -23,9 +23,9 @@ pub struct RequestFrame {
 /// Which calls a request demands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallDemand {
-    /// What agent.yaml says of the first request of a run.
+    /// What agent.yaml sets for the first request of a run.
     First,
-    /// What agent.yaml says of the others.
+    /// What agent.yaml sets for the other requests.
     Later,
     /// A call of the tool.
     Tool(String),

@@ -226,7 +226,7 @@ pub enum Payload {
 }
 
 /// The rules of this version: a request can force a call, built-in tools are described in few words, and their arguments are
-/// taken like those of other tools. A replay rebuilds the requests of a process by the rules that it recorded.
+/// taken as for other tools. A replay rebuilds the requests of a process by the rules that it recorded.
 pub const CURRENT_RULES: u32 = 2;
 
 /// The process that started or continued the run: see [`Payload::EngineStart`].

@@ -1,11 +1,9 @@
 //! The built-in tool `finish`: whether it is offered, and the arguments it takes.
 
-use super::{Agent, AgentLoader};
-use crate::tool::invocation::with_parameters;
-use crate::tool::{self, TakenArguments, Tool, ValueSchema, schema_parameters};
+use super::AgentLoader;
+use crate::tool::{self, Tool, ValueSchema};
 use delta_base::durable::read_regular_text as read_text;
 use delta_run::state::FINISH_TOOL;
-use delta_words::CallArguments;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode};
 use serde_json::{Value as Json, json};
@@ -56,9 +54,8 @@ pub enum FinishTool {
 impl FinishTool {
     /// The tool's entry in the `tools` of a request.
     pub(super) fn definition(&self) -> Json {
-        // An object is taken too, but small models answer a choice of types with the schema itself.
-        let result = json!({"type": "string"});
-        self.described("End the run with its result, once the task is done.", result)
+        let description = "End the run with its result, once the task is done.";
+        tool::definition::function_definition(FINISH_TOOL, description, self.described_schema())
     }
 
     /// The entry in requests of earlier versions, which a replay builds again.
@@ -67,61 +64,27 @@ impl FinishTool {
             "type": ["string", "object"],
             "description": "The result of the task: a text, or an object when it has parts"
         });
-        self.described("End the run with its result. Call it once, when the task is done.", result)
+        let description = "End the run with its result. Call it once, when the task is done.";
+        tool::definition::function_definition(FINISH_TOOL, description, self.schema(result))
     }
 
-    fn described(&self, description: &str, result: Json) -> Json {
-        let parameters = match self {
+    /// The schema of its arguments, as the LLM sees it.
+    pub fn described_schema(&self) -> Json {
+        // An object is taken too, but small models answer a choice of types with the schema itself.
+        self.schema(json!({"type": "string"}))
+    }
+
+    /// The schema of its arguments, with `result` for a result that has no schema.
+    fn schema(&self, result: Json) -> Json {
+        match self {
             Self::Schema(schema) => schema.json.clone(),
-            Self::Disabled | Self::AnyResult => result_schema(result),
-        };
-        tool::definition::function_definition(FINISH_TOOL, description, parameters)
-    }
-}
-
-/// The schema of arguments that are a result.
-fn result_schema(result: Json) -> Json {
-    json!({
-        "type": "object",
-        "properties": {"result": result},
-        "required": ["result"],
-        "additionalProperties": false
-    })
-}
-
-impl Agent {
-    /// Takes the arguments of a call of `finish`, with the result that they set. As for a parameter that is a string, a number
-    /// or a boolean is its text.
-    ///
-    /// # Errors
-    /// The observation that names every problem for the LLM. Recorded observations contain it, so its wording is a format.
-    pub fn take_result(&self, arguments: &CallArguments) -> Result<(TakenArguments, Json), String> {
-        let is_strict = self.llm.strict_arguments;
-        let any = json!({"type": ["string", "object", "number", "boolean"]});
-        let any = result_schema(any);
-        let (taken, schema) = match &self.finish {
-            FinishTool::Schema(schema) => {
-                (schema.take_arguments(arguments, is_strict), &schema.json)
-            }
-            FinishTool::Disabled | FinishTool::AnyResult => {
-                let schema = ValueSchema::fixed(any.clone());
-                (schema.take_arguments(arguments, is_strict), &any)
-            }
-        };
-        let taken = taken.map_err(|problems| {
-            let problems = problems.join("\n- ");
-            let observation =
-                format!("Invalid arguments for tool `finish`; the run goes on:\n- {problems}");
-            with_parameters(observation, &schema_parameters(schema))
-        })?;
-        let result = match &self.finish {
-            FinishTool::Schema(_) => taken.json.clone(),
-            FinishTool::Disabled | FinishTool::AnyResult => match taken.written_scalar("result") {
-                Some(text) => Json::from(text),
-                None => taken.json["result"].clone(),
-            },
-        };
-        Ok((taken, result))
+            Self::Disabled | Self::AnyResult => json!({
+                "type": "object",
+                "properties": {"result": result},
+                "required": ["result"],
+                "additionalProperties": false
+            }),
+        }
     }
 }
 

@@ -14,60 +14,18 @@ use std::collections::HashMap;
 const MAX_TEXTS: usize = 10_000;
 
 /// Arguments with texts replaced by what they say.
-pub(super) struct CoercedArguments {
+pub struct CoercedArguments {
+    /// The arguments.
     pub arguments: CallArguments,
     /// The names of the arguments that changed.
     pub names: Vec<String>,
 }
 
-/// The arguments of a call of a built-in tool, as they are taken.
-#[derive(Debug)]
-pub struct TakenArguments {
-    /// The text, which keeps the digits of a number.
-    pub text: CallArguments,
-    /// The arguments.
-    pub json: Json,
-    /// The names of those that came as text, and were taken as what the text is.
-    pub coerced: Vec<String>,
-}
-
-impl TakenArguments {
-    /// The text of an argument as the LLM wrote it, if it is a number or a boolean.
-    pub(crate) fn written_scalar(&self, name: &str) -> Option<String> {
-        let object = ArgumentObject::parse(&self.text).ok()?;
-        let (_, raw) = object.entries.iter().find(|(known, _)| known == name)?;
-        let is_scalar = self.json.get(name).is_some_and(|it| it.is_number() || it.is_boolean());
-        is_scalar.then(|| raw.get().to_owned())
-    }
-}
-
 impl ValueSchema {
-    /// Takes the arguments of a call of a built-in tool with this schema; unless `is_strict`, also texts of what the schema
-    /// wants.
-    ///
-    /// # Errors
-    /// What is wrong, a line each.
-    pub(crate) fn take_arguments(
-        &self,
-        arguments: &CallArguments,
-        is_strict: bool,
-    ) -> Result<TakenArguments, Vec<String>> {
-        let take = |text: CallArguments, coerced| {
-            let json =
-                text.parse().map_err(|error| vec![format!("they are not JSON ({error})")])?;
-            let violations = self.validator.find_violations(&json);
-            let violations: Vec<String> = violations.iter().map(ToString::to_string).collect();
-            if violations.is_empty() {
-                Ok(TakenArguments { text, json, coerced })
-            } else {
-                Err(violations)
-            }
-        };
-        take(arguments.clone(), Vec::new()).or_else(|problems| {
-            let coerced = if is_strict { None } else { coerce(Some(self), &[], arguments) };
-            let CoercedArguments { arguments, names } = coerced.ok_or_else(|| problems.clone())?;
-            take(arguments, names).map_err(|_| problems)
-        })
+    /// Reads the texts among the arguments of a built-in tool, which do not fit, as what the schema wants; `None` if that changes
+    /// nothing.
+    pub fn coerce_arguments(&self, arguments: &CallArguments) -> Option<CoercedArguments> {
+        coerce(Some(self), &[], arguments)
     }
 }
 

@@ -164,18 +164,9 @@ impl Tool {
 
     fn describe_argument_errors(&self, errors: &[String]) -> String {
         let errors = errors.join("\n- ");
-        self.with_parameters(format!(
-            "Invalid arguments for tool `{}`; it was not run:\n- {errors}",
-            self.name
-        ))
-    }
-
-    /// An observation about wrong arguments with the line of the parameters at its end, which it may have already.
-    pub fn with_parameters(&self, observation: String) -> String {
-        if observation.contains(PARAMETERS_MARK) {
-            return observation;
-        }
-        with_parameters(observation, &self.parameters)
+        let observation =
+            format!("Invalid arguments for tool `{}`; it was not run:\n- {errors}", self.name);
+        add_parameter_line(observation, &self.parameters)
     }
 
     /// Builds the command line and the standard input from checked arguments.
@@ -378,8 +369,11 @@ fn json_kind_name(value: &Json) -> &'static str {
 /// What begins the line of the parameters in an observation.
 const PARAMETERS_MARK: &str = "\nParameters: ";
 
-/// An observation about wrong arguments with a line of the parameters at its end.
-pub(crate) fn with_parameters(observation: String, parameters: &[ToolParameter]) -> String {
+/// An observation about wrong arguments with a line of the parameters at its end, which it may have already.
+pub fn add_parameter_line(observation: String, parameters: &[ToolParameter]) -> String {
+    if observation.contains(PARAMETERS_MARK) {
+        return observation;
+    }
     let parameters = parameters.iter().map(|ToolParameter { name, kind, required, .. }| {
         let required = if *required { "required" } else { "optional" };
         format!("{name} ({}, {required})", kind.name())

@@ -41,9 +41,9 @@ impl ValueSchema {
         }
     }
 
-    /// A schema of delta's own.
-    pub(crate) fn fixed(json: Json) -> Self {
-        let validator = JsonSchema::compile(&json).expect("a schema that delta knows");
+    /// The schema of a built-in tool, which was compiled before if it is the author's.
+    pub fn of_builtin(json: Json) -> Self {
+        let validator = JsonSchema::compile(&json).expect("a schema that compiles");
         Self { json, validator }
     }
 

@@ -49,7 +49,7 @@ pub struct RunOptions {
     /// Ask nothing: at a question the run waits, with exit code 101
     #[arg(long, overrides_with = "interactive")]
     pub no_interactive: bool,
-    /// Do not offer the LLM `ask_human`: nobody will answer
+    /// Do not offer the LLM `ask_human`: no person will answer
     #[arg(long, hide_short_help = true)]
     pub no_ask_human: bool,
     /// Show errors only

@@ -173,7 +173,7 @@ pub fn refused_choice_options(
     let names_tool = rejected.sent.contains("\"tool_choice\":{\"type\":\"function\"");
     let forced_call = match options.forced_call {
         _ if !is_about_choice => return None,
-        // The endpoint takes words, and says so.
+        // The endpoint takes words, and names them.
         None if names_tool && lower_response.contains("required") => ForcedCall::Any,
         None | Some(ForcedCall::Any) => ForcedCall::Omitted,
         Some(ForcedCall::Omitted) => return None,

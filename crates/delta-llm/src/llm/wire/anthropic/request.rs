@@ -57,8 +57,8 @@ impl RequestEncoder<'_> {
         let bound = system.iter().map(|block| block.plain.as_str()).collect::<Vec<_>>().join(",");
         let mut conversation =
             MessagesConversation::new(self, prefix, &format!("{tools}\n{bound}"));
-        // Anthropic's documents: thinking has to go back with the calls of a turn until the turn ends; that of earlier turns may
-        // be left out.
+        // Anthropic's documents: thinking has to go back with the calls of a turn until the turn ends; the thinking of earlier
+        // turns may be left out.
         let turn = if self.options.omits_reasoning { turn_start(messages) } else { 0 };
         for (message, index) in messages.iter().zip(0..).skip(leading) {
             conversation.add(message, index >= turn);

@@ -67,7 +67,7 @@ fn rejected_answers(messages: &[NeutralMessage], options: &EncodeOptions) -> usi
     if options.drops_native {
         return messages.len();
     }
-    // Google's documents: the signatures of a turn have to go back with its calls; those of earlier turns may be left out.
+    // Google's documents: the signatures of a turn have to go back with its calls; earlier ones may be left out.
     let first = if options.omits_reasoning { turn_start(messages) } else { 0 };
     let Some(mark) = &options.rejected_native else { return first };
     let marked = messages.iter().rposition(|message| match message {
