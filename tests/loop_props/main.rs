@@ -69,7 +69,6 @@ impl Simulated {
             max_iterations: 1000,
             calls_per_answer: None,
             repeats: None,
-            rules: None,
             config: RunConfig {
                 builtins: Some(vec!["finish".to_owned(), "ask_human".to_owned()]),
                 ..RunConfig::default()

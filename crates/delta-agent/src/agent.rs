@@ -10,7 +10,7 @@ use delta_base::durable::read_regular_text as read_text;
 use delta_base::engine_variables::is_identifier;
 use delta_llm::llm::{self, LlmConfig};
 use delta_llm::llm::{LlmSetting, ModelChoice, ModelSelection};
-use delta_run::event::{LlmSummary, RunConfig, SandboxRecord};
+use delta_run::event::{CURRENT_RULES, LlmSummary, RunConfig, SandboxRecord};
 use delta_run::limits::Limits;
 use delta_run::limits::bounds::RunBounds;
 use delta_run::state::{ASK_HUMAN_TOOL, FINISH_TOOL};
@@ -246,6 +246,7 @@ impl Agent {
             llm: Some(llm),
             tools: Some(self.tools.iter().map(|tool| tool.name.clone()).collect()),
             builtins: Some(self.builtins().into_iter().map(str::to_owned).collect()),
+            rules: Some(CURRENT_RULES),
             mcp: self.locked_servers(),
             hooks: Some(self.hooks.names().into_iter().map(str::to_owned).collect()),
             task_template: self.context.task_template().map(str::to_owned),

@@ -22,7 +22,7 @@ mod sandbox_record;
 pub(crate) mod spending;
 mod usage_summary;
 
-pub use config::{AgentCopy, LlmSummary, ReplayOf, RunConfig, RunStage};
+pub use config::{AgentCopy, CURRENT_RULES, LlmSummary, ReplayOf, RunConfig, RunStage};
 pub(crate) use journal_line::parse_envelope;
 pub use process_info::{JournalHead, LeaseKind, ParentRun, ProcessInfo, StartedRun};
 pub use sandbox_record::{
@@ -225,10 +225,6 @@ pub enum Payload {
     },
 }
 
-/// The rules of this version: a request can force a call, built-in tools are described in few words, and their arguments are
-/// taken as for other tools. A replay rebuilds the requests of a process by the rules that it recorded.
-pub const CURRENT_RULES: u32 = 2;
-
 /// The process that started or continued the run: see [`Payload::EngineStart`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EngineStart {
@@ -252,10 +248,6 @@ pub struct EngineStart {
     /// How often the same calls may have the same results in a row; absent without a limit, as in runs of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeats: Option<u32>,
-    /// The rules for requests and for the calls of built-in tools, [`CURRENT_RULES`]; absent in runs of earlier versions, which
-    /// had others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rules: Option<u32>,
     /// A summary of the agent's configuration; the agent's files are copied to agent/.
     #[serde(deserialize_with = "config::or_default")]
     pub config: RunConfig,

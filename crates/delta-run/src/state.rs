@@ -648,7 +648,7 @@ impl RunState {
     pub fn has_current_rules(&self) -> bool {
         self.start
             .as_ref()
-            .and_then(|start| start.rules)
+            .and_then(|start| start.config.rules)
             .is_some_and(|rules| rules >= CURRENT_RULES)
     }
 

@@ -24,7 +24,7 @@ use delta_llm::llm::Provider;
 use delta_llm::llm::ProviderKind;
 use delta_process as process;
 use delta_run::budget::ledger::Budget;
-use delta_run::event::{AgentCopy, CURRENT_RULES, EngineStart, RunStage};
+use delta_run::event::{AgentCopy, EngineStart, RunStage};
 use delta_run::ownership::owner_process::current_process;
 use delta_run::run::{Run, RunNotice};
 use delta_run::run_result::{ContinueCommand, RunResult};
@@ -97,7 +97,6 @@ impl PreparedAgent {
             max_iterations: options.max_iterations.unwrap_or(self.agent.max_iterations),
             calls_per_answer: Some(options.limits.bounds().or(self.bounds).max_calls_per_answer()),
             repeats: self.bounds.max_repeats(is_script),
-            rules: Some(CURRENT_RULES),
             config,
             process: current_process(),
             boot_id: delta_base::durable::boot_id(),

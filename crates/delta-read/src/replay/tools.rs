@@ -83,7 +83,7 @@ impl ReplayedSettings {
             request_form: config.request_form(),
             calls_per_answer: start.calls_per_answer,
             repeats: start.repeats,
-            rules: start.rules,
+            rules: config.rules,
             may_ask_human: config.may_ask_human(),
             asks_for,
         }
@@ -183,7 +183,7 @@ pub(super) fn replay_tools(
             agent.engine_start(&run, &workspace, &options, agent_copy.clone(), sandbox.as_deref());
         start.epoch = u32::try_from(index + 1).unwrap_or(u32::MAX);
         start.repeats = part.settings.repeats;
-        start.rules = part.settings.rules;
+        start.config.rules = part.settings.rules;
         let ask = part.settings.asks_for;
         start.config.approve = OperatorApproval { ask, ..OperatorApproval::default() }.recorded();
         let work_dir = original.start.work_dir.clone();

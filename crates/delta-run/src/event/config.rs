@@ -14,6 +14,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
 
+/// The rules of this version: a request can force a call, built-in tools are described in few words, and their arguments are
+/// taken as for other tools. A replay rebuilds the requests of a process by the rules that it recorded.
+pub const CURRENT_RULES: u32 = 2;
+
 /// A summary of the configuration of one process. The agent's files are copied to agent/.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RunConfig {
@@ -26,6 +30,10 @@ pub struct RunConfig {
     /// The names of the tools that the engine provides.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     pub builtins: Option<Vec<String>>,
+    /// The rules for requests and for the calls of built-in tools, [`CURRENT_RULES`]; absent in runs of earlier versions, which
+    /// had others.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
+    pub rules: Option<u32>,
     /// The names of the hooks.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Vec<String>>,
@@ -259,7 +267,7 @@ mod tests {
             let sandbox = None;
             let limits = later.map(|value| Limits { max_tokens: u64::try_from(value).ok(), ..Limits::default() });
             let config =
-                RunConfig { llm, tools, builtins, hooks, mcp, kept, approve, sandbox, replay, stage, task_template: None, run_dir: None, limits, unknown };
+                RunConfig { llm, tools, builtins, rules: later.map(|_| 2), hooks, mcp, kept, approve, sandbox, replay, stage, task_template: None, run_dir: None, limits, unknown };
             let text = written(&config);
             prop_assert_eq!(written(&read(&text)), text.clone());
             prop_assert_eq!(read(&text), config);
