@@ -24,9 +24,9 @@ const SHOWN: &str = r##"{
   "iteration": 1,
   "reported": null,
   "messages": 3,
-  "bytes": 1407,
-  "tokens": 354,
-  "sha256": "056bf110a75f206c1fb95ce9a834c3dc441381ac5e6e4277557853d954c7af79",
+  "bytes": 1010,
+  "tokens": 255,
+  "sha256": "ad28ba1708b28c042e9740f7940b71a87f477817f88bd51bf638248dd2f2414f",
   "blocks": [
     {
       "order": 1,
@@ -83,9 +83,9 @@ const SHOWN: &str = r##"{
       "finish",
       "ask_human"
     ],
-    "bytes": 1188,
-    "tokens": 297,
-    "sha256": "7f05dc096a1c458c53ddcca52b8222c69b17c8ece3e594b861756c1f80778108"
+    "bytes": 791,
+    "tokens": 198,
+    "sha256": "0137be94e4b8f538efd19199908e335abc0137561b6823e6fce1a6c75f6d5076"
   },
   "rest": {
     "bytes": 48,
@@ -97,16 +97,16 @@ const COMPARED: &str = r##"{
   "run_id": "r",
   "from": {
     "iteration": 1,
-    "bytes": 1407,
-    "tokens": 352,
-    "sha256": "056bf110a75f206c1fb95ce9a834c3dc441381ac5e6e4277557853d954c7af79",
+    "bytes": 1010,
+    "tokens": 253,
+    "sha256": "ad28ba1708b28c042e9740f7940b71a87f477817f88bd51bf638248dd2f2414f",
     "reported": null
   },
   "to": {
     "iteration": 2,
-    "bytes": 1622,
-    "tokens": 406,
-    "sha256": "e3b32de1c48763f1e253b1890b2049c42aaca210bd6619d0cae13e7392bb3c4f",
+    "bytes": 1225,
+    "tokens": 307,
+    "sha256": "85e78154c09ec9aaeedab44bbb0e761fc456dd4abf498a9891bde51861744388",
     "reported": null
   },
   "blocks": [
@@ -167,7 +167,7 @@ const COMPARED: &str = r##"{
   "settings": [],
   "breaks": {
     "part": "messages",
-    "offset": 1366,
+    "offset": 969,
     "message": 2,
     "role": "system",
     "source": "notes",
@@ -175,8 +175,8 @@ const COMPARED: &str = r##"{
     "after": "…xt Block: notes\\n\\none\\na\\n\"}"
   },
   "cacheable": {
-    "bytes": 1368,
-    "tokens": 342
+    "bytes": 971,
+    "tokens": 243
   },
   "behind": {
     "bytes": 254,
@@ -187,7 +187,7 @@ const COMPARED: &str = r##"{
     "tokens": 10
   },
   "cost_usd": {
-    "cacheable": 0.000171,
+    "cacheable": 0.0001215,
     "behind": 0.000128,
     "lost": 0.000015
   }
@@ -235,9 +235,9 @@ r iteration 3
      skipped: there is no DIR/work/DELTA.md
 3  notes    file            1     67      17  9335101b2d3a
 4  journal  journal         5    455     114  323e8c2f3a4c
-   3 tools                      1188     297  7f05dc096a1c
+   3 tools                       791     198  0137be94e4b8
    other                          48      12  -
-   total                    7   1832     459  900ddcfef44f
+   total                    7   1435     360  755fa7520f3b
 
 the endpoint reported no tokens
 ",
@@ -354,7 +354,7 @@ fn c_8_6_where_the_prompt_cache_breaks() {
     context(&sandbox, &args).expect(
         0,
         "\
-r iteration 1, 352 tokens, and iteration 2, 406 tokens
+r iteration 1, 253 tokens, and iteration 2, 307 tokens
 
 source   type                 bytes   tokens
 prompt   file     same           74       19
@@ -362,11 +362,11 @@ guide    file     same            0        0
 notes    file     changed   61 → 64  16 → 17
 journal  journal  grew     36 → 248  10 → 63
 
-the prompt cache breaks in message 2 (system of `notes`), byte 1366 of the request:
+the prompt cache breaks in message 2 (system of `notes`), byte 969 of the request:
   iteration 1  …xt Block: notes\\n\\none\\n\"}
   iteration 2  …xt Block: notes\\n\\none\\na\\n\"}
 
-  before the break, from the cache  342 tokens  0.000171 USD
+  before the break, from the cache  243 tokens  0.000121 USD
   after the break, in full           64 tokens  0.000128 USD
   lost from iteration 1              10 tokens  0.000015 USD
 

@@ -177,9 +177,9 @@ fn c_12_4_an_interruption_leaves_with_130() {
     assert_eq!(
         rest,
         [
-            "! an interrupted LLM call used an estimated 376 tokens in, 0 out",
+            "! an interrupted LLM call used an estimated 277 tokens in, 0 out",
             "",
-            "INTERRUPTED after 0 iterations, 376 tokens in, 0 out, SPAN",
+            "INTERRUPTED after 0 iterations, 277 tokens in, 0 out, SPAN",
             "Continue with: delta continue --run-id r -w DIR/work"
         ]
     );

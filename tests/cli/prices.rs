@@ -238,10 +238,10 @@ fn c_23_3_ensure_needs_no_file_for_a_run_with_a_limit() {
 #[test]
 fn c_23_3_a_limit_holds_with_the_prices_of_the_file() {
     // The request alone could cost more.
-    let (server, sandbox) = asks_once("\nlimits: {max_cost: 9}");
+    let (server, sandbox) = asks_once("\nlimits: {max_cost: 8}");
     let refused = run_priced(&sandbox, &["--format", "json"]).expect_code(1).json();
     let message = refused["error"]["message"].as_str().unwrap();
-    assert!(message.starts_with("the limit of 9 USD does not allow another call: "), "{message}");
+    assert!(message.starts_with("the limit of 8 USD does not allow another call: "), "{message}");
     // The longest answer is the model's, which the file has.
     assert!(message.ends_with(" tokens for the request and 700 for the answer)"), "{message}");
     assert_eq!(server.requests().len(), 0);

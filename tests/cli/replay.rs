@@ -116,7 +116,7 @@ fn c_16_10_a_changed_byte_of_the_configuration_is_named() {
         "agent/system_prompt.md",
         "test",
         "tent",
-        "then: iteration 1, the request, message 1, source `system_prompt.md`, byte 1473",
+        "then: iteration 1, the request, message 1, source `system_prompt.md`, byte 1076",
     );
     named("agent/agent.yaml", "seq", "sed", "first: agent/agent.yaml");
     named("agent/context.yaml", "journal", "jornaul", "first: agent/context.yaml");
@@ -129,7 +129,7 @@ fn c_16_10_a_changed_byte_of_the_journal_is_named() {
         "journal.jsonl",
         "the task",
         "the tusk",
-        "then: iteration 1, the request, message 2, source `journal`, byte 1512",
+        "then: iteration 1, the request, message 2, source `journal`, byte 1115",
     );
     named("journal.jsonl", "looking", "looming", "then: iteration 1, the answer's content, byte 4");
     named(

@@ -65,6 +65,7 @@ pub fn ask_about(provider: &mut EndpointProvider, model: &str, messages: &Value)
         previous_body: None,
         previous_exchange: None,
         has_native: true,
+        forces_call: false,
         run_id: "r",
         images: None,
     };

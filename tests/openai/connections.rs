@@ -109,6 +109,7 @@ fn c_7_4_a_cancellation_ends_the_wait_for_the_next_try() {
         previous_body: None,
         previous_exchange: None,
         has_native: false,
+        forces_call: false,
         run_id: "",
         images: None,
     };

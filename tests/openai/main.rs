@@ -76,6 +76,7 @@ fn ask_with(provider: &mut EndpointProvider, body: &str, cancel: &CancelToken) -
         previous_body: None,
         previous_exchange: None,
         has_native: false,
+        forces_call: false,
         run_id: "",
         images: None,
     };

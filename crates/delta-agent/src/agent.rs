@@ -1,5 +1,6 @@
 //! An agent directory, loaded and checked as a whole before a run creates anything.
 
+use crate::ask_human;
 use crate::context::{ContextManifest, DEFAULT_MANIFEST, SYSTEM_PROMPT_FILE};
 use crate::hook::{self, AgentHooks};
 use crate::mcp_server::AgentMcpServer;
@@ -9,7 +10,7 @@ use delta_base::durable::read_regular_text as read_text;
 use delta_base::engine_variables::is_identifier;
 use delta_llm::llm::{self, LlmConfig};
 use delta_llm::llm::{LlmSetting, ModelChoice, ModelSelection};
-use delta_run::event::{LlmSummary, RunConfig, SandboxRecord};
+use delta_run::event::{CURRENT_RULES, LlmSummary, RunConfig, SandboxRecord};
 use delta_run::limits::Limits;
 use delta_run::limits::bounds::RunBounds;
 use delta_run::state::{ASK_HUMAN_TOOL, FINISH_TOOL};
@@ -209,11 +210,17 @@ impl Agent {
     }
 
     /// The `tools` of a request: the agent's own in file order, then the built-in ones. `sandbox` is what ENGINE_START
-    /// records of their sandboxes.
-    pub fn tool_definitions(&self, sandbox: Option<&SandboxRecord>) -> Vec<Json> {
-        let builtins = self.builtins().into_iter().map(|name| match name {
-            FINISH_TOOL => self.finish.definition(),
-            _ => crate::ask_human::ask_human_definition(),
+    /// records of their sandboxes; without `has_current_rules`, the built-in ones are described as in earlier versions.
+    pub fn tool_definitions(
+        &self,
+        sandbox: Option<&SandboxRecord>,
+        has_current_rules: bool,
+    ) -> Vec<Json> {
+        let builtins = self.builtins().into_iter().map(|name| match (name, has_current_rules) {
+            (FINISH_TOOL, true) => self.finish.definition(),
+            (FINISH_TOOL, false) => self.finish.earlier_definition(),
+            (_, true) => ask_human::ask_human_definition(),
+            (_, false) => ask_human::earlier_definition(),
         });
         let tools = self
             .tools
@@ -239,6 +246,7 @@ impl Agent {
             llm: Some(llm),
             tools: Some(self.tools.iter().map(|tool| tool.name.clone()).collect()),
             builtins: Some(self.builtins().into_iter().map(str::to_owned).collect()),
+            rules: Some(CURRENT_RULES),
             mcp: self.locked_servers(),
             hooks: Some(self.hooks.names().into_iter().map(str::to_owned).collect()),
             task_template: self.context.task_template().map(str::to_owned),

@@ -37,6 +37,29 @@ pub trait HumanPrompt {
 pub fn ask_human_definition() -> Json {
     tool::definition::function_definition(
         ASK_HUMAN_TOOL,
+        "Ask the person who runs this agent.",
+        question_schema(),
+    )
+}
+
+/// The schema of its arguments, as the LLM sees it.
+pub fn question_schema() -> Json {
+    json!({
+        "type": "object",
+        "properties": {
+            "prompt": {"type": "string"},
+            "input_type": {"type": "string", "enum": ["text", "password", "confirmation"]},
+            "sensitive": {"type": "boolean"}
+        },
+        "required": ["prompt"],
+        "additionalProperties": false
+    })
+}
+
+/// The entry in requests of earlier versions, which a replay builds again.
+pub(crate) fn earlier_definition() -> Json {
+    tool::definition::function_definition(
+        ASK_HUMAN_TOOL,
         "Ask the person who runs this agent. The run waits for the answer, which is the result of this call.",
         json!({
             "type": "object",

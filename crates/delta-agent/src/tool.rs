@@ -34,6 +34,7 @@ mod wrong_values;
 pub mod yaml_edit;
 
 pub use approval::{ApprovalPolicy, ToolPreview};
+pub use coercion::CoercedArguments;
 use lasting_calls::{check_survive, read_is_staged};
 use observation::Observation;
 pub use parameter::{InjectAs, ParameterType, ToolParameter};

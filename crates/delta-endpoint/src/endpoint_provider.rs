@@ -175,6 +175,7 @@ impl EndpointProvider {
             self.options.uses_system_role |= uses_system_role;
             self.options.uses_max_completion_tokens |= uses_max_completion_tokens;
             self.options.omitted = omitted;
+            self.options.forced_call = exchange.options.forced_call;
         }
     }
 
@@ -192,14 +193,18 @@ impl EndpointProvider {
             run_id: request.run_id,
             images: request.images,
         };
-        let encoded = self.codec.encode(&body, &self.options)?;
+        // What agent.yaml asks for goes out as it is.
+        let forced_call = self.options.forced_call.filter(|_| request.forces_call);
+        let options = EncodeOptions { forced_call, ..self.options.clone() };
+        let encoded = wire::encode_request(&*self.codec, &body, &options)?;
         let options = EncodeOptions {
             cache: self.plan_markers(request, &encoded.cache_blocks),
             avoids_cache_write: self.avoids_cache_write(&encoded.cache_blocks),
-            ..self.options.clone()
+            ..options
         };
         let is_final = options.cache.is_none() && !options.avoids_cache_write;
-        let encoded = if is_final { encoded } else { self.codec.encode(&body, &options)? };
+        let encoded =
+            if is_final { encoded } else { wire::encode_request(&*self.codec, &body, &options)? };
         Ok(SentRequest { encoded, shorter_body, options })
     }
 
@@ -283,7 +288,7 @@ impl EndpointProvider {
     }
 
     /// Changes what later requests contain, if that is why the endpoint rejected this one.
-    fn adapt_to_rejection(&mut self, error: &AttemptError, body: &str) -> bool {
+    fn adapt_to_rejection(&mut self, error: &AttemptError, body: &str, forces_call: bool) -> bool {
         let (status, message) = match error {
             AttemptError::Rejected { head, body } => (head.status.as_u16(), Cow::Borrowed(body)),
             AttemptError::Answer(AnswerError::Reported(error)) => {
@@ -297,7 +302,10 @@ impl EndpointProvider {
         } else {
             None
         };
+        let refused_choice =
+            if forces_call { wire::refused_choice_options(&rejected, &self.options) } else { None };
         let adapted = merged
+            .or(refused_choice)
             .or_else(|| wire::system_role_options(&rejected, &self.options))
             .or_else(|| self.codec.recovery(&rejected, &self.options));
         if let Some(options) = adapted {
@@ -372,7 +380,8 @@ impl Provider for EndpointProvider {
                 Err(AttemptError::Http(HttpError::Cancelled)) => return Err(LlmError::Cancelled),
                 Err(error) => error,
             };
-            let is_adapted = self.adapt_to_rejection(&error, &sent.encoded.body);
+            let is_adapted =
+                self.adapt_to_rejection(&error, &sent.encoded.body, request.forces_call);
             let target = AttemptTarget {
                 client: &self.client,
                 endpoint: &self.endpoint,

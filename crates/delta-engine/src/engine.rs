@@ -14,7 +14,7 @@ use delta_base::durable::FileError;
 use delta_base::signal::CancelToken;
 use delta_base::time::Clock;
 use delta_llm::llm::{LlmError, Provider};
-use delta_plan::request_body::{RequestFrame, request_frame};
+use delta_plan::request_body::{CallDemand, RequestFrame};
 use delta_run::budget::ledger::{Budget, LedgerError};
 use delta_run::event::{
     CONTEXT_LENGTH_ERROR, ErrorDetails, LLM_ERROR, Payload, SHARED_BUDGET_ERROR,
@@ -61,7 +61,8 @@ pub struct Engine<'a> {
     budget: Budget,
     /// The last request and the tokens reported for it.
     last_measured: Option<(String, u64)>,
-    request_frame: RequestFrame,
+    /// What is around the messages of the last request, and the calls that it demands.
+    request_frame: Option<(CallDemand, RequestFrame)>,
     /// The last request body, which the next one extends.
     last_body: RequestBody,
     token_counter: TokenCounter,
@@ -234,8 +235,6 @@ impl<'a> Engine<'a> {
         clock: Clock,
         budget: Budget,
     ) -> Self {
-        let sandbox = environment.sandbox().map(RunSandbox::record);
-        let request_frame = request_frame(agent, sandbox);
         Self {
             agent,
             environment,
@@ -245,7 +244,7 @@ impl<'a> Engine<'a> {
             clock,
             budget,
             last_measured: None,
-            request_frame,
+            request_frame: None,
             last_body: RequestBody::default(),
             token_counter: TokenCounter::default(),
             reported_cuts: Vec::new(),

@@ -83,7 +83,7 @@ impl LintLevel {
 }
 
 /// The names of the rules, in the order of docs/reference/lint.md.
-pub const LINT_RULES: [&str; 51] = [
+pub const LINT_RULES: [&str; 52] = [
     "load",
     "outdated",
     "option-injection",
@@ -113,6 +113,7 @@ pub const LINT_RULES: [&str; 51] = [
     "parallel",
     "json-output",
     "impossible-object",
+    "optional-finish",
     "unused-approval",
     "loose-approval",
     "llm-key",

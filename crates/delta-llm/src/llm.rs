@@ -64,6 +64,8 @@ pub struct LlmRequest<'a> {
     pub previous_exchange: Option<&'a dyn Fn() -> Option<WireExchange>>,
     /// Whether a message may have the member `native`.
     pub has_native: bool,
+    /// Whether delta demands a call, which a provider leaves out if the endpoint refuses that.
+    pub forces_call: bool,
     /// The run: an endpoint may keep the caches of its requests together.
     pub run_id: &'a str,
     /// Resolves the references to images in the body; `None` if it has none.

@@ -2,12 +2,11 @@
 //!
 //! A withheld answer does not count, and one that was cut off is not a result: it would make an unfinished task look successful.
 
-use crate::request_body::{FINISH_REMINDER, needs_reminder};
 use crate::text_call::find_text_call;
 use delta_agent::agent::Agent;
 use delta_llm::llm::{OnEmpty, OnLength, TextCalls};
 use delta_run::event::Thought;
-use delta_run::state::RunState;
+use delta_run::state::{FINISH_REMINDER, RunState};
 use delta_words::Reply;
 
 /// The error type of an empty answer, which is worth another attempt.
@@ -112,8 +111,8 @@ pub fn judge_answer(agent: &Agent, state: &RunState, answer: AnswerFacts<'_>) ->
     let withheld = AnswerVerdict::withheld;
     let refused = |words: &str| withheld("refusal", format!("the model refused: {words}"));
     let cut_off = end == AnswerEnd::TokenLimit;
-    let missing_finish =
-        || needs_reminder(agent, state, has_calls).then(|| FINISH_REMINDER.to_owned());
+    let needs_finish = agent.requires_finish && !has_calls && !state.is_ended_by_hook();
+    let missing_finish = || needs_finish.then(|| FINISH_REMINDER.to_owned());
     match (refusal, end, text) {
         (Some(refusal), ..) => refused(refusal),
         (None, AnswerEnd::Refused, Some(text)) => refused(text),
@@ -186,7 +185,7 @@ fn judge_text(
     let policy = agent.llm.answers.text_calls;
     let has_failed = match policy {
         TextCalls::Note => false,
-        TextCalls::Retry => state.has_called_as_text,
+        TextCalls::Retry => state.text_call.is_some(),
         TextCalls::Fail => true,
     };
     let message = format!("the answer is a call of the tool `{tool}` written as text");

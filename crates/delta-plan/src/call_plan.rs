@@ -6,6 +6,8 @@ use crate::hook_observation::ENDED_BY_HOOK_OBSERVATION;
 use crate::text_call::plain_tool_name;
 use delta_agent::agent::{Agent, FinishTool};
 use delta_agent::ask_human;
+use delta_agent::tool::invocation::add_parameter_line;
+use delta_agent::tool::{CoercedArguments, ValueSchema, schema_parameters};
 use delta_base::engine_variables::EngineVars;
 use delta_base::suggest;
 use delta_base::terminal_text;
@@ -27,11 +29,26 @@ pub enum CallPlan<'a> {
     /// Start a command, unless a hook denies it.
     Start(Box<CheckedCall<'a>>),
     /// Finish the run with this result.
-    Finish(Json),
+    Finish(RecordedArguments, Json),
     /// Ask the operator.
-    Ask(HumanQuestion),
+    Ask(RecordedArguments, HumanQuestion),
     /// Start nothing; the LLM gets this observation.
     Refuse(String),
+}
+
+/// The arguments of a call of a built-in tool, as ACTION_REQUEST has them.
+#[derive(Debug)]
+pub struct RecordedArguments {
+    /// The arguments.
+    pub json: Json,
+    /// The names of the arguments that came as text, and were taken as what the text is.
+    pub coerced: Vec<String>,
+}
+
+impl From<&CallArguments> for RecordedArguments {
+    fn from(arguments: &CallArguments) -> Self {
+        Self { json: arguments.to_value(), coerced: Vec::new() }
+    }
 }
 
 /// Decides what `call` does in a run of `agent` at `state`.
@@ -64,13 +81,25 @@ pub fn plan_call<'a>(
         (Some(_), _) if call.is_redacted => refused(KEY_IN_CALL.to_owned()),
         (Some(tool), _) => match CheckedCall::check(call.clone(), tool, vars) {
             Ok(checked) => CallPlan::Start(Box::new(checked)),
+            Err(reason) if state.has_current_rules() => {
+                refused(add_parameter_line(reason, &tool.parameters))
+            }
             Err(reason) => refused(reason),
         },
         (None, FINISH_TOOL) if !matches!(agent.finish, FinishTool::Disabled) => {
-            check_finish_result(agent, &call.arguments).map_or_else(refused, CallPlan::Finish)
+            let schema = agent.finish.described_schema();
+            check_builtin(agent, state, &call.arguments, schema, |arguments| {
+                check_finish_result(agent, arguments)
+            })
+            .map_or_else(refused, |(arguments, result)| CallPlan::Finish(arguments, result))
         }
         (None, ASK_HUMAN_TOOL) if agent.ask_human => {
-            ask_human::parse_question(call).map_or_else(refused, CallPlan::Ask)
+            let schema = ask_human::question_schema();
+            check_builtin(agent, state, &call.arguments, schema, |arguments| {
+                let arguments = arguments.clone();
+                ask_human::parse_question(&PendingCall { arguments, ..call.clone() })
+            })
+            .map_or_else(refused, |(arguments, question)| CallPlan::Ask(arguments, question))
         }
         (None, unknown) => CallPlan::Refuse(unknown_tool_observation(agent, unknown)),
     }
@@ -113,13 +142,39 @@ fn unknown_tool_observation(agent: &Agent, name: &str) -> String {
     format!("There is no tool `{name}`; {suggestion}")
 }
 
+/// Checks the arguments of a built-in tool with `schema`. By the rules of this version, they are taken as for other tools, and the
+/// observation names the parameters.
+fn check_builtin<T>(
+    agent: &Agent,
+    state: &RunState,
+    arguments: &CallArguments,
+    schema: Json,
+    check: impl Fn(&CallArguments) -> Result<T, String>,
+) -> Result<(RecordedArguments, T), String> {
+    let problem = match check(arguments) {
+        Ok(checked) => return Ok((arguments.into(), checked)),
+        Err(problem) if !state.has_current_rules() => return Err(problem),
+        Err(problem) => problem,
+    };
+    let schema = ValueSchema::of_builtin(schema);
+    let coerced =
+        if agent.llm.strict_arguments { None } else { schema.coerce_arguments(arguments) };
+    coerced
+        .and_then(|CoercedArguments { arguments, names }| {
+            let checked = check(&arguments).ok()?;
+            Some((RecordedArguments { json: arguments.to_value(), coerced: names }, checked))
+        })
+        .ok_or_else(|| add_parameter_line(problem, &schema_parameters(&schema.json)))
+}
+
 fn check_finish_result(agent: &Agent, arguments: &CallArguments) -> Result<Json, String> {
     let wrong =
         |why: String| format!("Invalid arguments for tool `finish`; the run goes on:\n{why}");
     let arguments: Json =
         arguments.parse().map_err(|error| wrong(format!("- they are not JSON ({error})")))?;
-    if let FinishTool::Schema { validator, .. } = &agent.finish {
-        let errors: Vec<String> = validator
+    if let FinishTool::Schema(schema) = &agent.finish {
+        let errors: Vec<String> = schema
+            .validator
             .find_violations(&arguments)
             .iter()
             .map(|violation| format!("- {violation}"))

@@ -1,30 +1,95 @@
-//! The body of a request to the LLM: what is constant in a run, around its messages.
+//! The body of a request to the LLM: the calls that it demands, and what is around its messages.
 
 use delta_agent::agent::Agent;
 use delta_agent::hook::answer::RequestReplacement;
 use delta_base::redact::Secrets;
+use delta_llm::llm::wire::{ToolChoice, force_call, set_tool_choice};
 use delta_run::conversation::message_buffer::MessageSlice;
 use delta_run::event::SandboxRecord;
 use delta_run::record::RequestBody;
-use delta_run::state::RunState;
+use delta_run::state::{FINISH_TOOL, RunState};
+use delta_words::WireForm;
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
+use std::borrow::Cow;
 
-/// The request body before and after its messages.
+/// A request body before and after its messages.
 #[derive(Debug, Clone)]
 pub struct RequestFrame {
     head: String,
     tail: String,
 }
 
+/// Which calls a request demands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CallDemand {
+    /// What agent.yaml sets for the first request of a run.
+    First,
+    /// What agent.yaml sets for the other requests.
+    Later,
+    /// A call of the tool.
+    Tool(String),
+    /// A call of any tool.
+    Any,
+}
+
+impl CallDemand {
+    /// What the next request of a run of `agent` at `state` demands. Where a word to the LLM was not enough, it forces the call:
+    /// after a reminder of `finish`, and in the last iteration, but never in the first request.
+    pub fn next(agent: &Agent, state: &RunState) -> Self {
+        if state.iterations == 0 {
+            return Self::First;
+        }
+        let can_force = state.has_current_rules()
+            && agent.builtins().contains(&FINISH_TOOL)
+            && !agent.llm.leaves_calls_free();
+        match state.finish_reminders {
+            _ if !can_force => Self::Later,
+            0 if state.is_last_of_several() => Self::Tool(FINISH_TOOL.to_owned()),
+            0 => Self::Later,
+            // A call of another tool that the LLM wrote as text is the call that it wants to make.
+            1 => Self::Tool(state.text_call.clone().unwrap_or_else(|| FINISH_TOOL.to_owned())),
+            // Some servers take the name of a tool without a word and ignore it; they know `required`.
+            _ => Self::Any,
+        }
+    }
+
+    /// Whether delta itself demands a call.
+    pub fn is_forced(&self) -> bool {
+        matches!(self, Self::Tool(_) | Self::Any)
+    }
+}
+
+/// What a request of an agent depends on besides its messages.
+#[derive(Debug, Clone)]
+pub struct RequestBasis<'a> {
+    /// The sandboxes of the tools, as ENGINE_START records them.
+    pub sandbox: Option<&'a SandboxRecord>,
+    /// Whether the rules of this version apply.
+    pub has_current_rules: bool,
+    /// The calls that it demands.
+    pub demand: CallDemand,
+}
+
+impl<'a> RequestBasis<'a> {
+    /// For the next request of a run of `agent` at `state`.
+    pub fn next(agent: &Agent, state: &'a RunState) -> Self {
+        Self {
+            sandbox: state.sandbox(),
+            has_current_rules: state.has_current_rules(),
+            demand: CallDemand::next(agent, state),
+        }
+    }
+}
+
 /// The request body for these messages, as a run of `agent` sends it unless a hook changes it.
 pub fn build_request_body(
     agent: &Agent,
-    sandbox: Option<&SandboxRecord>,
+    basis: &RequestBasis<'_>,
     messages: &[MessageSlice<'_>],
     secrets: &Secrets,
 ) -> RequestBody {
-    next_request_body(RequestBody::default(), &request_frame(agent, sandbox), messages, secrets)
+    next_request_body(RequestBody::default(), &request_frame(agent, basis), messages, secrets)
 }
 
 /// The request body with which a hook replaces `before`; `frame` belongs to `before`.
@@ -89,9 +154,9 @@ fn split_at_messages(request: Map<String, Json>) -> (RequestFrame, Vec<Json>) {
     (RequestFrame { head, tail }, messages)
 }
 
-/// Everything in a request that is constant in a run, in a fixed order. The tools, its longest
-/// part, precede the messages, so that a provider's prompt cache covers them.
-pub fn request_frame(agent: &Agent, sandbox: Option<&SandboxRecord>) -> RequestFrame {
+/// Everything in a request but its messages, in a fixed order: the same for all requests of a run that demand the same calls.
+/// The tools, its longest part, precede the messages, so that a provider's prompt cache covers them.
+pub fn request_frame(agent: &Agent, basis: &RequestBasis<'_>) -> RequestFrame {
     let llm = &agent.llm;
     let mut head = format!("{{\"model\":{},", to_json_text(&llm.model));
     let mut add = |key: &str, value: &Json| {
@@ -99,11 +164,22 @@ pub fn request_frame(agent: &Agent, sandbox: Option<&SandboxRecord>) -> RequestF
             head.push_str(piece);
         }
     };
-    let tools = agent.tool_definitions(sandbox);
+    let tools = agent.tool_definitions(basis.sandbox, basis.has_current_rules);
     if !tools.is_empty() {
         add("tools", &Json::from(tools));
     }
-    for (key, value) in &llm.body {
+    let mut body = Cow::Borrowed(&llm.body);
+    if basis.has_current_rules {
+        let form = llm.provider.request_form().unwrap_or(WireForm::OpenAi);
+        let ToolChoice { first, then } = &llm.tool_choice;
+        match &basis.demand {
+            CallDemand::First => set_tool_choice(form, body.to_mut(), first.as_ref()),
+            CallDemand::Later => set_tool_choice(form, body.to_mut(), then.as_ref()),
+            CallDemand::Tool(name) => force_call(form, body.to_mut(), Some(name)),
+            CallDemand::Any => force_call(form, body.to_mut(), None),
+        }
+    }
+    for (key, value) in &*body {
         add(key, value);
     }
     head.push_str("\"messages\":[");
@@ -117,13 +193,4 @@ pub fn request_frame(agent: &Agent, sandbox: Option<&SandboxRecord>) -> RequestF
 
 fn to_json_text<T: Serialize + ?Sized>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_default()
-}
-
-/// The message after an answer without calls, if the agent requires a call of `finish`.
-pub const FINISH_REMINDER: &str = "[Your answer has no call, and this run ends only with a call of `finish`. \
-    If the task is done, call `finish` with its result; if it is not, continue.]";
-
-/// Whether an answer does not end the run although it has no calls: the agent requires a call of `finish`.
-pub fn needs_reminder(agent: &Agent, state: &RunState, has_calls: bool) -> bool {
-    agent.requires_finish && !has_calls && !state.is_ended_by_hook()
 }

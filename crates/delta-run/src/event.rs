@@ -22,7 +22,7 @@ mod sandbox_record;
 pub(crate) mod spending;
 mod usage_summary;
 
-pub use config::{AgentCopy, LlmSummary, ReplayOf, RunConfig, RunStage};
+pub use config::{AgentCopy, CURRENT_RULES, LlmSummary, ReplayOf, RunConfig, RunStage};
 pub(crate) use journal_line::parse_envelope;
 pub use process_info::{JournalHead, LeaseKind, ParentRun, ProcessInfo, StartedRun};
 pub use sandbox_record::{

@@ -8,8 +8,8 @@ use crate::event::approval::{
     ApprovalDecision, ApprovalLog, ApprovalRequest, AskedApproval, CallStage, OperatorApproval,
 };
 use crate::event::{
-    ActionResult, EngineStart, ErrorDetails, Event, ForkOrigin, HookEnd, HumanQuestion, LLM_ERROR,
-    Payload, RunFork, RunStatus, SandboxRecord, Thought, UsageSummary,
+    ActionResult, CURRENT_RULES, EngineStart, ErrorDetails, Event, ForkOrigin, HookEnd,
+    HumanQuestion, LLM_ERROR, Payload, RunFork, RunStatus, SandboxRecord, Thought, UsageSummary,
 };
 use crate::limits::token_estimate::TokenRatio;
 use crate::state::active_time::ActiveTime;
@@ -34,6 +34,10 @@ pub mod stage;
 
 /// The built-in tool that ends a run.
 pub const FINISH_TOOL: &str = "finish";
+/// The message after an answer without calls, if the agent requires a call of `finish`. Recorded requests contain it, so its
+/// wording is a format.
+pub const FINISH_REMINDER: &str = "[Your answer has no call, and this run ends only with a call of `finish`. \
+    If the task is done, call `finish` with its result; if it is not, continue.]";
 /// The built-in tool that asks a human.
 pub const ASK_HUMAN_TOOL: &str = "ask_human";
 /// The hook that runs at the start of an iteration.
@@ -189,8 +193,10 @@ pub struct RunState {
     pub was_cut_off: bool,
     /// Whether the last answer had neither text nor calls.
     pub was_empty: bool,
-    /// Whether the last answer was a call that is written as text.
-    pub has_called_as_text: bool,
+    /// The tool that the last answer called, if it was a call that is written as text.
+    pub text_call: Option<String>,
+    /// How often in a row the LLM was reminded that only a call of `finish` ends the run.
+    pub finish_reminders: u32,
     /// How often the last calls had the same results.
     repeats: Repeats,
     /// The text of the last answers, each of which continues where the one before was cut off.
@@ -294,7 +300,8 @@ impl RunState {
                 self.hook_end = None;
                 self.begun_text.clear();
                 self.repeats = Repeats::default();
-                self.has_called_as_text = false;
+                self.text_call = None;
+                self.finish_reminders = 0;
                 self.was_empty = false;
             }
             Payload::Thought(thought) => self.apply_thought(thought),
@@ -499,7 +506,9 @@ impl RunState {
         self.iterations = thought.iteration;
         self.repeats.start_answer(thought);
         self.was_empty = thought.is_empty();
-        self.has_called_as_text = thought.text_call.is_some();
+        self.text_call.clone_from(&thought.text_call);
+        let is_reminded = thought.reminder.as_deref() == Some(FINISH_REMINDER);
+        self.finish_reminders = if is_reminded { self.finish_reminders + 1 } else { 0 };
         // Runs of earlier versions have the endpoint's word alone.
         self.was_cut_off = thought.cut_off || thought.finish_reason.as_deref() == Some("length");
         let ids = self.conversation.push_thought(thought);
@@ -610,11 +619,37 @@ impl RunState {
             _ if self.result.is_some() => return RunStep::End(RunEnding::Completed),
             _ => {}
         }
-        let allowed = self.start.as_ref().map_or(0, |start| start.max_iterations);
-        if self.iterations.saturating_sub(self.iterations_at_start) >= allowed {
+        if self.remaining_iterations() == 0 {
+            let allowed = self.start.as_ref().map_or(0, |start| start.max_iterations);
             return RunStep::End(RunEnding::OutOfIterations { allowed });
         }
         RunStep::Think { iteration: self.iterations.saturating_add(1) }
+    }
+
+    /// How many LLM answers the process has had.
+    fn own_iterations(&self) -> u32 {
+        self.iterations.saturating_sub(self.iterations_at_start)
+    }
+
+    /// How many LLM answers the process may still request.
+    fn remaining_iterations(&self) -> u32 {
+        let allowed = self.start.as_ref().map_or(0, |start| start.max_iterations);
+        allowed.saturating_sub(self.own_iterations())
+    }
+
+    /// Whether the next LLM answer is the last that the process may request, and not its first.
+    pub fn is_last_of_several(&self) -> bool {
+        let replay = self.start.as_ref().and_then(|start| start.config.replay.as_ref());
+        let ends_early = replay.is_some_and(|replay| replay.ends_early);
+        self.own_iterations() > 0 && self.remaining_iterations() == 1 && !ends_early
+    }
+
+    /// Whether the process follows the rules of this version: see [`CURRENT_RULES`].
+    pub fn has_current_rules(&self) -> bool {
+        self.start
+            .as_ref()
+            .and_then(|start| start.config.rules)
+            .is_some_and(|rules| rules >= CURRENT_RULES)
     }
 
     /// Whether a hook ended the run.

@@ -20,5 +20,7 @@ pub use pricing::{PRICING_HELP, PriceOrigin, Pricing, TokenPrices};
 pub use recorded_call::RecordedCall;
 pub use reply::{REASONING_FIELDS, Reply, ResponseBody, parse_reply, thinking_text};
 pub use usage::{Usage, are_token_counts, merge_counts, parse_token_count};
-pub use wire_exchange::{CacheLifetime, CacheMarkers, CacheUse, EncodeOptions, WireExchange};
+pub use wire_exchange::{
+    CacheLifetime, CacheMarkers, CacheUse, EncodeOptions, ForcedCall, WireExchange,
+};
 pub use wire_form::{ANTHROPIC_MAX_TOKENS, AuthScheme, GEMINI_LENGTH_KEYS, WireForm};

@@ -30,6 +30,9 @@ pub struct EncodeOptions {
     /// Members that delta adds to a request by itself, and that the endpoint rejected.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub omitted: Vec<String>,
+    /// What is left of the request's demand for a call, where the endpoint has refused it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forced_call: Option<ForcedCall>,
     /// The endpoint wants reasoning with every call: where an answer had none, it gets an empty part.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub adds_thinking: bool,
@@ -54,6 +57,16 @@ pub struct EncodeOptions {
     /// The number of letters and digits that call ids must have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call_ids: Option<u8>,
+}
+
+/// What an endpoint takes of the demand for a call of one tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ForcedCall {
+    /// The demand for a call of any tool.
+    Any,
+    /// Nothing.
+    Omitted,
 }
 
 /// How long the endpoint keeps an entry.

@@ -1,7 +1,6 @@
 //! The built-in tool `finish`: whether it is offered, and the arguments it takes.
 
 use super::AgentLoader;
-use crate::json_schema::JsonSchema;
 use crate::tool::{self, Tool, ValueSchema};
 use delta_base::durable::read_regular_text as read_text;
 use delta_run::state::FINISH_TOOL;
@@ -49,34 +48,43 @@ pub enum FinishTool {
     #[default]
     AnyResult,
     /// Its arguments are the result, and must match a schema.
-    Schema {
-        /// The JSON Schema of the arguments.
-        schema: Json,
-        /// The compiled schema.
-        validator: JsonSchema,
-    },
+    Schema(ValueSchema),
 }
 
 impl FinishTool {
+    /// The tool's entry in the `tools` of a request.
     pub(super) fn definition(&self) -> Json {
-        let any = json!({
-            "type": "object",
-            "properties": {"result": {
-                "type": ["string", "object"],
-                "description": "The result of the task: a text, or an object when it has parts"
-            }},
-            "required": ["result"],
-            "additionalProperties": false
+        let description = "End the run with its result, once the task is done.";
+        tool::definition::function_definition(FINISH_TOOL, description, self.described_schema())
+    }
+
+    /// The entry in requests of earlier versions, which a replay builds again.
+    pub(super) fn earlier_definition(&self) -> Json {
+        let result = json!({
+            "type": ["string", "object"],
+            "description": "The result of the task: a text, or an object when it has parts"
         });
-        let parameters = match self {
-            Self::Schema { schema, .. } => schema.clone(),
-            Self::Disabled | Self::AnyResult => any,
-        };
-        tool::definition::function_definition(
-            FINISH_TOOL,
-            "End the run with its result. Call it once, when the task is done.",
-            parameters,
-        )
+        let description = "End the run with its result. Call it once, when the task is done.";
+        tool::definition::function_definition(FINISH_TOOL, description, self.schema(result))
+    }
+
+    /// The schema of its arguments, as the LLM sees it.
+    pub fn described_schema(&self) -> Json {
+        // An object is taken too, but small models answer a choice of types with the schema itself.
+        self.schema(json!({"type": "string"}))
+    }
+
+    /// The schema of its arguments, with `result` for a result that has no schema.
+    fn schema(&self, result: Json) -> Json {
+        match self {
+            Self::Schema(schema) => schema.json.clone(),
+            Self::Disabled | Self::AnyResult => json!({
+                "type": "object",
+                "properties": {"result": result},
+                "required": ["result"],
+                "additionalProperties": false
+            }),
+        }
     }
 }
 
@@ -128,8 +136,6 @@ impl AgentLoader<'_> {
                     .ok()?
             }
         };
-        let ValueSchema { json: schema, validator } =
-            ValueSchema::of_object(doc, at, "the schema of `finish`", schema)?;
-        Some(FinishTool::Schema { schema, validator })
+        ValueSchema::of_object(doc, at, "the schema of `finish`", schema).map(FinishTool::Schema)
     }
 }

@@ -14,64 +14,82 @@ use std::collections::HashMap;
 const MAX_TEXTS: usize = 10_000;
 
 /// Arguments with texts replaced by what they say.
-pub(super) struct CoercedArguments {
+pub struct CoercedArguments {
+    /// The arguments.
     pub arguments: CallArguments,
     /// The names of the arguments that changed.
     pub names: Vec<String>,
 }
 
+impl ValueSchema {
+    /// Reads the texts among the arguments of a built-in tool, which do not fit, as what the schema wants; `None` if that changes
+    /// nothing.
+    pub fn coerce_arguments(&self, arguments: &CallArguments) -> Option<CoercedArguments> {
+        coerce(Some(self), &[], arguments)
+    }
+}
+
 impl Tool {
     /// Reads the texts among the arguments, which do not fit, as what the tool wants; `None` if that changes nothing.
     pub(super) fn coerce(&self, arguments: &CallArguments) -> Option<CoercedArguments> {
-        let inner = serde_json::from_str::<String>(arguments.as_json().trim()).ok();
-        let is_unwrapped = inner.is_some();
-        let inner = inner.map(CallArguments::new);
-        let arguments = inner.as_ref().unwrap_or(arguments);
-        if !arguments.as_json().trim().starts_with('{') {
-            return None;
-        }
-        let object = ArgumentObject::parse(arguments).ok()?;
-        let refused = match &self.schema {
-            Some(schema) => Some(refused_paths(schema, &arguments.parse().ok()?)),
-            None => None,
-        };
-        let mut names = Vec::new();
-        let entries = object.entries.iter().map(|(name, raw)| {
-            let coerced = self.coerced_value(name, raw, refused.as_deref());
-            if coerced.is_some() || is_unwrapped {
-                names.push(name.clone());
-            }
-            let value = coerced.unwrap_or_else(|| raw.get().to_owned());
-            format!("{}:{value}", Json::from(&**name))
-        });
-        let text = format!("{{{}}}", entries.collect::<Vec<_>>().join(","));
-        (is_unwrapped || !names.is_empty())
-            .then(|| CoercedArguments { arguments: CallArguments::new(text), names })
+        coerce(self.schema.as_deref(), &self.parameters, arguments)
     }
+}
 
-    /// The JSON of an argument without the texts that do not fit. `refused` has the paths in all arguments, for a tool with a
-    /// schema of them.
-    fn coerced_value(
-        &self,
-        name: &str,
-        raw: &RawValue,
-        refused: Option<&[Vec<String>]>,
-    ) -> Option<String> {
-        if let Some(refused) = refused {
-            let paths = refused.iter().filter(|path| path.first().is_some_and(|it| it == name));
-            let paths: Vec<_> = paths.map(|path| &path[1..]).collect();
-            return replace_texts(raw.get(), &paths);
-        }
-        let ToolParameter { kind, schema, .. } =
-            self.parameters.iter().find(|parameter| parameter.name == name)?;
-        let value: Json = serde_json::from_str(raw.get()).ok()?;
-        let paths = match schema {
-            Some(schema) => refused_paths(schema, &value),
-            None if value.is_string() && *kind != ParameterType::String => vec![Vec::new()],
-            None => Vec::new(),
-        };
-        replace_texts(raw.get(), &paths.iter().map(Vec::as_slice).collect::<Vec<_>>())
+/// The arguments with texts replaced by what `schema` of all of them, or else `parameters`, want; `None` if that changes nothing.
+fn coerce(
+    schema: Option<&ValueSchema>,
+    parameters: &[ToolParameter],
+    arguments: &CallArguments,
+) -> Option<CoercedArguments> {
+    let inner = serde_json::from_str::<String>(arguments.as_json().trim()).ok();
+    let is_unwrapped = inner.is_some();
+    let inner = inner.map(CallArguments::new);
+    let arguments = inner.as_ref().unwrap_or(arguments);
+    if !arguments.as_json().trim().starts_with('{') {
+        return None;
     }
+    let object = ArgumentObject::parse(arguments).ok()?;
+    let refused = match schema {
+        Some(schema) => Some(refused_paths(schema, &arguments.parse().ok()?)),
+        None => None,
+    };
+    let mut names = Vec::new();
+    let entries = object.entries.iter().map(|(name, raw)| {
+        let coerced = coerced_value(parameters, name, raw, refused.as_deref());
+        if coerced.is_some() || is_unwrapped {
+            names.push(name.clone());
+        }
+        let value = coerced.unwrap_or_else(|| raw.get().to_owned());
+        format!("{}:{value}", Json::from(&**name))
+    });
+    let text = format!("{{{}}}", entries.collect::<Vec<_>>().join(","));
+    (is_unwrapped || !names.is_empty())
+        .then(|| CoercedArguments { arguments: CallArguments::new(text), names })
+}
+
+/// The JSON of an argument without the texts that do not fit. `refused` has the paths in all arguments, for a tool with a
+/// schema of them.
+fn coerced_value(
+    parameters: &[ToolParameter],
+    name: &str,
+    raw: &RawValue,
+    refused: Option<&[Vec<String>]>,
+) -> Option<String> {
+    if let Some(refused) = refused {
+        let paths = refused.iter().filter(|path| path.first().is_some_and(|it| it == name));
+        let paths: Vec<_> = paths.map(|path| &path[1..]).collect();
+        return replace_texts(raw.get(), &paths);
+    }
+    let ToolParameter { kind, schema, .. } =
+        parameters.iter().find(|parameter| parameter.name == name)?;
+    let value: Json = serde_json::from_str(raw.get()).ok()?;
+    let paths = match schema {
+        Some(schema) => refused_paths(schema, &value),
+        None if value.is_string() && *kind != ParameterType::String => vec![Vec::new()],
+        None => Vec::new(),
+    };
+    replace_texts(raw.get(), &paths.iter().map(Vec::as_slice).collect::<Vec<_>>())
 }
 
 /// The paths of the values whose JSON type the schema refuses.

@@ -163,21 +163,10 @@ impl Tool {
     }
 
     fn describe_argument_errors(&self, errors: &[String]) -> String {
-        let parameters: Vec<_> = self
-            .parameters
-            .iter()
-            .map(|ToolParameter { name, kind, required, .. }| {
-                let required = if *required { "required" } else { "optional" };
-                format!("{name} ({}, {required})", kind.name())
-            })
-            .collect();
-        let parameters =
-            if parameters.is_empty() { "none".to_owned() } else { parameters.join(", ") };
-        format!(
-            "Invalid arguments for tool `{}`; it was not run:\n- {}\nParameters: {parameters}.",
-            self.name,
-            errors.join("\n- ")
-        )
+        let errors = errors.join("\n- ");
+        let observation =
+            format!("Invalid arguments for tool `{}`; it was not run:\n- {errors}", self.name);
+        add_parameter_line(observation, &self.parameters)
     }
 
     /// Builds the command line and the standard input from checked arguments.
@@ -375,6 +364,23 @@ fn json_kind_name(value: &Json) -> &'static str {
         Json::Array(_) => "an array",
         Json::Object(_) => "an object",
     }
+}
+
+/// What begins the line of the parameters in an observation.
+const PARAMETERS_MARK: &str = "\nParameters: ";
+
+/// An observation about wrong arguments with a line of the parameters at its end, which it may have already.
+pub fn add_parameter_line(observation: String, parameters: &[ToolParameter]) -> String {
+    if observation.contains(PARAMETERS_MARK) {
+        return observation;
+    }
+    let parameters = parameters.iter().map(|ToolParameter { name, kind, required, .. }| {
+        let required = if *required { "required" } else { "optional" };
+        format!("{name} ({}, {required})", kind.name())
+    });
+    let parameters: Vec<_> = parameters.collect();
+    let parameters = if parameters.is_empty() { "none".to_owned() } else { parameters.join(", ") };
+    format!("{observation}{PARAMETERS_MARK}{parameters}.")
 }
 
 /// The value of a parameter as the LLM wrote it.

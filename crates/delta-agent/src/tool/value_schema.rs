@@ -41,6 +41,12 @@ impl ValueSchema {
         }
     }
 
+    /// The schema of a built-in tool, which was compiled before if it is the author's.
+    pub fn of_builtin(json: Json) -> Self {
+        let validator = JsonSchema::compile(&json).expect("a schema that compiles");
+        Self { json, validator }
+    }
+
     /// Reads `schema` of a tool. A file is in the directory of the file that names it, or below.
     pub(super) fn read(doc: &YamlDocument, node: &YamlNode) -> Option<Self> {
         let json = match node.scalar() {

@@ -11,7 +11,9 @@ use delta_agent::tool::observation::Observation;
 use delta_base::durable;
 use delta_mcp::holder_config::{HOLDER_DIR, task_record_path};
 use delta_plan::approval_plan::call_after_gate;
-use delta_plan::call_plan::{CallPlan, FINISHED_OBSERVATION, plan_call, plan_companions};
+use delta_plan::call_plan::{
+    CallPlan, FINISHED_OBSERVATION, RecordedArguments, plan_call, plan_companions,
+};
 use delta_plan::checked_call::CheckedCall;
 use delta_plan::hook_observation::ENDED_BY_HOOK_OBSERVATION;
 use delta_run::event::approval::ApprovalRequest;
@@ -38,10 +40,15 @@ impl<'a> Engine<'a> {
                 self.check_disk_limit(run)?;
                 self.run_calls(run, *checked)
             }
-            CallPlan::Finish(result) => self.finish_run(run, call, result),
-            CallPlan::Ask(question) => self.record_question(run, call, question),
+            CallPlan::Finish(arguments, result) => {
+                record_unstarted_request(run, call, arguments);
+                self.finish_run(run, call, result)
+            }
+            CallPlan::Ask(arguments, question) => {
+                self.record_question(run, call, arguments, question)
+            }
             CallPlan::Refuse(reason) => {
-                record_unstarted_request(run, call);
+                record_unstarted_request(run, call, (&call.arguments).into());
                 record_refusal(run, call, reason);
                 Ok(())
             }
@@ -67,7 +74,7 @@ impl<'a> Engine<'a> {
                 }
                 CallPlan::Refuse(reason) => batch.push(DecidedCall::Refuse(call, reason)),
                 // Calls of delta's own tools.
-                CallPlan::Finish(_) | CallPlan::Ask(_) => break,
+                CallPlan::Finish(..) | CallPlan::Ask(..) => break,
             }
         }
         if run.state().is_ended_by_hook() {
@@ -196,7 +203,6 @@ impl<'a> Engine<'a> {
         call: &PendingCall,
         result: Json,
     ) -> Result<(), EngineError> {
-        record_unstarted_request(run, call);
         let record = run.records.write_finish((self.clock)(), &call.id, &result)?;
         run.record(Payload::ActionResult(Box::new(ActionResult {
             iteration: call.iteration,
@@ -225,11 +231,12 @@ impl<'a> Engine<'a> {
         &self,
         run: &mut Run,
         call: &PendingCall,
+        arguments: RecordedArguments,
         question: HumanQuestion,
     ) -> Result<(), EngineError> {
         self.end_started_processes(&self.cancel);
         ask_human::remove_old_interaction(&run.dir)?;
-        record_unstarted_request(run, call);
+        record_unstarted_request(run, call, arguments);
         run.record(Payload::HumanInputRequest(question));
         Ok(())
     }

@@ -97,7 +97,7 @@ impl<'e, 'a> ResultRecorder<'e, 'a> {
         for call in &self.unrecorded {
             let index = match call {
                 UnrecordedCall::Refused(call, _) => {
-                    record_unstarted_request(run, call);
+                    record_unstarted_request(run, call, (&call.arguments).into());
                     continue;
                 }
                 UnrecordedCall::Started { index, .. } => *index,

@@ -13,6 +13,7 @@ use delta_agent::tool::{Tool, ToolOutput};
 use delta_base::durable::NewPrivateFile;
 use delta_base::time::Timestamp;
 use delta_mcp::holder_config::{CALL_ID_VARIABLE, HOLDER_REQUIRED, HOLDER_VARIABLE};
+use delta_plan::call_plan::RecordedArguments;
 use delta_plan::checked_call::CheckedCall;
 use delta_process::{
     self as process, INLINE_BYTES, LaunchContext, ProcessCommand, ProcessNotice, SpoolFiles,
@@ -286,10 +287,15 @@ impl<'a> Engine<'a> {
 
 /// Records the ACTION_REQUEST of a call that starts nothing, unless it exists: such a call may be
 /// repeated.
-pub(super) fn record_unstarted_request(run: &mut Run, call: &PendingCall) {
+pub(super) fn record_unstarted_request(
+    run: &mut Run,
+    call: &PendingCall,
+    arguments: RecordedArguments,
+) {
     if !run.state().is_requested(&call.id) {
-        let tool_args = call.arguments.to_value();
-        run.record(Payload::ActionRequest(Box::new(unstarted_request(call, tool_args))));
+        let RecordedArguments { json, coerced } = arguments;
+        let request = ActionRequest { coerced, ..unstarted_request(call, json) };
+        run.record(Payload::ActionRequest(Box::new(request)));
     }
 }
 

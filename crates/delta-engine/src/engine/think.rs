@@ -12,7 +12,7 @@ use delta_llm::llm::{self, CallProgress, ImageReader, LlmError, LlmRequest, OnEm
 use delta_plan::answer_verdict::{
     AnswerVerdict, EMPTY_RESPONSE, judge_answer, unknown_end_warning,
 };
-use delta_plan::request_body::{next_request_body, replace_request};
+use delta_plan::request_body::{RequestBasis, next_request_body, replace_request, request_frame};
 use delta_run::event::image_file;
 use delta_run::event::{ErrorDetails, Payload, Thought};
 use delta_run::limits::token_estimate;
@@ -34,6 +34,8 @@ pub(super) struct PreparedRequest {
     blocks: Vec<ContextBlock>,
     /// The number of oldest iterations omitted because of the budget.
     left_out: usize,
+    /// Whether it demands a call.
+    forces_call: bool,
     task: String,
     last_user_message: String,
 }
@@ -256,9 +258,18 @@ impl Engine<'_> {
         let context = self.agent.context.build(state, &mut inputs)?;
         let last = std::mem::take(&mut self.last_body);
         let messages = context.messages();
+        let basis = RequestBasis::next(self.agent, state);
+        // Most requests of a run demand the same, so the tools are written once.
+        let known = self.request_frame.take().filter(|(demand, _)| *demand == basis.demand);
+        let framed = match known {
+            Some(known) => known,
+            None => (basis.demand.clone(), request_frame(self.agent, &basis)),
+        };
+        let (demand, frame) = &*self.request_frame.insert(framed);
         Ok(PreparedRequest {
             iteration,
-            body: next_request_body(last, &self.request_frame, &messages, run.secrets()),
+            body: next_request_body(last, frame, &messages, run.secrets()),
+            forces_call: demand.is_forced(),
             blocks: context.blocks,
             left_out: context.left_out,
             task: state.conversation.task().to_owned(),
@@ -319,8 +330,9 @@ impl Engine<'_> {
             Ok(HookAnswer { end: Some(_), .. }) => Err(EngineError::EndedByHook),
             Ok(HookAnswer { replacement: None, .. }) => Ok(prepared),
             Ok(HookAnswer { replacement: Some(replacement), .. }) => {
+                let Some((_, frame)) = &self.request_frame else { return Ok(prepared) };
                 let PreparedRequest { body, .. } = prepared;
-                let body = replace_request(body, &self.request_frame, replacement, run.secrets());
+                let body = replace_request(body, frame, replacement, run.secrets());
                 Ok(PreparedRequest { body, ..prepared })
             }
             Err(failure) if failure.is_ignored(hook_run.config.on_failure) => {
@@ -453,6 +465,7 @@ impl Engine<'_> {
             previous_body: Some(&read_previous_body),
             previous_exchange: Some(&read_previous_exchange),
             has_native: run.state().conversation.has_native(),
+            forces_call: prepared.forces_call,
             run_id: run_id.as_str(),
             images: run.state().conversation.has_images().then_some(reader),
         };

@@ -147,6 +147,7 @@ impl PreparedAgent {
         enclosing_ledgers: Vec<Ledger>,
         prices: PricePolicy,
     ) -> Result<Self, CommandFailure> {
+        agent.ask_human &= !options.no_ask_human;
         let is_allowed = options.project_skills;
         options.print_notes(&offer_project_skills(&mut agent, workspace, is_allowed)?);
         options.approvals.check(&agent)?;

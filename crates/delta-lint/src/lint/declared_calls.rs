@@ -3,7 +3,7 @@
 
 use super::command_options::git_subcommand_index;
 use super::command_view::{CommandView, LintWord};
-use super::{Linter, ToolSubject};
+use super::{LintLevel, Linter, ToolSubject};
 use delta_agent::tool::{EndsRun, ToolOutput};
 use delta_base::suggest;
 use delta_yaml::yaml::{YamlDocument, YamlNode};
@@ -131,8 +131,14 @@ fn non_json_output(command: &CommandView) -> Option<(String, &'static str)> {
 
 /// Checks the schema of `finish`: where it accepts no object, and only `finish` ends the run, nothing does.
 pub(super) fn check_finish_schema(doc: &YamlDocument, linter: &mut Linter<'_>) {
-    if let Some(schema) = doc.root.get("finish").and_then(|finish| finish.get("schema")) {
-        check_required_arguments(doc, schema, linter);
+    let Some(finish) = doc.root.get("finish") else { return };
+    let Some((key, schema)) = finish.entry("schema") else { return };
+    check_required_arguments(doc, schema, linter);
+    if finish.get("required").and_then(YamlNode::scalar).is_none() {
+        let message = "an answer without a call ends the run with its text, whatever the schema is";
+        let help = "add `required: true`, or `required: false` if a text is a result too";
+        let diagnostic = doc.diagnostic_at(key, message, help.to_owned());
+        linter.report("optional-finish", LintLevel::Info, diagnostic);
     }
 }
 

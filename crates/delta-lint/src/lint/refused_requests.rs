@@ -29,9 +29,9 @@ pub(super) fn check_settings(doc: &YamlDocument, llm: &YamlNode, linter: &mut Li
 
 /// Checks the schema of `finish`, which is the one schema that agent.yaml writes itself.
 pub(super) fn check_finish(doc: &YamlDocument, agent: &Agent, linter: &mut Linter<'_>) {
-    let FinishTool::Schema { schema, .. } = &agent.finish else { return };
+    let FinishTool::Schema(schema) = &agent.finish else { return };
     let Some((key, _)) = doc.root.entry("finish") else { return };
-    let Some(word) = refused_combination(agent.llm.wire_form(), schema) else { return };
+    let Some(word) = refused_combination(agent.llm.wire_form(), &schema.json) else { return };
     let message = format!("the schema has `{word}` at its top, which the endpoint refuses");
     let help = "put it into a property, as in `{type: object, properties: {result: {...}}}`";
     linter.warn(RULE, doc.diagnostic_at(key, message, help.to_owned()));
@@ -100,9 +100,14 @@ impl<'a> Settings<'a> {
         }
         let message = "the endpoint refuses `top_k` with `thinking`";
         self.warn(linter, &["top_k"], message, "remove one of them");
-        if matches!(self.text(&["tool_choice", "type"]), Some("any" | "tool")) {
-            let message = "the endpoint refuses a forced tool with `thinking`";
-            self.warn(linter, &["tool_choice"], message, "write `tool_choice: {type: auto}`");
+        let choices: [&[&str]; 3] =
+            [&["tool_choice"], &["tool_choice", "first"], &["tool_choice", "then"]];
+        for path in choices {
+            let kind = self.node(path).and_then(|node| node.get("type").unwrap_or(node).scalar());
+            if matches!(kind, Some("any" | "tool" | "required")) {
+                let message = "the endpoint refuses a forced tool with `thinking`";
+                self.warn(linter, path, message, "write `tool_choice: {type: auto}`");
+            }
         }
     }
 

@@ -5,8 +5,8 @@ use super::cassette::Cassette;
 use super::model_choice::ModelChoice;
 use super::pricing::{PRICING_MAPPING, cache_write_factor, read_pricing};
 use super::script::ScriptFile;
-use super::wire::CachePolicy;
 use super::wire::chat::CALL_ID_LENGTHS;
+use super::wire::{CachePolicy, TOOL_CHOICE_KEY, ToolChoice};
 use delta_base::suggest;
 use delta_base::terminal_text;
 use delta_base::url_secrets::mask_url;
@@ -27,7 +27,7 @@ pub static LLM_MAPPING: MappingSchema = llm_mapping(&LLM_KEYS);
 static LLM_KEYS: [KeySchema; LLM_KEY_COUNT] = llm_keys(ValueShape::Any);
 
 /// The number of [`llm_keys`].
-pub const LLM_KEY_COUNT: usize = 38;
+pub const LLM_KEY_COUNT: usize = 39;
 
 /// The section with these keys.
 pub const fn llm_mapping(keys: &'static [KeySchema]) -> MappingSchema {
@@ -166,6 +166,7 @@ pub const fn llm_keys(sandbox: ValueShape) -> [KeySchema; LLM_KEY_COUNT] {
         ON_LENGTH_KEY,
         ON_EMPTY_KEY,
         TEXT_CALLS_KEY,
+        TOOL_CHOICE_KEY,
         KeySchema::optional(
             "temperature",
             ValueShape::Number(0.0, 2.0),
@@ -211,7 +212,7 @@ static CACHE_MAPPING: MappingSchema = MappingSchema {
 const API_KEY_HELP: &str = "put the key into DELTA_API_KEY, or name its variable, such as `api_key_env: MY_KEY`; in this file, every run would record it";
 
 /// Keys of [`LLM_MAPPING`] that are copied into the request body too.
-const BODY_KEYS: [&str; 2] = ["temperature", "max_tokens"];
+const BODY_KEYS: [&str; 3] = ["temperature", "max_tokens", TOOL_CHOICE_KEY.name];
 
 /// The names of all providers.
 pub const PROVIDER_NAMES: [&str; 7] =
@@ -286,6 +287,8 @@ pub struct LlmConfig {
     pub strip_think: bool,
     /// What happens to answers that are not what was asked for.
     pub answers: AnswerPolicy,
+    /// Whether the LLM has to call a tool.
+    pub tool_choice: ToolChoice,
     /// The other keys of the request body, in the order of the file.
     pub body: Map<String, Json>,
     /// Whether `max_tokens` of the body is not from agent.yaml.
@@ -370,6 +373,11 @@ impl LlmConfig {
             ProviderKind::Endpoint(form) => Some(form),
             ProviderKind::Script(_) | ProviderKind::Command(_) | ProviderKind::Recorded(_) => None,
         }
+    }
+
+    /// Whether the author has left it to the LLM whether later answers are calls, or has ruled calls out: then delta forces none.
+    pub fn leaves_calls_free(&self) -> bool {
+        self.tool_choice.leaves_calls_free(&self.body)
     }
 
     /// The variables that may hold the key: the one that agent.yaml names, or else the variables of the provider.
@@ -475,6 +483,7 @@ impl LlmConfig {
             strict_arguments: fields.boolean("strict_arguments"),
             strip_think: fields.boolean("strip_think"),
             answers: AnswerPolicy::read(fields),
+            tool_choice: ToolChoice::read(doc, fields),
             body: read_body(doc, fields),
             has_default_max_tokens: false,
         };

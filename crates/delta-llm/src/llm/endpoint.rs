@@ -498,6 +498,7 @@ mod tests {
             strict_arguments: false,
             strip_think: false,
             answers: Default::default(),
+            tool_choice: Default::default(),
             body: serde_json::Map::new(),
             has_default_max_tokens: false,
         }

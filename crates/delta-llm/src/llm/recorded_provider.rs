@@ -102,6 +102,7 @@ mod tests {
             previous_body: None,
             previous_exchange: None,
             has_native: false,
+            forces_call: false,
             run_id: "",
             images: None,
         };

@@ -15,6 +15,7 @@ mod neutral_response;
 mod patched_object;
 mod responses;
 mod system_messages;
+mod tool_choice;
 mod write_history;
 
 use super::CallObserver;
@@ -33,16 +34,20 @@ pub use event_stream::{EventAssembler, EventReader, EventStream, excerpt, report
 pub use image_reader::ImageReader;
 pub use neutral_request::{
     NeutralCall, NeutralContent, NeutralMessage, NeutralPart, NeutralRequest, NeutralTool,
+    turn_start,
 };
 pub use neutral_response::NeutralAnswer;
 pub use patched_object::PatchedObject;
 pub use system_messages::{
     merge_system_messages, merged_system_options, system_role_options, use_system_role,
 };
+pub use tool_choice::{
+    TOOL_CHOICE_KEY, ToolChoice, force_call, refused_choice_options, set_tool_choice,
+};
 pub use write_history::WriteHistory;
 
 /// The version of the translation in records; it changes when the same request would become other wire bytes.
-pub const TRANSLATION_VERSION: u32 = 1;
+pub const TRANSLATION_VERSION: u32 = 2;
 
 /// What a codec needs to know apart from the request.
 #[derive(Debug, Clone)]
@@ -117,7 +122,7 @@ pub fn encode_again(
         stream: NeutralRequest::parse(body.text)?.stream,
         api_version: exchange.api_version.clone(),
     };
-    let encoded = codec_for(form, settings).encode(body, &exchange.options)?;
+    let encoded = encode_request(&*codec_for(form, settings), body, &exchange.options)?;
     if sha256_hex(encoded.body.as_str()) == exchange.request_sha256 {
         return Ok(Arc::unwrap_or_clone(encoded.body));
     }
@@ -127,6 +132,24 @@ pub fn encode_again(
         "another version of delta sent it"
     };
     Err(format!("the body that was sent cannot be made again: {reason}"))
+}
+
+/// Translates a request body, without what `options` leave out of its demand for a call.
+///
+/// # Errors
+/// As for [`WireCodec::encode`].
+pub fn encode_request(
+    codec: &dyn WireCodec,
+    body: &NeutralBody<'_>,
+    options: &EncodeOptions,
+) -> Result<EncodedRequest, String> {
+    let weakened = options
+        .forced_call
+        .and_then(|rest| tool_choice::weaken_forced_call(codec.form(), body.text, rest));
+    let Some(weakened) = weakened else { return codec.encode(body, options) };
+    let text = Arc::new(weakened);
+    let encoded = codec.encode(&NeutralBody { text: &text, ..*body }, options)?;
+    Ok(EncodedRequest { is_changed: true, ..encoded })
 }
 
 /// The body for an endpoint that rejects `stream_options`; `None` if `body` has none.

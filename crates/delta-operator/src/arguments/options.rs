@@ -49,6 +49,9 @@ pub struct RunOptions {
     /// Ask nothing: at a question the run waits, with exit code 101
     #[arg(long, overrides_with = "interactive")]
     pub no_interactive: bool,
+    /// Do not offer the LLM `ask_human`: no person will answer
+    #[arg(long, hide_short_help = true)]
+    pub no_ask_human: bool,
     /// Show errors only
     #[arg(short, long)]
     pub quiet: bool,
@@ -116,6 +119,7 @@ impl RunOptions {
             format: OutputFormat::Text,
             interactive: false,
             no_interactive: true,
+            no_ask_human: false,
             verbose: false,
             quiet: false,
             served: None,

@@ -21,7 +21,7 @@ use delta_operator::env_files::{self, EnvFileOptions};
 use delta_operator::failure::CommandFailure;
 use delta_operator::sandbox_options::SandboxOptions;
 use delta_operator::{cancel, config, environment, trust};
-use delta_plan::request_body::build_request_body;
+use delta_plan::request_body::{CallDemand, RequestBasis, build_request_body};
 use delta_program::stdio;
 use delta_report::request_breakdown::RequestBreakdown;
 use delta_run::budget::ledger;
@@ -187,7 +187,9 @@ impl PreviewSetup {
         let context = self.agent.context.build(&state, &mut inputs)?;
         let sandbox = run_sandbox::describe_run_sandbox(&self.agent, self.vars.clone())?;
         let messages = context.messages();
-        let body = build_request_body(&self.agent, sandbox.as_ref(), &messages, &self.secrets);
+        let sandbox = sandbox.as_ref();
+        let basis = RequestBasis { sandbox, has_current_rules: true, demand: CallDemand::First };
+        let body = build_request_body(&self.agent, &basis, &messages, &self.secrets);
         Ok(FirstRequest { body, blocks: context.blocks, ratio: state.ratio })
     }
 

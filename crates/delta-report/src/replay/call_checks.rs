@@ -102,12 +102,12 @@ impl RunVerifier<'_> {
         };
         let checked = match self.gated_call(&config, call) {
             Ok(checked) => checked,
-            Err(ExpectedOutcome::Unknown) => {
+            Err((ExpectedOutcome::Unknown, _)) => {
                 // The recorded arguments may be the hook's.
                 let tool_args = request.tool_args.clone();
                 return (ExpectedOutcome::Unknown, tool_args, recorded_approval);
             }
-            Err(outcome) => return (outcome, call.arguments.to_value(), Json::Null),
+            Err((outcome, tool_args)) => return (outcome, tool_args, Json::Null),
         };
         let tool = checked.tool();
         let plan = plan_approval(&self.state, &checked, &config.vars);
@@ -138,17 +138,20 @@ impl RunVerifier<'_> {
         (ExpectedOutcome::Executed { execution, argv, stdin }, tool_args, approval)
     }
 
-    /// The call as pre_tool_execution left it; the outcome of a call that does not get so far.
+    /// The call as pre_tool_execution left it; the outcome and the arguments of a call that does not get so far.
     fn gated_call<'c>(
         &mut self,
         config: &'c RecordedConfig,
         call: &PendingCall,
-    ) -> Result<CheckedCall<'c>, ExpectedOutcome> {
+    ) -> Result<CheckedCall<'c>, (ExpectedOutcome, Json)> {
+        let sent = || call.arguments.to_value();
         let checked = match plan_call(&config.agent, &self.state, call, &config.vars) {
             CallPlan::Start(checked) => *checked,
-            CallPlan::Finish(result) => return Err(ExpectedOutcome::Finish(result)),
-            CallPlan::Ask(_) => return Err(ExpectedOutcome::AskHuman),
-            CallPlan::Refuse(text) => return Err(ExpectedOutcome::Observation(text)),
+            CallPlan::Finish(arguments, result) => {
+                return Err((ExpectedOutcome::Finish(result), arguments.json));
+            }
+            CallPlan::Ask(arguments, _) => return Err((ExpectedOutcome::AskHuman, arguments.json)),
+            CallPlan::Refuse(text) => return Err((ExpectedOutcome::Observation(text), sent())),
         };
         if let Some(passed) = call_after_gate(&self.state, &checked, &config.vars) {
             return Ok(passed);
@@ -159,17 +162,18 @@ impl RunVerifier<'_> {
         let Some(verdict) = self.hook_verdict(call) else {
             let id = &call.id;
             self.report.add_not_checked(format!("call {id}: the verdict of its hook is missing"));
-            return Err(ExpectedOutcome::Unknown);
+            return Err((ExpectedOutcome::Unknown, sent()));
         };
         let gated = match verdict {
             GateVerdict::Proceed => Ok(checked),
             GateVerdict::Deny(reason) => Err(reason),
             // The plan of the call has refused it already.
-            GateVerdict::End(_) => return Err(ExpectedOutcome::Unknown),
+            GateVerdict::End(_) => return Err((ExpectedOutcome::Unknown, sent())),
             GateVerdict::Replace(arguments) => checked.with_gate_arguments(arguments, &config.vars),
         };
         gated.map_err(|reason| {
-            ExpectedOutcome::Observation(denied_observation(&self.state, &call.id, &reason))
+            let observation = denied_observation(&self.state, &call.id, &reason);
+            (ExpectedOutcome::Observation(observation), sent())
         })
     }
 

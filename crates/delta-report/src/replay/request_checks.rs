@@ -10,7 +10,7 @@ use delta_base::redact::{REDACTED, Secrets};
 use delta_llm::llm::wire::without_stream_options;
 use delta_plan::answer_verdict::judge_answer;
 use delta_plan::hook_observation::SHOWN_STDERR_BYTES;
-use delta_plan::request_body::{replace_request, request_frame};
+use delta_plan::request_body::{RequestBasis, replace_request, request_frame};
 use delta_run::event::Thought;
 use delta_run::event::image_file;
 use delta_run::limits::token_estimate::{self, TokenRatio};
@@ -114,11 +114,10 @@ impl RunVerifier<'_> {
         let keep = SHOWN_STDERR_BYTES;
         let result = self.io_files.read_finished(record, &hook.outcome, keep, self.report)?;
         let agent = &self.config.as_ref()?.agent;
-        let sandbox = self.state.sandbox();
         let config = agent.hooks.get(HookPoint::PreLlmRequest)?;
         let after = match answer::parse_request_replacement(&result, config) {
             Ok(HookAnswer { replacement: Some(replacement), .. }) => {
-                let frame = request_frame(agent, sandbox);
+                let frame = request_frame(agent, &RequestBasis::next(agent, &self.state));
                 let body = RequestBody::default();
                 let no_secrets = Secrets::default();
                 let body = replace_request(body, &frame, replacement, &no_secrets);

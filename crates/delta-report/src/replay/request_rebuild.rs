@@ -10,7 +10,7 @@ use delta_base::engine_variables::EngineVars;
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_base::time;
-use delta_plan::request_body::build_request_body;
+use delta_plan::request_body::{RequestBasis, build_request_body};
 use delta_process::{EnvVars, LaunchContext};
 use delta_run::record::ContextBlock;
 use delta_run::state::RunState;
@@ -86,7 +86,12 @@ pub fn rebuild_request(
     };
     let rebuilt = agent.context.rebuild(state, &recorded_blocks, prompt, &mut inputs)?;
     let messages: Vec<_> = rebuilt.messages.iter().map(|message| message.as_str().into()).collect();
-    let body = build_request_body(agent, state.sandbox(), &messages, &Secrets::default());
+    let body = build_request_body(
+        agent,
+        &RequestBasis::next(agent, state),
+        &messages,
+        &Secrets::default(),
+    );
     let text = body.text().as_str().to_owned();
     Ok(RebuiltRequest { text, rebuilt })
 }

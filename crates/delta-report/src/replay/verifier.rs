@@ -204,6 +204,7 @@ impl RunVerifier<'_> {
                 .add_not_checked(format!("{subject}: a key in the copy of its agent is redacted")),
             Ok(mut agent) => {
                 agent.llm.stream &= form.is_some();
+                agent.ask_human &= start.config.may_ask_human();
                 if let Some(pricing) = start.config.file_prices() {
                     agent.llm.set_prices(pricing.clone());
                 }

@@ -6,12 +6,17 @@
 use super::sandbox_record::SandboxRecord;
 use crate::event::approval::OperatorApproval;
 use crate::limits::Limits;
+use crate::state::ASK_HUMAN_TOOL;
 use delta_base::id::SnapshotId;
 use delta_words::{Pricing, WireForm};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
+
+/// The rules of this version: a request can force a call, built-in tools are described in few words, and their arguments are
+/// taken as for other tools. A replay rebuilds the requests of a process by the rules that it recorded.
+pub const CURRENT_RULES: u32 = 2;
 
 /// A summary of the configuration of one process. The agent's files are copied to agent/.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -25,6 +30,10 @@ pub struct RunConfig {
     /// The names of the tools that the engine provides.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     pub builtins: Option<Vec<String>>,
+    /// The rules for requests and for the calls of built-in tools, [`CURRENT_RULES`]; absent in runs of earlier versions, which
+    /// had others.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
+    pub rules: Option<u32>,
     /// The names of the hooks.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Vec<String>>,
@@ -114,6 +123,9 @@ pub struct ReplayOf {
     /// The absolute path of the run's workspace.
     #[serde(default)]
     pub work_dir: String,
+    /// Whether the recorded process ended before its limit of iterations, unlike this one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ends_early: bool,
 }
 
 impl RunConfig {
@@ -160,6 +172,11 @@ impl RunConfig {
     /// Whether the engine provides a tool `name`.
     pub fn has_builtin(&self, name: &str) -> bool {
         self.builtins.iter().flatten().any(|builtin| builtin == name)
+    }
+
+    /// Whether the process may have offered the tool `ask_human`: the first versions did not record it.
+    pub fn may_ask_human(&self) -> bool {
+        self.builtins.is_none() || self.has_builtin(ASK_HUMAN_TOOL)
     }
 
     /// The form for which the requests were built. A replay uses the requests of the recorded provider.
@@ -243,14 +260,14 @@ mod tests {
             let mcp = later.map(|_| crc.clone());
             let sha256 = later.map(|_| crc.clone()).unwrap_or_default();
             let kept = Some(AgentCopy { dir, crc, sha256 });
-            let replay = replay.map(|(run_id, work_dir)| ReplayOf { run_id, work_dir });
+            let replay = replay.map(|(run_id, work_dir)| ReplayOf { run_id, work_dir, ends_early: all });
             let approve = ask.map(|ask| OperatorApproval { ask, all, renew: !all });
             let stage = staged.then(|| RunStage { base: SnapshotId::from_content(b"base") });
             let unknown = later.map(|value| ("later".to_owned(), Json::from(value))).into_iter().collect();
             let sandbox = None;
             let limits = later.map(|value| Limits { max_tokens: u64::try_from(value).ok(), ..Limits::default() });
             let config =
-                RunConfig { llm, tools, builtins, hooks, mcp, kept, approve, sandbox, replay, stage, task_template: None, run_dir: None, limits, unknown };
+                RunConfig { llm, tools, builtins, rules: later.map(|_| 2), hooks, mcp, kept, approve, sandbox, replay, stage, task_template: None, run_dir: None, limits, unknown };
             let text = written(&config);
             prop_assert_eq!(written(&read(&text)), text.clone());
             prop_assert_eq!(read(&text), config);

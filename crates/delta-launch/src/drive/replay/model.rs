@@ -3,6 +3,7 @@
 
 use super::{OriginalRun, ReplayArgs, ReplayOutcome};
 use crate::prepare::prepared_agent::PreparedAgent;
+use delta_agent::agent::Agent;
 use delta_base::engine_variables::EngineVars;
 use delta_base::signal::CancelToken;
 use delta_llm::llm::{ImageReader, LlmError, LlmRequest, Provider};
@@ -10,6 +11,7 @@ use delta_operator::arguments::options::RunOptions;
 use delta_operator::arguments::{agent_choice, budget};
 use delta_operator::failure::CommandFailure;
 use delta_operator::{cancel, command_line};
+use delta_plan::request_body::CallDemand;
 use delta_report::replay::{self, RebuildInput, RebuiltRequest};
 use delta_report::request_breakdown::RequestBreakdown;
 use delta_run::event::image_file;
@@ -61,7 +63,8 @@ pub(super) fn replay_model(
     for event in &original.events {
         if let Payload::Thought(thought) = &event.payload {
             let request = rebuild_recorded_request(&agent, original, vars, &state, thought)?;
-            let reply = ask_model(&mut *provider, &state, &request, original, &cancel)?;
+            let reply =
+                ask_model(&mut *provider, &agent.agent, &state, &request, original, &cancel)?;
             usage.add(&reply);
             differences.extend(replay::tool_call_difference(
                 thought.iteration,
@@ -139,6 +142,7 @@ fn rebuild_recorded_request(
 
 fn ask_model(
     provider: &mut dyn Provider,
+    agent: &Agent,
     state: &RunState,
     request: &RebuiltRequest,
     original: &OriginalRun,
@@ -155,6 +159,7 @@ fn ask_model(
         previous_body: None,
         previous_exchange: None,
         has_native: state.conversation.has_native(),
+        forces_call: CallDemand::next(agent, state).is_forced(),
         run_id: original.id.as_str(),
         images: state.conversation.has_images().then_some(reader),
     };

@@ -52,6 +52,8 @@ struct ReplayPart {
     messages: Vec<ReplayMessage>,
     settings: ReplayedSettings,
     answer_count: u32,
+    /// Whether its last answer was the last that its process could request.
+    reaches_limit: bool,
 }
 
 struct ReplayMessage {
@@ -67,6 +69,8 @@ struct ReplayedSettings {
     /// `None` for all calls.
     calls_per_answer: Option<u32>,
     repeats: Option<u32>,
+    rules: Option<u32>,
+    may_ask_human: bool,
     /// The tools for which the operator asked: other calls were denied than the agent's rules deny.
     asks_for: Vec<String>,
 }
@@ -81,12 +85,15 @@ impl ReplayedSettings {
             request_form: config.request_form(),
             calls_per_answer: start.calls_per_answer,
             repeats: start.repeats,
+            rules: config.rules,
+            may_ask_human: config.may_ask_human(),
             asks_for,
         }
     }
 
-    /// Makes `agent` build its requests with these settings; `streams` is the setting in agent.yaml.
-    fn apply_to(&self, agent: &mut Agent, streams: bool) {
+    /// Makes `agent` build its requests with these settings; `streams` and `asks_human` are settings in agent.yaml.
+    fn apply_to(&self, agent: &mut Agent, streams: bool, asks_human: bool) {
+        agent.ask_human = asks_human && self.may_ask_human;
         if let Some(model) = &self.model {
             agent.llm.model.clone_from(model);
         }
@@ -152,6 +159,7 @@ pub(super) fn replay_tools(
     options.sandbox = args.sandbox.clone();
     let agent = load_agent_with_recorded_prices(args, original, &options)?;
     let streams = agent.llm.stream;
+    let asks_human = agent.ask_human;
     let cancel = cancel::install_cancel()?;
     let mut agent = PreparedAgent::without_llm(agent, args.into.as_deref(), &options)?;
     if has_staged_tool(&agent.agent.tools) {
@@ -172,15 +180,18 @@ pub(super) fn replay_tools(
         options.max_iterations = Some(part.answer_count.max(1));
         let calls_per_answer = part.settings.calls_per_answer.unwrap_or(u32::MAX);
         options.limits.set_calls_per_answer(calls_per_answer);
-        part.settings.apply_to(&mut agent.agent, streams);
+        part.settings.apply_to(&mut agent.agent, streams, asks_human);
         let mut start =
             agent.engine_start(&run, &workspace, &options, agent_copy.clone(), sandbox.as_deref());
         start.epoch = u32::try_from(index + 1).unwrap_or(u32::MAX);
         start.repeats = part.settings.repeats;
+        start.config.rules = part.settings.rules;
         let ask = part.settings.asks_for;
         start.config.approve = OperatorApproval { ask, ..OperatorApproval::default() }.recorded();
         let work_dir = original.start.work_dir.clone();
-        start.config.replay = Some(ReplayOf { run_id: original.id.to_string(), work_dir });
+        let run_id = original.id.to_string();
+        let ends_early = !part.reaches_limit;
+        start.config.replay = Some(ReplayOf { run_id, work_dir, ends_early });
         run.record(Payload::EngineStart(Box::new(start)));
         for ReplayMessage { content, images } in part.messages {
             image_file::copy_images(&original.dir, &dir, &images)?;
@@ -316,10 +327,13 @@ fn recorded_human(events: &[Event]) -> Box<dyn HumanPrompt> {
 fn split_into_parts(events: &[Event]) -> Vec<ReplayPart> {
     let mut parts: Vec<ReplayPart> = Vec::new();
     let mut settings = ReplayedSettings::default();
+    let mut limit = 0;
+    let mut iterations = 0;
     for event in events {
         let is_answer = match &event.payload {
             Payload::EngineStart(start) => {
                 settings = ReplayedSettings::from_start(start);
+                limit = start.max_iterations.saturating_add(iterations);
                 false
             }
             Payload::UserMessage { content, images } => {
@@ -332,12 +346,20 @@ fn split_into_parts(events: &[Event]) -> Vec<ReplayPart> {
                     }
                     None => {
                         let messages = vec![message];
-                        parts.push(ReplayPart { messages, settings, answer_count: 0 });
+                        parts.push(ReplayPart {
+                            messages,
+                            settings,
+                            answer_count: 0,
+                            reaches_limit: false,
+                        });
                     }
                 }
                 false
             }
-            Payload::Thought(_) => true,
+            Payload::Thought(thought) => {
+                iterations = thought.iteration;
+                true
+            }
             Payload::Error { error_details, .. } => error_details.invocation.is_some(),
             _ => false,
         };
@@ -352,9 +374,18 @@ fn split_into_parts(events: &[Event]) -> Vec<ReplayPart> {
             }
             Some(_) => {
                 let settings = settings.clone();
-                parts.push(ReplayPart { messages: Vec::new(), settings, answer_count: 1 });
+                let messages = Vec::new();
+                parts.push(ReplayPart {
+                    messages,
+                    settings,
+                    answer_count: 1,
+                    reaches_limit: false,
+                });
             }
             None => {}
+        }
+        if let Some(part) = parts.last_mut() {
+            part.reaches_limit = iterations >= limit;
         }
     }
     parts

@@ -123,7 +123,7 @@ fn is_version(segment: &str) -> bool {
 
 /// The name of a tool on the wire. Names there begin with a letter or `_`, so others get a `_` in front; and so do names
 /// that would look like such a one.
-fn wire_tool_name(name: &str) -> String {
+pub(super) fn wire_tool_name(name: &str) -> String {
     if needs_underscore(name) { format!("_{name}") } else { name.to_owned() }
 }
 

@@ -167,6 +167,19 @@ impl<'a> NeutralRequest<'a> {
     }
 }
 
+/// The index of the message that begins the running turn. A message of the user that follows results at once is a part of the
+/// turn, because endpoints read both as one message.
+pub fn turn_start(messages: &[NeutralMessage]) -> usize {
+    let users =
+        (0..messages.len()).filter(|index| matches!(messages[*index], NeutralMessage::User(_)));
+    let mut starts = users.filter(|index| {
+        let before = messages[..*index].iter().rev();
+        let mut before = before.skip_while(|message| matches!(message, NeutralMessage::System(_)));
+        !matches!(before.next(), Some(NeutralMessage::Tool { .. }))
+    });
+    starts.next_back().unwrap_or(0)
+}
+
 fn parse_member<'a, T: Deserialize<'a>>(name: &str, value: &'a RawValue) -> Result<T, String> {
     serde_json::from_str(value.get()).map_err(|error| format!("`{name}` of the request: {error}"))
 }

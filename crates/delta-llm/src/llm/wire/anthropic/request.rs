@@ -2,7 +2,7 @@
 
 use super::super::{
     CacheBlock, CodecSettings, EncodedRequest, NeutralBody, NeutralCall, NeutralContent,
-    NeutralMessage, NeutralPart, NeutralRequest, NeutralTool, PatchedObject,
+    NeutralMessage, NeutralPart, NeutralRequest, NeutralTool, PatchedObject, turn_start,
 };
 use delta_base::hex::sha256_hex;
 use delta_base::json::to_json;
@@ -57,8 +57,11 @@ impl RequestEncoder<'_> {
         let bound = system.iter().map(|block| block.plain.as_str()).collect::<Vec<_>>().join(",");
         let mut conversation =
             MessagesConversation::new(self, prefix, &format!("{tools}\n{bound}"));
-        for message in &messages[leading..] {
-            conversation.add(message);
+        // Anthropic's documents: thinking has to go back with the calls of a turn until the turn ends; the thinking of earlier
+        // turns may be left out.
+        let turn = if self.options.omits_reasoning { turn_start(messages) } else { 0 };
+        for (message, index) in messages.iter().zip(0..).skip(leading) {
+            conversation.add(message, index >= turn);
         }
         conversation.end_user_message();
         let mut members = WireMembers::new(body.text.len());
@@ -206,7 +209,8 @@ impl<'a> MessagesConversation<'a> {
         }
     }
 
-    fn add(&mut self, message: &'a NeutralMessage) {
+    /// Adds a message; an answer as it came only if `keeps_native`.
+    fn add(&mut self, message: &'a NeutralMessage, keeps_native: bool) {
         match message {
             NeutralMessage::System(content) | NeutralMessage::User(content) => {
                 self.others.extend(content_blocks(content));
@@ -223,7 +227,8 @@ impl<'a> MessagesConversation<'a> {
                     return;
                 }
                 self.end_user_message();
-                let parts = native.as_ref().and_then(|native| self.usable_parts(native));
+                let native = native.as_ref().filter(|_| keeps_native);
+                let parts = native.and_then(|native| self.usable_parts(native));
                 let parts = parts.filter(|parts| say_the_same(parts, text, calls));
                 let mut blocks = parts.map_or(plain, |parts| native_blocks(parts, calls));
                 let has_thinking = parts.is_some_and(|parts| parts.iter().any(is_thinking));

@@ -6,7 +6,7 @@
 use super::super::super::exact_arguments::has_inexact_number;
 use super::super::{
     NeutralBody, NeutralCall, NeutralContent, NeutralMessage, NeutralPart, NeutralRequest,
-    NeutralTool, PatchedObject,
+    NeutralTool, PatchedObject, turn_start,
 };
 use super::{neutral_tool_name, wire_tool_name};
 use delta_base::hex::sha256_hex;
@@ -26,7 +26,8 @@ pub fn translate_body(
 ) -> Result<String, String> {
     let request = NeutralRequest::read(body)?;
     let rejected = rejected_answers(&request.messages, options);
-    let mut conversation = ContentsBuilder::default();
+    let mut conversation =
+        ContentsBuilder { omits_thoughts: options.omits_reasoning, ..ContentsBuilder::default() };
     for (message, index) in request.messages.iter().zip(0..) {
         conversation
             .push(message, |native| index >= rejected && has_made(native))
@@ -61,12 +62,14 @@ pub fn translate_body(
     Ok(format!("{{{}}}", members.join(",")))
 }
 
-/// The number of messages at the beginning whose opaque parts the endpoint has rejected.
+/// The number of messages at the beginning whose opaque parts the endpoint has rejected, or shall not get.
 fn rejected_answers(messages: &[NeutralMessage], options: &EncodeOptions) -> usize {
     if options.drops_native {
         return messages.len();
     }
-    let Some(mark) = &options.rejected_native else { return 0 };
+    // Google's documents: the signatures of a turn have to go back with its calls; earlier ones may be left out.
+    let first = if options.omits_reasoning { turn_start(messages) } else { 0 };
+    let Some(mark) = &options.rejected_native else { return first };
     let marked = messages.iter().rposition(|message| match message {
         NeutralMessage::Assistant { native: Some(native), .. } => {
             let parts = native.parts.as_array().map_or(&[][..], Vec::as_slice);
@@ -74,7 +77,7 @@ fn rejected_answers(messages: &[NeutralMessage], options: &EncodeOptions) -> usi
         }
         _ => false,
     });
-    marked.map_or(0, |index| index + 1)
+    marked.map_or(first, |index| first.max(index + 1))
 }
 
 /// The name of the signature of a part that the model made; `None` if it has none.
@@ -140,6 +143,8 @@ struct ContentsBuilder {
     contents: Vec<WireContent>,
     /// The calls of the last answer.
     calls: Vec<WireCall>,
+    /// Whether the text of thoughts is left out.
+    omits_thoughts: bool,
 }
 
 /// The messages of one role in a row.
@@ -192,7 +197,11 @@ impl ContentsBuilder {
             }
             NeutralMessage::Assistant { text, calls, native } => {
                 let native = native.as_ref().filter(|native| is_usable(native));
-                match native.and_then(|native| SignedParts::read(&native.parts, text, calls)) {
+                let omits_thoughts = self.omits_thoughts;
+                let signed = native.and_then(|native| {
+                    SignedParts::read(&native.parts, text, calls, omits_thoughts)
+                });
+                match signed {
                     Some(signed) => self.push_signed(signed, calls),
                     None => self.push_answer(text, calls),
                 }
@@ -297,17 +306,25 @@ struct SignedParts {
 
 impl SignedParts {
     /// Reads the parts; `None` if they do not say what the message says, because a hook has changed it.
-    fn read(parts: &Value, text: &str, calls: &[NeutralCall]) -> Option<Self> {
-        let parts = parts.as_array()?;
+    fn read(
+        parts: &Value,
+        text: &str,
+        calls: &[NeutralCall],
+        omits_thoughts: bool,
+    ) -> Option<Self> {
+        let is_thought = |part: &Value| part.get("thought") == Some(&Value::Bool(true));
+        let parts = parts.as_array()?.iter();
+        let parts: Vec<&Value> =
+            parts.filter(|part| !omits_thoughts || !is_thought(part)).collect();
         let wire_calls: Vec<&Value> =
             parts.iter().filter_map(|part| part.get("functionCall")).collect();
-        let texts = parts.iter().filter(|part| part.get("thought") != Some(&Value::Bool(true)));
+        let texts = parts.iter().filter(|part| !is_thought(part));
         let answer_text: String = texts.filter_map(|part| part.get("text")?.as_str()).collect();
         let is_unchanged = answer_text == text
             && wire_calls.len() == calls.len()
             && wire_calls.iter().zip(calls).all(|(wire, call)| is_unchanged_call(wire, call));
         is_unchanged.then(|| Self {
-            parts: signed_part_texts(parts, calls),
+            parts: signed_part_texts(&parts, calls),
             ids: wire_calls
                 .iter()
                 .map(|call| call.get("id").and_then(Value::as_str).map(str::to_owned))
@@ -317,7 +334,7 @@ impl SignedParts {
 }
 
 /// The JSON of each part, with the arguments of its call as the model wrote them where a number in them would change.
-fn signed_part_texts(parts: &[Value], calls: &[NeutralCall]) -> Vec<String> {
+fn signed_part_texts(parts: &[&Value], calls: &[NeutralCall]) -> Vec<String> {
     let mut calls = calls.iter();
     let texts = parts.iter().map(|part| match part.get("functionCall") {
         Some(wire_call) => call_part_text(part, wire_call, calls.next()),

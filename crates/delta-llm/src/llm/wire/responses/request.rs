@@ -215,7 +215,11 @@ fn input_items<'a>(
 ) -> Vec<InputItem<'a>> {
     let last_rejected =
         messages.iter().rposition(|message| is_rejected(message, options.rejected_native.as_ref()));
-    let first_usable = last_rejected.map_or(0, |last| last + 1);
+    let first_usable = match last_rejected {
+        // The endpoint takes answers without their reasoning, if their items have no ids.
+        _ if options.omits_reasoning => messages.len(),
+        last => last.map_or(0, |last| last + 1),
+    };
     let mut items = Vec::new();
     for (index, message) in messages.iter().enumerate() {
         match message {
