@@ -4,7 +4,7 @@ use crate::tool::find_agent_dir;
 use clap::{Args, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
-use delta_base::api_key_names::{API_KEY_VARIABLES, KEY_SOURCE_VARIABLES};
+use delta_base::api_key_names::{API_KEY_VARIABLES, KEY_SOURCE_VARIABLES, api_key_variables};
 use delta_base::durable;
 use delta_base::hex::encode_hex;
 use delta_base::random;
@@ -237,8 +237,8 @@ fn prepare_test_setup(args: &TestArgs, agent: &Agent) -> Result<TestSetup, Comma
     // Nothing of a test outlives it.
     env.insert(drive_agent::SURVIVE_VARIABLE.into(), "0".into());
     let mut keyless_env = env.clone();
-    for key in API_KEY_VARIABLES.into_iter().chain(agent.llm.key_variables()) {
-        keyless_env.remove(OsStr::new(key));
+    for key in api_key_variables(&env, &agent.llm.key_variables()) {
+        keyless_env.remove(OsStr::new(&key));
     }
     let mut cwd = agent.home.clone();
     let mut recording = None;
