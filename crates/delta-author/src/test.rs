@@ -33,7 +33,7 @@ use std::time::Instant;
 /// A test is a file `tests/NAME.yaml` in the agent directory: a task, the answers of the LLM, and what to expect. Each test
 /// is a run in a temporary workspace and needs no API key. `delta schema test` prints the keys of the file.
 #[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(mut_arg("sandbox_without", |arg| arg.hide_long_help(true)), after_long_help = EXAMPLES)]
 pub struct TestArgs {
     /// Agent directory
     #[arg(default_value = ".", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
@@ -61,7 +61,6 @@ pub struct TestArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  delta test my-agent
   delta test my-agent greets 'refuses-*'
   delta test my-agent --format junit > report.xml
   DELTA_API_KEY=... delta test my-agent --record greets

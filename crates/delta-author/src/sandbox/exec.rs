@@ -27,7 +27,7 @@ use std::sync::Arc;
 /// tools have, and no terminal: Ctrl-C ends it. The exit code is the command's, 128 and the number of the signal that killed
 /// it, or 126 if it was not started.
 #[derive(Debug, Args)]
-#[command(after_long_help = "\
+#[command(mut_arg("sandbox_without", |arg| arg.hide_long_help(true)), after_long_help = "\
 Examples:
   delta sandbox exec -- ls -la ~
   delta sandbox exec --sandbox reader -- sh -c 'echo a > file'
