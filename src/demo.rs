@@ -14,12 +14,8 @@ use std::process::ExitCode;
 
 /// Run an example agent, without an API key
 ///
-/// Creates the directory `./delta-demo`, or DIR: writes the agent `hello-world` into DIR/agent and runs it in the new workspace
-/// DIR/work, with the command that is printed. A script plays the LLM; everything else is real: tools, sandbox, journal. Then
-/// prints commands that look at the run.
-///
-/// An agent that DIR has already is run as it is, in another new workspace: DIR/work-2 and so on. The exit code is the one of
-/// the run.
+/// Writes the agent `hello-world` into DIR/agent, unless it exists, and runs it in a new workspace, DIR/work or DIR/work-2 and
+/// so on. A script plays the LLM; everything else is real: tools, sandbox, journal. Then prints commands that look at the run.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct DemoArgs {
@@ -29,8 +25,7 @@ pub struct DemoArgs {
 }
 
 const EXAMPLES: &str = "\
-Examples:
-  delta demo
+Example:
   delta demo /tmp/demo";
 
 /// The task, whose words the agent counts.

@@ -35,7 +35,7 @@ use std::process::ExitCode;
 struct DeltaCli {
     #[command(flatten)]
     options: GlobalOptions,
-    /// Print version; with --json, also the commit, the target and the features of the build
+    /// Print version; with --json, also how it was built
     #[arg(short = 'V', long, action = clap::ArgAction::Version)]
     version: Option<bool>,
     #[command(subcommand)]
@@ -48,13 +48,11 @@ Exit codes: 0 COMPLETED, 1 FAILED, 2 usage error, 70 bug in delta, 101 WAITING_F
 /// The description of the options of all commands, which their own lists leave out.
 const SHARED_OPTIONS_HELP: &str = "\
 Options of every command:
-  --runs-dir DIR            Keep the runs of all workspaces below DIR, and
-                            nothing in the workspaces
-  --lease auto|flock|turns  How a run is kept to one process: a file lock (flock),
-                            or leases across hosts (turns)
-                            [default: by the file system]
-  --lease-ttl TIME          Let another process take over after this long without
-                            a heartbeat [default: 70s]";
+  --runs-dir DIR            Keep all runs below DIR, nothing in the workspaces
+  --lease auto|flock|turns  Keep a run to one process by a file lock, or by
+                            leases across hosts [default: by the file system]
+  --lease-ttl TIME          Let another process take over after this long
+                            without a heartbeat [default: 70s]";
 
 /// The end of the help: examples and exit codes.
 fn top_level_after_help() -> String {
@@ -133,7 +131,7 @@ enum DeltaCommand {
     Skill(skill::SkillCommand),
     #[command(subcommand)]
     Sandbox(sandbox::SandboxCommand),
-    /// Trust a .env file, a run that others made, or an endpoint with your keys
+    /// Trust a .env file, the run of others, or an endpoint
     Trust(Box<trust::TrustArgs>),
     /// List the models that your endpoints offer, and their prices
     Models(Box<models::ModelsArgs>),
@@ -318,15 +316,19 @@ mod tests {
 
     /// An option that help leaves out is still parsed, and offered by completions and manual pages.
     #[test]
-    fn c_11_1_options_of_continue_are_left_out_of_help_alone() {
+    fn c_11_1_options_of_another_command_are_left_out_of_help_alone() {
         let mut root = DeltaCli::command();
         root.build();
-        for name in ["approve", "deny", "answer", "fork"] {
+        let line = |name| match name {
+            "continue" => "Takes the options of `delta run` too",
+            _ => "Takes the options of `delta continue` too",
+        };
+        for name in ["continue", "approve", "deny", "answer", "fork"] {
             let command = root.find_subcommand_mut(name).unwrap();
             let help = command.render_long_help().to_string();
             let options = help.lines().filter(|line| line.trim_start().starts_with('-'));
             assert!(options.count() <= 9, "{help}");
-            assert!(help.contains("Takes the options of `delta continue` too"), "{help}");
+            assert!(help.contains(line(name)), "{help}");
             let limit = command.get_arguments().find(|arg| arg.get_id() == "max_cost").unwrap();
             assert!(!limit.is_hide_set() && !help.contains("--max-cost"), "{help}");
         }

@@ -124,7 +124,7 @@ fn c_13_3_a_run_whose_journal_was_emptied_is_not_begun_again() {
         metadata.iter().for_each(|kind| replace_file(&sandbox, METADATA, kind));
         let before = snapshot(&sandbox);
         let reason = match metadata {
-            None => "metadata.json is COMPLETED of ",
+            None => "metadata.json has COMPLETED at ",
             Some(_) => "metadata.json exists, and cannot be read: Is a directory",
         };
         let lost = format!("journal.jsonl has lost its events: {reason}");
@@ -163,7 +163,7 @@ fn c_27_1_a_last_line_with_a_hole_is_a_torn_end() {
     assert!(ran.stdout.contains(&format!("  chain:         {} lines; head ", count - 1)));
     assert!(ran.stdout.contains("; torn end: "), "{}", ran.stdout);
     let ran = replay(&sandbox).expect_code(0);
-    let torn = format!("not checked: journal.jsonl, line {count}: torn, so it does not count\n");
+    let torn = format!("not checked: journal.jsonl, line {count}: torn, so it is ignored\n");
     assert!(ran.stdout.contains(&torn), "{}", ran.stdout);
     // The request was lost, so the call that kills the engine is done again.
     resume(&sandbox, &[]).expect_code(-1);
@@ -171,7 +171,7 @@ fn c_27_1_a_last_line_with_a_hole_is_a_torn_end() {
     // What was acknowledged is missing.
     let sandbox = changed("its end has a hole", |lines| lose_sector(lines));
     let ran = verify(&sandbox, &[]).expect_code(3);
-    assert!(ran.stdout.contains("    the end is cut: metadata.json is COMPLETED of "));
+    assert!(ran.stdout.contains("    the end is cut: metadata.json has COMPLETED at "));
     assert!(ran.stdout.contains("; torn end: "), "{}", ran.stdout);
     // Zeros that are no sector are no power failure.
     let sandbox = changed("a byte of its end is zero", |lines| {
@@ -323,14 +323,14 @@ fn c_27_1_a_journal_that_has_lost_its_end_is_continued_with_a_warning() {
     let before = snapshot(&sandbox);
     for _ in 0..2 {
         let ran = sandbox.run("task", &["--ensure"]).expect_code(126);
-        let refusal = "error: run r has a result that is not taken: the end is cut: metadata.json is COMPLETED of ";
+        let refusal = "error: run r has a result that is not taken: the end is cut: metadata.json has COMPLETED at ";
         assert!(ran.stderr.starts_with(refusal), "{}", ran.stderr);
     }
     assert_eq!(snapshot(&sandbox), before);
     sandbox.delta(["trust", "r", "-w", "work"]).output().expect_code(0);
     sandbox.run("task", &["--ensure"]).expect_code(0);
     let ran = resume(&cut(), &["-m", "again", "-q"]).expect_code(0);
-    let warning = "! the journal has lost lines: the end is cut: metadata.json is COMPLETED of ";
+    let warning = "! the journal has lost lines: the end is cut: metadata.json has COMPLETED at ";
     assert!(ran.stderr.starts_with(warning), "{}", ran.stderr);
     assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
 }

@@ -182,7 +182,7 @@ fn c_19_4_headers_are_sent_and_never_shown() {
         1,
         "",
         "error: the endpoint answered 401 Unauthorized: not a token: [redacted]\n\
-         help: set the endpoint with `--endpoint URL` and its headers with OTEL_EXPORTER_OTLP_HEADERS=name=value\n",
+         help: `--endpoint URL` names another collector, and OTEL_EXPORTER_OTLP_HEADERS=name=value sets headers\n",
     );
     let requests = collector.requests();
     assert_eq!(requests.len(), 1);

@@ -129,7 +129,7 @@ fn c_25_4_a_broken_off_answer_that_is_tried_again_is_reported() {
     let (code, lines) = command.at_terminal().end_with_screen();
     assert_eq!(code, 0);
     let position = |text: &str| lines.iter().position(|line| line.starts_with(text));
-    let order = ["• Half of it", "! this answer broke off and does not count: ", "• All of it"];
+    let order = ["• Half of it", "! this answer broke off and is ignored: ", "• All of it"];
     let order = order.map(position);
     assert!(order.iter().all(Option::is_some) && order.is_sorted(), "{lines:#?}");
 }

@@ -109,7 +109,10 @@ fn c_25_1_context_diff_says_which_number_is_wrong() {
     let sandbox = with_runs(&["one"]);
     let ran = refused(&sandbox, &["context", "diff", "-w", "work", "1", "x"]);
     ran.expect(2, "", "error: invalid value 'x' for '<M>': expected a whole number from 1 to 4294967295\nhelp: the arguments are `delta context diff [RUN] <N> <M>`\n");
-    refused(&sandbox, &["context", "diff", "-w", "work", "1"]).expect_code(2);
+    for arguments in [&["1"][..], &[]] {
+        let ran = refused(&sandbox, &[&["context", "diff", "-w", "work"], arguments].concat());
+        assert!(ran.expect_code(2).stderr.contains("expected two iterations to compare"));
+    }
     refused(&sandbox, &["context", "diff", "-w", "work", "o/", "0", "1"]).expect_code(2);
 }
 

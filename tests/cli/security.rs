@@ -94,6 +94,28 @@ fn c_15_3_no_tool_and_no_generator_finds_a_key_in_its_environment() {
     assert_eq!(all, [None, None, None, Some("MY_KEY".to_owned())]);
 }
 
+/// A variable that is no key of a vendor reaches the tool that needs it.
+#[test]
+fn c_15_3_a_key_of_any_vendor_is_withheld_whichever_the_agent_uses() {
+    const VENDORS: [&str; 4] =
+        ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "GEMINI_API_KEY", "GOOGLE_API_KEY"];
+    let tools = "  - name: plain\n    shell: env | grep sk-\n  - name: passed\n    shell: env | grep sk- > passed\n    pass_env: [ANTHROPIC_AUTH_TOKEN]\n";
+    let turns = "  - call: [{tool: plain}, {tool: passed}]\n  - say: sk-GEMINI_API_KEY";
+    let sandbox = Sandbox::scripted(DELTA, tools, turns);
+    let others = ["GITHUB_TOKEN", "OTHER_API_KEY"];
+    let run = sandbox.run_command("hello", &[]);
+    let run =
+        VENDORS.iter().chain(&others).fold(run, |run, name| run.env(name, format!("sk-{name}")));
+    let ran = run.output().expect_code(0);
+    let plain = &sandbox.observations()[0];
+    assert!(others.iter().all(|name| plain.contains(&format!("{name}=sk-{name}"))), "{plain}");
+    assert!(VENDORS.iter().all(|name| !plain.contains(name)), "{plain}");
+    let passed = sandbox.read("work/passed");
+    assert!(passed.contains("ANTHROPIC_AUTH_TOKEN=sk-ANTHROPIC_AUTH_TOKEN\n"), "{passed}");
+    assert!(!passed.contains("ANTHROPIC_API_KEY"), "{passed}");
+    assert!(ran.stdout.contains("\n[redacted]\n"), "{}", ran.stdout);
+}
+
 /// As a tool of an outer run, to which that run passed a key: what it starts itself does not get it by accident.
 #[test]
 fn c_15_3_a_key_that_an_outer_run_passed_goes_no_further() {

@@ -104,7 +104,7 @@ fn c_27_1_what_was_done_to_the_lines_is_named() {
         (|lines| drop(lines.remove(4)), "line 5 follows a missing line: event 5"),
         (|lines| lines.insert(4, lines[1].clone()), "line 5 was inserted"),
         (|lines| lines.swap(3, 4), "line 4 was moved: it followed what is line 5 now"),
-        (|lines| drop(lines.pop()), "the end is cut: metadata.json is COMPLETED of "),
+        (|lines| drop(lines.pop()), "the end is cut: metadata.json has COMPLETED at "),
         (|lines| lines[6] = "{\n".to_owned(), "line 7 was changed: it has no chain value"),
     ];
     for (edit, finding) in edits {
@@ -125,7 +125,7 @@ fn c_27_1_a_torn_end_is_named_and_does_not_count() {
     let sandbox = in_state("RUNNING");
     edit_journal(&sandbox, |journal| journal + "{\"type\":\"THOUGHT\",\"seq\":5,\"time");
     let ran = verify(&sandbox, &[]).expect_code(0);
-    assert!(ran.stdout.contains("; torn end: 31 bytes that do not count\n"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("; torn end: 31 bytes are ignored\n"), "{}", ran.stdout);
     assert!(
         ran.stdout.contains("  seal:          no line after the start of a process has a seal\n"),
         "{}",
@@ -376,7 +376,7 @@ fn c_27_1_a_journal_of_another_run_or_without_its_beginning_does_not_hold() {
             None => fs::remove_file(sandbox.path(JOURNAL)).unwrap(),
         }
         let ran = verify(&sandbox, &[]).expect_code(3);
-        let finding = "    no event can be read, and metadata.json is COMPLETED of ";
+        let finding = "    no event can be read, and metadata.json has COMPLETED at ";
         assert!(ran.stdout.contains(finding), "{}", ran.stdout);
     }
 }

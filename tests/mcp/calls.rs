@@ -31,7 +31,7 @@ fn c_30_2_every_outcome_has_its_exit_code() {
         ("garbage", 0, "clean\n", ""),
         ("half", 0, "two halves\n", ""),
         ("refuse", 3, "", "error -32602: nothing fits"),
-        ("die", 4, "", "the server has ended; the end of its stderr:\nI am dying"),
+        ("die", 4, "", "the server exited before it answered; the end of its stderr:\nI am dying"),
         ("hang", 4, "", "did not answer in time"),
         ("ask", 5, "", "asks for input"),
         ("nope", 6, "", "`nope` of the server `s` is not locked"),
@@ -56,6 +56,8 @@ fn c_30_2_usage_errors_start_nothing() {
     for arguments in [&["s"][..], &["s", "echo", "--arg", "text"]] {
         assert_eq!(server.call(arguments).code, 2, "{arguments:?}");
     }
+    let ran = server.sandbox.delta(["mcp", "call", "--", "cat"]).output().expect_code(2);
+    assert!(ran.stderr.contains("expected SERVER and TOOL, or TOOL and"), "{}", ran.stderr);
     let ran = server.call(&["other", "echo", "--arg", "text=a"]);
     assert_eq!(ran.code, 126, "{}", ran.stderr);
     let input = |text: &str| {

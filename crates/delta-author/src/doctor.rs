@@ -33,7 +33,6 @@ pub struct DoctorArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  delta doctor
   delta doctor -w /mnt/shared/project    # does it need leases?
   delta doctor --format json | jq -r '.checks[] | select(.status != \"ok\").help'";
 

@@ -21,10 +21,7 @@ use std::process::ExitCode;
 ///
 /// Writes agent.yaml, system_prompt.md, context.yaml, a script that plays the LLM, schemas for editors, and the other files
 /// of the template, then prints the path of the directory. Overwrites nothing: the directory must be new, or empty except
-/// for .git.
-///
-/// The agent gets the provider whose key the environment has. If there are several, delta asks, or takes the first of
-/// openai, anthropic and gemini.
+/// for .git. The agent gets the provider whose key the environment has.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct InitArgs {

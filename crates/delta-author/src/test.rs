@@ -4,7 +4,7 @@ use crate::tool::find_agent_dir;
 use clap::{Args, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
-use delta_base::api_key_names::{API_KEY_VARIABLES, KEY_SOURCE_VARIABLES};
+use delta_base::api_key_names::{API_KEY_VARIABLES, KEY_SOURCE_VARIABLES, api_key_variables};
 use delta_base::durable;
 use delta_base::hex::encode_hex;
 use delta_base::random;
@@ -32,7 +32,7 @@ use std::time::Instant;
 /// A test is a file `tests/NAME.yaml` in the agent directory: a task, the answers of the LLM, and what to expect. Each test
 /// is a run in a temporary workspace and needs no API key. `delta schema test` prints the keys of the file.
 #[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(mut_arg("sandbox_without", |arg| arg.hide_long_help(true)), after_long_help = EXAMPLES)]
 pub struct TestArgs {
     /// Agent directory
     #[arg(default_value = ".", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
@@ -60,7 +60,6 @@ pub struct TestArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  delta test my-agent
   delta test my-agent greets 'refuses-*'
   delta test my-agent --format junit > report.xml
   DELTA_API_KEY=... delta test my-agent --record greets
@@ -236,8 +235,8 @@ fn prepare_test_setup(args: &TestArgs, agent: &Agent) -> Result<TestSetup, Comma
     // Nothing of a test outlives it.
     env.insert(environment::SURVIVE_VARIABLE.into(), "0".into());
     let mut keyless_env = env.clone();
-    for key in API_KEY_VARIABLES.into_iter().chain(agent.llm.key_variables()) {
-        keyless_env.remove(OsStr::new(key));
+    for key in api_key_variables(&env, &agent.llm.key_variables()) {
+        keyless_env.remove(OsStr::new(&key));
     }
     let mut cwd = agent.home.clone();
     let mut recording = None;

@@ -296,7 +296,7 @@ pub fn replace_private_tagged_synced(path: &Path, tag: &str, bytes: &[u8]) -> Fi
 }
 
 fn replace_synced_through(temporary: &Path, path: &Path, bytes: &[u8]) -> FileResult<()> {
-    let result = write_temporary_synced(temporary, bytes).and_then(|()| {
+    let result = write_temporary_synced(temporary, path, bytes).and_then(|()| {
         check_failpoint()
             .and_then(|()| rename_file(temporary, path))
             .map_err(file_error("replace", path))
@@ -324,7 +324,7 @@ pub fn replace_private_unsynced(path: &Path, bytes: &[u8]) -> FileResult<()> {
     let temporary = temporary_path(path, "", ".tmp");
     let result = open_private(&temporary, true)
         .and_then(|mut file| file.write_all(bytes))
-        .map_err(file_error("write", &temporary))
+        .map_err(file_error("write", path))
         .and_then(|()| rename_over(&temporary, path).map_err(file_error("replace", path)));
     remove_on_error(result, &temporary)
 }
@@ -334,7 +334,7 @@ pub fn replace_private_unsynced(path: &Path, bytes: &[u8]) -> FileResult<()> {
 pub fn swap_private_unsynced(path: &Path, bytes: &[u8]) -> FileResult<()> {
     let spare = temporary_path(path, "", ".tmp");
     let result = overwrite_spare(&spare, bytes)
-        .map_err(file_error("write", &spare))
+        .map_err(file_error("write", path))
         .and_then(|()| exchange_names(&spare, path).map(drop).map_err(file_error("replace", path)));
     remove_on_error(result, &spare)
 }
@@ -530,7 +530,7 @@ pub fn replace_shared_synced(path: &Path, bytes: &[u8]) -> FileResult<()> {
     let path = path.canonicalize().map_err(file_error("find", path))?;
     let permissions = fs::metadata(&path).map_err(file_error("read", &path))?.permissions();
     let temporary = temporary_path(&path, ".", ".delta.tmp");
-    let result = write_temporary_synced(&temporary, bytes).and_then(|()| {
+    let result = write_temporary_synced(&temporary, &path, bytes).and_then(|()| {
         check_failpoint()
             .and_then(|()| fs::set_permissions(&temporary, permissions))
             .and_then(|()| rename_file(&temporary, &path))
@@ -542,7 +542,7 @@ pub fn replace_shared_synced(path: &Path, bytes: &[u8]) -> FileResult<()> {
 /// Creates a file for the user. Fails when the path exists. Synced: after a crash the file is complete or missing.
 pub fn create_shared_synced(path: &Path, bytes: &[u8]) -> FileResult<()> {
     let temporary = temporary_path(path, ".", ".delta.tmp");
-    let result = write_temporary_synced(&temporary, bytes).and_then(|()| {
+    let result = write_temporary_synced(&temporary, path, bytes).and_then(|()| {
         check_failpoint()
             .and_then(|()| fs::set_permissions(&temporary, Permissions::from_mode(0o644)))
             // Unlike a rename, a link never replaces a file.
@@ -584,8 +584,9 @@ fn finish_synced(result: FileResult<()>, temporary: &Path, path: &Path) -> FileR
     path.parent().map_or(Ok(()), sync_dir)
 }
 
-fn write_temporary_synced(path: &Path, bytes: &[u8]) -> FileResult<()> {
-    let mut file = open_private(path, true).map_err(file_error("create", path))?;
+/// Writes a file that is to replace or become `path`, which errors name: its own name means nothing to users.
+fn write_temporary_synced(temporary: &Path, path: &Path, bytes: &[u8]) -> FileResult<()> {
+    let mut file = open_private(temporary, true).map_err(file_error("create", path))?;
     check_failpoint().and_then(|()| file.write_all(bytes)).map_err(file_error("write", path))?;
     check_failpoint().and_then(|()| file.sync_all()).map_err(file_error("sync", path))
 }

@@ -301,7 +301,7 @@ impl ProgressPrinter {
         }
         self.log.write_note(&format!("warning: {next} {delay}: {reason}"));
         if self.live.as_ref().is_some_and(LiveArea::has_answer) {
-            let line = format!("this answer broke off and does not count: {reason}");
+            let line = format!("this answer broke off and is ignored: {reason}");
             self.print_block("!", WARN, &line, usize::MAX);
             self.failed_attempts = None;
         } else {

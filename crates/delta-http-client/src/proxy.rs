@@ -73,7 +73,7 @@ impl ProxyRoute {
         if !["http", "https", "socks5", "socks5h"].contains(&scheme.as_str()) {
             return Err(format!(
                 "delta cannot use a proxy with `{scheme}://` (in {variables}): write `http://HOST:PORT`, `https://HOST:PORT`, \
-                 `socks5://HOST:PORT`, or `socks5h://HOST:PORT`, where the proxy looks up the names"
+                 `socks5://HOST:PORT`, or `socks5h://HOST:PORT` (the proxy resolves names)"
             ));
         }
         let proxy = Proxy::new(&format!("{scheme}://{rest}"));

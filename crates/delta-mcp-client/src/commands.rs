@@ -55,7 +55,7 @@ pub enum ClientCommand {
 #[derive(Debug, Args)]
 #[command(after_long_help = LIST_EXAMPLES)]
 pub struct ListArgs {
-    /// Server in `mcp:` of the agent, or the URL of a server [default: what is locked of all servers of the agent]
+    /// Server in `mcp:` of the agent, or the URL of a server [default: all of the agent]
     #[arg(value_name = "SERVER")]
     name: Option<String>,
     #[command(flatten)]

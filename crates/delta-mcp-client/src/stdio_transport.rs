@@ -430,7 +430,11 @@ impl ServerState {
 
     fn describe_end(&mut self) -> String {
         self.read_stderr();
-        format!("the server has ended{}", self.describe_stderr())
+        let stderr = match self.describe_stderr() {
+            text if text.is_empty() => "; it wrote nothing to stderr".to_owned(),
+            text => text,
+        };
+        format!("the server exited before it answered{stderr}")
     }
 
     fn describe_silence(&self) -> String {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// The option for files of variables.
 #[derive(Debug, Clone, Default, Args)]
 pub struct EnvFileOptions {
-    /// Read variables from FILE for this command; may be repeated, the last one wins
+    /// Read variables from FILE; repeatable, the last one wins
     #[arg(long, hide_short_help = true, value_name = "FILE")]
     pub env_file: Vec<PathBuf>,
 }

@@ -13,7 +13,6 @@ use delta_program::environment_block::EnvironmentBlock;
 use delta_program::hide_memory;
 use delta_run::event::ParentRun;
 use delta_run::run_tree;
-use delta_words::WireForm;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::path::PathBuf;
@@ -62,26 +61,20 @@ fn started_with() -> &'static (EnvMap, Option<OsString>) {
 /// without those in `key_names`, and without what says where keys are.
 pub fn variables_without_keys(key_names: &[String]) -> EnvMap {
     let configured: Vec<&str> = key_names.iter().map(String::as_str).collect();
-    let mut withheld = withheld_variables(variables(), &configured);
-    withheld.extend(provider_key_variables().map(str::to_owned));
     let mut rest = variables().clone();
-    withheld.iter().for_each(|name| drop(rest.remove(OsStr::new(name))));
+    withheld_variables(variables(), &configured)
+        .iter()
+        .for_each(|name| drop(rest.remove(OsStr::new(name))));
     rest.remove(OsStr::new(KEY_NAMES_VARIABLE));
     rest
 }
 
-/// The variables with keys: for the agent's LLM, for its MCP servers, and what the environment lists. Without an agent, only
-/// what holds keys for any of them.
+/// The variables with keys: of every vendor, for the agent's LLM, for its MCP servers, and what the environment lists.
 pub fn key_names_of(agent: Option<&Agent>) -> Vec<String> {
     let servers = agent.map(|agent| agent.mcp_servers.as_slice()).unwrap_or_default();
     let mut names = agent.map(|agent| agent.llm.key_variables()).unwrap_or_default();
     names.extend(servers.iter().flat_map(AgentMcpServer::key_variables));
     api_key_variables(variables(), &names)
-}
-
-/// The variables in which one of the providers looks for its key.
-pub fn provider_key_variables() -> impl Iterator<Item = &'static str> {
-    WireForm::ALL.into_iter().flat_map(|form| form.key_variables().iter().copied())
 }
 
 /// A variable that is set.

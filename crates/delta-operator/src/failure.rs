@@ -471,7 +471,7 @@ impl From<LlmError> for CommandFailure {
 pub fn lost_events_hint(id: &RunId, run_dir: &Path) -> String {
     let workspace = quote_workspace_of(run_dir);
     format!(
-        "restore the journal from a backup; `delta rm {id} -w {workspace}` removes what is left of the run"
+        "restore the journal from a backup; `delta rm {id} -w {workspace}` removes the rest of the run"
     )
 }
 

@@ -30,13 +30,12 @@ const EVERY_GUARANTEE: &str = "all";
 /// The options for sandboxes.
 #[derive(Debug, Clone, Default, Args)]
 pub struct SandboxOptions {
-    /// Let no tool do more than this: `workspace`, `reader`, `off`, or a FILE
+    /// Let no tool do more than `workspace`, `reader` or a sandbox FILE allows; `off`: no limit
     ///
-    /// FILE has the keys of a sandbox; `off` sets no limit [default: DELTA_SANDBOX, else `sandbox` in the operator's
-    /// configuration]
+    /// [default: DELTA_SANDBOX, else `sandbox` in config.yaml]
     #[arg(long, value_name = "NAME|FILE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     sandbox: Option<String>,
-    /// Run without these guarantees (`net,sockets`, or `all`) if this machine cannot enforce them
+    /// Run even if these guarantees cannot be enforced: `net,sockets`, or `all`
     #[arg(long, value_name = "LIST", value_parser = parse_guarantees, hide_short_help = true)]
     sandbox_without: Option<GuaranteeList>,
 }

@@ -47,17 +47,7 @@ pub struct CompletionsArgs {
 #[macro_export]
 macro_rules! installation {
     ($program:literal) => {
-        concat!(
-            "Install it:\n  ",
-            $program,
-            " completions --install\n\nOr load it when the shell starts:\n  bash  echo 'source <(",
-            $program,
-            " completions bash)' >> ~/.bashrc\n  zsh   echo 'source <(",
-            $program,
-            " completions zsh)' >> ~/.zshrc       after compinit\n  fish  echo '",
-            $program,
-            " completions fish | source' >> ~/.config/fish/config.fish"
-        )
+        concat!("Install it:\n  ", $program, " completions --install")
     };
 }
 

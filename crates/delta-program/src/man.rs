@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 /// Print a manual page
 ///
-/// Prints roff, which `man -l -` shows. At a terminal, `delta man` shows it so itself if there is a program `man`.
+/// Prints roff, which `man -l -` shows; at a terminal, `delta man` shows the page itself.
 #[derive(Debug, Args)]
 pub struct ManArgs {
     /// Command to document [default: the program itself]
@@ -51,10 +51,6 @@ macro_rules! pages {
             " man ",
             $command,
             "\n  ",
-            $program,
-            " man ",
-            $command,
-            " | man -l -\n  ",
             $program,
             " man --all ~/.local/share/man/man1   # for man"
         )

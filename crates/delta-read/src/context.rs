@@ -37,7 +37,7 @@ pub enum ContextCommand {
 /// Show the blocks of a request of a run
 ///
 /// Lists each block with its source, its size and the hash of its bytes in the request, then the tools and everything
-/// else. Token counts are estimates, corrected by the counts that the endpoint reported for earlier requests.
+/// else. Token counts are estimates.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -45,7 +45,7 @@ Examples:
   delta context show RUN -w ./work --iteration 3 --block journal | less
   delta context show RUN --format json | jq '.blocks[] | {source, tokens}'")]
 pub struct ContextShowArgs {
-    /// Run: its id, a unique prefix or suffix of it, its directory, or `last`
+    /// Run: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// Workspace of the run

@@ -24,12 +24,11 @@ const EXIT_TROUBLE: u8 = 2;
 ///
 /// With N and M, prints a diff of the workspace between the ends of two iterations, which `git apply` and `patch -p1` accept;
 /// 0 is the state before the run, `now` the current files. With two runs, shows where they diverge and what each did from
-/// there. With a staged run alone, prints what `delta apply` would change, and with a run that asks whether to apply a call,
-/// what the call changed. The exit code is 0 if nothing differs, 1 if something does, 2 on failure.
+/// there. With a staged run alone, prints what `delta apply` would change.
 #[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES, override_usage = "delta diff [OPTIONS] <RUN>\n       delta diff [OPTIONS] <RUN> <N> [M]\n       delta diff [OPTIONS] <RUN_A> <RUN_B>")]
+#[command(after_long_help = EXAMPLES, mut_arg("env_file", |arg| arg.hide_long_help(true)), override_usage = "delta diff [OPTIONS] <RUN>\n       delta diff [OPTIONS] <RUN> <N> [M]\n       delta diff [OPTIONS] <RUN_A> <RUN_B>")]
 pub struct DiffArgs {
-    /// Run: its id, a unique prefix or suffix of it, its directory, or `last`
+    /// Run: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// Earlier iteration or snapshot id prefix; or another run [default: what a staged run would change]
@@ -52,7 +51,7 @@ pub struct DiffArgs {
     name_only: bool,
     #[command(flatten)]
     env_files: EnvFileOptions,
-    /// Output format for two runs, and for staged changes
+    /// Output format for two runs, and for staged changes [default: text]
     #[arg(long, value_enum, conflicts_with_all = ["stat", "name_only"])]
     format: Option<RunDiffFormat>,
 }
@@ -63,8 +62,9 @@ Examples:
   delta diff RUN 2 3 -w ./work         # what iteration 3 changed
   delta diff RUN 0 -w ./work --stat    # what changed since the start of the run
   delta diff RUN 3 now -w ./work | git apply -R --directory ./work
-  delta diff RUN ./elsewhere/.delta/FORK -w ./work
-  delta diff RUN_A RUN_B -w ./work --format json | jq .parts";
+  delta diff RUN_A RUN_B -w ./work --format json | jq .parts
+
+Exit codes: 0 nothing differs, 1 something does, 2 failure";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum RunDiffFormat {

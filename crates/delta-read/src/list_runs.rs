@@ -28,14 +28,20 @@ pub struct ListRunsArgs {
     /// List the runs of all workspaces in these directories, at any depth [default without DIR: the current directory]
     #[arg(short, long, value_name = "DIR", num_args = 0.., conflicts_with = "work_dir", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     recursive: Option<Vec<PathBuf>>,
-    /// List only runs that can be continued: INTERRUPTED, WAITING_FOR_INPUT, FAILED, COMPLETED, and RUNNING ones whose
-    /// process has died
+    /// List only runs that can be continued: not DAMAGED ones, and no run that a process works on
     #[arg(long)]
     resumable: bool,
-    /// List only runs with one of these statuses, separated by commas
-    #[arg(long, value_enum, ignore_case = true, value_delimiter = ',')]
+    /// List only runs with one of these statuses, separated by commas: RUNNING (also if the process has died),
+    /// WAITING_FOR_INPUT, COMPLETED, FAILED, INTERRUPTED, DAMAGED
+    #[arg(
+        long,
+        value_enum,
+        hide_possible_values = true,
+        ignore_case = true,
+        value_delimiter = ','
+    )]
     status: Vec<RunListStatus>,
-    /// List only runs updated since TIME: an age such as 12h or 2d, a moment in RFC 3339, or a day in UTC such as 2026-11-23
+    /// List only runs updated since TIME: an age (12h, 2d), a day in UTC (2026-11-23) or a moment in RFC 3339
     #[arg(long, value_name = "TIME", value_parser = parse_since)]
     since: Option<Timestamp>,
     /// List only runs of the agent with this name
@@ -60,7 +66,6 @@ Examples:
   delta list-runs -w ./work
   delta list-runs -r ~/agents --since 2d --status FAILED,WAITING_FOR_INPUT
   delta list-runs -r --cost --since 30d
-  delta list-runs -r --since 2026-11-01 --status FAILED
   delta continue --run-id \"$(delta list-runs --resumable --first)\"
   delta list-runs --format json | jq -r '.[] | [.run_id, .status] | @tsv'";
 

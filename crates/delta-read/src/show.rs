@@ -45,7 +45,7 @@ const MAX_LISTED_CHILDREN: usize = 8;
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct ShowArgs {
-    /// Run: its id, a unique prefix or suffix of it, its directory, or `last`
+    /// Run: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// Workspace of the run
@@ -60,8 +60,7 @@ pub struct ShowArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t = ShowFormat::Text)]
     format: ShowFormat,
-    /// Keep showing events as they are recorded, until the run's process exits: an answer when it is complete, the output of
-    /// a tool when it has ended. At a terminal, the last line shows what the run is doing
+    /// Keep showing events as they are recorded, until the run's process exits; with `--format json`, one event per line
     #[arg(short, long)]
     follow: bool,
     /// Show complete results
@@ -71,7 +70,6 @@ pub struct ShowArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  delta show RUN -w ./work
   delta show RUN -w ./work --follow
   delta show RUN -w ./work --request 3 | jq .messages
   delta show RUN -w ./work --request 3 --wire | jq .system   # as sent

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct ViewArgs {
-    /// Runs, each by its id, a unique prefix or suffix of it, its directory, or `last`
+    /// Runs: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     runs: Vec<RunArgument>,
     /// Workspace of the runs
@@ -37,8 +37,7 @@ pub struct ViewArgs {
     /// Open the page in a browser
     #[arg(long)]
     open: bool,
-    /// Serve the page of an active run on a loopback port, where it updates itself, until the run ends; then write the file.
-    /// The address goes to stderr
+    /// Until the run ends, serve its page on a loopback port, and print the address to stderr; then write the file
     #[arg(short, long)]
     follow: bool,
     /// Start the server of one run in the background, and print its address
@@ -51,11 +50,9 @@ pub struct ViewArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  delta view RUN -w ./work                    # write RUN.html
-  delta view RUN -w ./work --open             # and open it
+  delta view RUN -w ./work --open             # write RUN.html, and open it
   delta view --follow --open                  # watch the last run until it ends
-  delta view ONE OTHER -w ./work -o both.html
-  delta view RUN -w ./work -o - | gzip > run.html.gz";
+  delta view ONE OTHER -w ./work -o both.html";
 
 /// Writes the page; returns the exit code.
 pub fn view_command(args: &ViewArgs) -> ExitCode {

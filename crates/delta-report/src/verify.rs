@@ -247,7 +247,7 @@ impl VerifiedJournal<'_> {
             detail.push_str(&format!("; head {} {}", head.seq, head.chain));
         }
         if *torn_bytes > 0 {
-            detail.push_str(&format!("; torn end: {torn_bytes} bytes that do not count"));
+            detail.push_str(&format!("; torn end: {torn_bytes} bytes are ignored"));
         }
         let is_accepted = faults.iter().all(|fault| fault.line <= self.accepted_line);
         let mut check = RunCheck::new("chain", detail, findings);
@@ -264,7 +264,7 @@ impl VerifiedJournal<'_> {
                 Some(format!("{METADATA_FILE} does not show whether the end is cut: {reason}"))
             }
             Ok(RunMetadata { status, updated_at, .. }) if self.events.is_empty() => Some(format!(
-                "no event can be read, and {METADATA_FILE} is {status} of {updated_at}"
+                "no event can be read, and {METADATA_FILE} has {status} at {updated_at}"
             )),
             // A process may have added events since the journal was read.
             Ok(metadata) => metadata.find_cut(&self.state).filter(|_| {

@@ -22,8 +22,8 @@ use acp_server::AcpServer;
 /// Serve an agent to an editor that speaks ACP
 ///
 /// An editor starts this command and speaks the Agent Client Protocol, version 1, on stdin and stdout. A session is a run in
-/// the directory that the editor names; questions and approvals go to the editor. When the editor closes stdin, the runs are
-/// interrupted, and the editor can load their sessions later.
+/// the directory that the editor names; questions and approvals go to the editor. Runs are interrupted when the editor closes
+/// stdin.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct AcpArgs {
@@ -35,9 +35,7 @@ pub struct AcpArgs {
 const EXAMPLES: &str = "\
 Examples:
   delta acp --agent ./my-agent     # the command for the settings of the editor
-  delta acp                        # the built-in coding agent
-
-Exit codes: 0 the editor has closed stdin or a signal came, 2 usage error, 126 configuration error";
+  delta acp                        # the built-in coding agent";
 
 /// Serves one editor; returns the exit code.
 pub fn acp_command(args: &AcpArgs) -> ExitCode {

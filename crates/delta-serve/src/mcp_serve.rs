@@ -58,11 +58,7 @@ pub struct ServeArgs {
 const EXAMPLES: &str = "\
 Examples:
   claude mcp add reviewer -- delta mcp serve --agent ./reviewer
-  codex mcp add reviewer -- delta mcp serve --agent ./reviewer -w ./work
-  npx @modelcontextprotocol/inspector --cli delta mcp serve \\
-    --agent ./reviewer --method tools/list
-
-Exit codes: 0 the client has closed stdin or a signal came, 2 usage error, 126 configuration error";
+  codex mcp add reviewer -- delta mcp serve --agent ./reviewer -w ./work";
 
 /// What the tools are called and how they behave.
 struct ServeSettings {

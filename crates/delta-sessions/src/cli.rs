@@ -8,6 +8,7 @@ use crate::sessions_cli::{SessionCommand, run_session_command};
 use crate::{SessionResult, Sessions, system_error};
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::engine::CompletionCandidate;
+use delta_program::compact_help::compact_if_asked;
 use delta_program::completions::{self, CliProgram, CompletionsArgs};
 use delta_program::man::{self, ManArgs};
 use delta_program::stdio;
@@ -121,10 +122,14 @@ pub fn main() -> ExitCode {
 }
 
 fn parse_command_line() -> Result<CliCommand, clap::Error> {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
     if !is_called_by_pty_link() {
-        return Ok(Cli::try_parse()?.command);
+        let matches =
+            compact_if_asked(Cli::command(), &arguments).try_get_matches_from(&arguments)?;
+        return Ok(Cli::from_arg_matches(&matches)?.command);
     }
-    let matches = pty_link_command().try_get_matches()?;
+    let matches =
+        compact_if_asked(pty_link_command(), &arguments).try_get_matches_from(arguments)?;
     match matches.subcommand_name() {
         Some("completions" | "man" | "holder") => CliCommand::from_arg_matches(&matches),
         _ => PtyArgs::from_arg_matches(&matches).map(CliCommand::Pty),

@@ -8,7 +8,7 @@ use super::dotenv;
 use super::tool_imports::IMPORT_PATH_VARIABLE;
 pub use crate::child_environment::EnvMap;
 use crate::trust_store::{TRUST_VARIABLE, TRUSTED_HOSTS_VARIABLE};
-use delta_base::api_key_names::{API_KEY_VARIABLES, KEY_SOURCE_VARIABLES};
+use delta_base::api_key_names::{KEY_SOURCE_VARIABLES, VENDOR_KEY_VARIABLES};
 use delta_base::redact::Secrets;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::url_secrets::url_secrets;
@@ -347,7 +347,7 @@ pub fn parse_dotenv_names(name: &str, text: &str) -> Result<Vec<String>, Diagnos
 
 /// Whether delta itself takes a variable from a trusted file, unless agent.yaml gives the key another name.
 pub fn is_engine_variable(name: &str) -> bool {
-    let is_known = API_KEY_VARIABLES.contains(&name) || ADDRESS_VARIABLES.contains(&name);
+    let is_known = VENDOR_KEY_VARIABLES.contains(&name) || ADDRESS_VARIABLES.contains(&name);
     is_known || name.starts_with("DELTA_") && !is_process_only(name)
 }
 

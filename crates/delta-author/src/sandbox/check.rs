@@ -20,7 +20,7 @@ use std::process::ExitCode;
 /// Prepares each sandbox as a run does, and starts no tool. Tools with the same sandbox are listed together. The exit code is
 /// 126 if a run would not start.
 #[derive(Debug, Args)]
-#[command(after_long_help = "\
+#[command(mut_arg("sandbox_without", |arg| arg.hide_long_help(true)), after_long_help = "\
 Examples:
   delta sandbox check
   delta sandbox check --agent ./my-agent -w ~/src/project --sandbox reader")]

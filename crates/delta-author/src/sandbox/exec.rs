@@ -27,7 +27,7 @@ use std::sync::Arc;
 /// tools have, and no terminal: Ctrl-C ends it. The exit code is the command's, 128 and the number of the signal that killed
 /// it, or 126 if it was not started.
 #[derive(Debug, Args)]
-#[command(after_long_help = "\
+#[command(mut_arg("sandbox_without", |arg| arg.hide_long_help(true)), after_long_help = "\
 Examples:
   delta sandbox exec -- ls -la ~
   delta sandbox exec --sandbox reader -- sh -c 'echo a > file'
@@ -79,9 +79,7 @@ fn run_in_sandbox(args: &SandboxExecArgs) -> Result<ProcessEnd, CommandFailure> 
         stdio::print_error_line(&format!("Warning: {warning}"));
     }
     let inherited = environment::variables().clone();
-    // The agent is loaded without its LLM, so which provider is its own is not known.
-    let mut keys = environment::key_names_of(agent.as_ref());
-    keys.extend(environment::provider_key_variables().map(str::to_owned));
+    let keys = environment::key_names_of(agent.as_ref());
     let env = tool.into_iter().flat_map(|tool| &tool.env);
     let env = env.map(|(name, value)| (name.as_str(), vars.expand_text(value)));
     let passed = tool.map_or(&[][..], |tool| &tool.pass_env);

@@ -30,9 +30,9 @@ use std::process::ExitCode;
 /// the workspace is a conflict: delta names it and applies nothing. The next command that works on the run finishes an
 /// interrupted apply.
 #[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES, mut_arg("env_file", |arg| arg.hide_long_help(true)))]
 pub struct ApplyArgs {
-    /// Run: its id, a unique prefix or suffix of it, its directory, or `last`
+    /// Run: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// Apply only these files and directories, relative to the workspace; the others stay staged
@@ -59,7 +59,6 @@ pub struct ApplyArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  delta run -w ./work --stage \"Fix the test\"
   delta diff last -w ./work                 # what would change
   delta apply last -w ./work                # change it
   delta apply RUN src/lib.rs docs -w ./work # some files and directories only

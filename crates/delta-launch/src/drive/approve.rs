@@ -21,7 +21,7 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(mut_args = show_only(&["run", "work_dir", "request_id"]), after_help = CONTINUE_OPTIONS, after_long_help = format!("{CONTINUE_OPTIONS}\n\n{APPROVE_EXAMPLES}"))]
 pub struct ApproveArgs {
-    /// Run: its id, a unique prefix or suffix of it, its directory, or `last`
+    /// Run: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     #[command(flatten)]
@@ -31,7 +31,6 @@ pub struct ApproveArgs {
 const APPROVE_EXAMPLES: &str = "\
 Examples:
   delta approve                             # the run here that was updated last
-  delta approve RUN -w ./work
   delta approve RUN --request-id 1f0c5a2e   # this call and no other
   delta approve RUN --no-interactive        # the next question waits again";
 
@@ -42,7 +41,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(mut_args = show_only(&["run", "message", "work_dir", "request_id"]), after_help = CONTINUE_OPTIONS, after_long_help = format!("{CONTINUE_OPTIONS}\n\n{DENY_EXAMPLES}"))]
 pub struct DenyArgs {
-    /// Run: its id, a unique prefix or suffix of it, its directory, or `last`
+    /// Run: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// Reason for the LLM; `-` reads it from stdin
@@ -63,7 +62,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(mut_args = show_only(&["run_or_text", "text", "work_dir", "request_id"]), after_help = CONTINUE_OPTIONS, after_long_help = format!("{CONTINUE_OPTIONS}\n\n{ANSWER_EXAMPLES}"), override_usage = "delta answer [OPTIONS] [RUN] <TEXT>")]
 pub struct AnswerArgs {
-    /// Run: its id, a unique prefix or suffix of it, its directory, or `last` [default: last]
+    /// Run: id, unique prefix or suffix, directory or `last` [default: last]
     #[arg(value_name = "RUN", add = ArgValueCandidates::new(run_list::run_candidates))]
     run_or_text: Option<String>,
     /// Answer to the question, or `yes`, `no` or `no: REASON` for an approval; `-` reads it from stdin

@@ -17,7 +17,7 @@ use delta_base::signal::CancelToken;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time::{self, format_duration};
 use delta_operator::arguments::budget::{OwnedRun, PastUse};
-use delta_operator::arguments::options::{self, RunOptions};
+use delta_operator::arguments::options::{RUN_OPTIONS, RunOptions, show_only};
 use delta_operator::arguments::terminal_prompt::InboxExit;
 use delta_operator::arguments::{completion_candidates, message};
 use delta_operator::failure::{CommandFailure, quote_workspace_of};
@@ -73,9 +73,9 @@ pub use run_message::{ANSWERED_HINT, MissingMessage};
 /// `-m` as the next message; without one, a run that FAILED because its LLM did not answer asks it again. A run whose process
 /// has died is cleaned up first.
 #[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(mut_args = show_only(CONTINUE_ARGUMENTS), after_help = RUN_OPTIONS, after_long_help = format!("{RUN_OPTIONS}\n\n{EXAMPLES}"))]
 pub struct ContinueArgs {
-    /// Run: its id, a unique prefix or suffix of it, its directory, or `last`
+    /// Run: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// RUN as an option; an id, not a path
@@ -105,12 +105,12 @@ pub struct ResumeOptions {
     /// Answer only the question with this `request_id`, or its first 8 characters; see `delta inbox --json`
     #[arg(long, value_name = "ID", value_parser = run_message::parse_request_id)]
     request_id: Option<String>,
+    /// Continue a run whose last process was on another host and cannot be checked
+    #[arg(long)]
+    force: bool,
     /// Options that `delta run` has too.
     #[command(flatten)]
     pub options: RunOptions,
-    /// Continue a run whose last process was on another host and cannot be checked
-    #[arg(long, help_heading = options::OTHER_HEADING)]
-    force: bool,
 }
 
 impl ContinueArgs {
@@ -119,6 +119,9 @@ impl ContinueArgs {
     }
 }
 
+/// What the help shows; `run` has the other options too.
+const CONTINUE_ARGUMENTS: &[&str] =
+    &["run", "run_id", "message", "files", "work_dir", "agent", "request_id", "force"];
 const EXAMPLES: &str = "\
 Examples:
   delta continue RUN -w ./work                    # continue where it stopped

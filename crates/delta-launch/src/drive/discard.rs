@@ -25,9 +25,9 @@ use std::process::ExitCode;
 /// The workspace does not change; a run that continues begins with it again. The journal and the snapshots of the run stay,
 /// so you can undo a discard.
 #[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES, mut_arg("env_file", |arg| arg.hide_long_help(true)))]
 pub struct DiscardArgs {
-    /// Runs, each by its id, a unique prefix or suffix of it, its directory, or `last`
+    /// Runs: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", required = true, value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     runs: Vec<RunArgument>,
     /// Workspace of the runs

@@ -170,7 +170,7 @@ impl PreparedAgent {
             .drive(run);
         if let Some(problem) = share.and_then(|share| share.give_back().err()) {
             run.notify(RunNotice::Warning(&format!(
-                "could not give back what is left of the sweep's budget: {}",
+                "could not return the remaining budget of the sweep: {}",
                 problem.message()
             )));
         }

@@ -22,7 +22,7 @@ mod collector;
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct ExportArgs {
-    /// Runs, each by its id, a unique prefix or suffix of it, its directory, or `last`
+    /// Runs: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     runs: Vec<RunArgument>,
     /// Export format
@@ -40,8 +40,9 @@ pub struct ExportArgs {
     /// Send the spans to $OTEL_EXPORTER_OTLP_ENDPOINT [default: http://localhost:4318]
     #[arg(long)]
     send: bool,
-    /// Include the texts of users, the LLM and tools in the spans [default without a value: new]
-    #[arg(long, value_enum, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "new", hide_default_value = true)]
+    /// Include the texts of users, the LLM and tools in the spans: `new`, without what the previous request had, or `all`
+    /// [default without a value: new]
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "new", hide_default_value = true)]
     content: Option<otlp::SpanContent>,
 }
 
@@ -50,7 +51,6 @@ Examples:
   delta export RUN --to markdown -o run.md
   delta export RUN --to atif > trajectory.json
   delta export RUN1 RUN2 --to openai >> training.jsonl
-  delta export RUN --to otlp > spans.jsonl
   delta export RUN --to otlp --endpoint http://localhost:4318";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -169,7 +169,7 @@ fn send_spans(args: &ExportArgs, subjects: &[ExportedRun]) -> Result<ExitCode, C
         }
         CollectorError::InvalidSettings(message) => CommandFailure::config(message, None),
         CollectorError::Undelivered(message) => {
-            let hint = "set the endpoint with `--endpoint URL` and its headers with OTEL_EXPORTER_OTLP_HEADERS=name=value";
+            let hint = "`--endpoint URL` names another collector, and OTEL_EXPORTER_OTLP_HEADERS=name=value sets headers";
             CommandFailure::not_delivered(message, Some(hint.to_owned()))
         }
     };

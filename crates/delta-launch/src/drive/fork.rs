@@ -47,7 +47,7 @@ use initial_files::SourceSnapshots;
 #[derive(Debug, Args)]
 #[command(mut_args = show_only(FORK_OPTIONS), after_help = CONTINUE_OPTIONS, after_long_help = format!("{CONTINUE_OPTIONS}\n\n{EXAMPLES}"))]
 pub struct ForkArgs {
-    /// Run: its id, a unique prefix or suffix of it, its directory, or `last`
+    /// Run: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// Copy the first N iterations; 0 copies only the task [default: all complete ones]

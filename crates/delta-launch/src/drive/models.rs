@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 /// List the models that your endpoints offer, and their prices
 ///
-/// Asks each endpoint for which the environment has a key, or whose address it names; `.env` files do not count. A name can
+/// Asks each endpoint for which the environment has a key, or whose address it names; `.env` files are not read. A name can
 /// be used as it is with `--model`. Context, longest answer and prices are shown where the endpoint or the price file has
 /// them; prices are in USD per million tokens.
 ///

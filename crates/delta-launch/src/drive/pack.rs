@@ -47,7 +47,7 @@ pub struct UnpackArgs {
 /// The runs of `pack` and `unpack`.
 #[derive(Debug, Args)]
 struct PackedRuns {
-    /// Runs, each by its id, a unique prefix or suffix of it, its directory, or `last`
+    /// Runs: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     runs: Vec<RunArgument>,
     /// Workspace of the runs

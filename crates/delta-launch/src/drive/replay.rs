@@ -36,14 +36,11 @@ const MAX_SHOWN_DIFFERENCES: usize = 10;
 
 /// Replay a run from its records and report differences
 ///
-/// Never changes the run. `verify` calls no LLM and starts no tool: it rebuilds every journal line, request, call and
-/// result from the journal and the run's copy of the agent, and compares them with the records. `tools` runs the tools
-/// for real in another workspace, with the recorded answers of the LLM. `model` asks the LLM for real, with the
-/// recorded results of the tools, and stops at the first answer with different calls.
+/// Never changes the run. `tools` works in another workspace; `model` stops at the first answer with different calls.
 #[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(mut_arg("sandbox_without", |arg| arg.hide_long_help(true)), after_long_help = EXAMPLES)]
 pub struct ReplayArgs {
-    /// Run: its id, a unique prefix or suffix of it, its directory, or `last`
+    /// Run: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// Workspace of the run
@@ -75,7 +72,7 @@ pub struct ReplayArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ReplayMode {
-    /// Nothing; compare the records of the run with each other
+    /// Nothing; rebuild each line, request, call and result, and compare them with the records
     Verify,
     /// The tools, with the recorded answers of the LLM
     Tools,

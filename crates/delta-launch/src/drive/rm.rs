@@ -37,14 +37,13 @@ const MAX_SHOWN_RUNS: usize = 20;
 
 /// Remove runs
 ///
-/// Removes the named runs, or all runs that --older-than and --status select. Keeps a run that a process works on, and a run
-/// that another run was forked from or started by, unless that run is removed too or --force is set. delta finds forks in
-/// the run's workspace and in the workspaces/ of its agent; a fork elsewhere has copies of all that it needs. At a terminal,
-/// delta asks first. Without a terminal, selected runs and runs with staged changes, which are lost, need --yes.
+/// Removes the named runs, or all runs that --older-than and --status select. Keeps a run that a process works on. Without
+/// --force, keeps a run that another run was forked from or started by, unless that run is removed too. At a terminal, delta
+/// asks first. Without a terminal, selected runs and runs with staged changes, which are lost, need --yes.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct RemoveArgs {
-    /// Runs, each by its id, a unique prefix or suffix of it, its directory, or `last`
+    /// Runs: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", conflicts_with_all = ["older_than", "status", "recursive"], value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     runs: Vec<RunArgument>,
     /// Workspace of the runs
@@ -56,8 +55,14 @@ pub struct RemoveArgs {
     /// Select runs that were last updated longer ago than this, such as 12h or 30d
     #[arg(long, value_name = "TIME", value_parser = parse_time_in(0..=u64::MAX))]
     older_than: Option<u64>,
-    /// Select runs with one of these statuses, separated by commas
-    #[arg(long, value_enum, ignore_case = true, value_delimiter = ',')]
+    /// Select runs with one of these statuses, separated by commas: see `delta list-runs --help`
+    #[arg(
+        long,
+        value_enum,
+        hide_possible_values = true,
+        ignore_case = true,
+        value_delimiter = ','
+    )]
     status: Vec<RunListStatus>,
     /// Also remove runs that other runs refer to, and runs whose last process was on another host
     #[arg(long)]

@@ -37,9 +37,9 @@ use std::process::ExitCode;
 /// snapshot of the current workspace first, and prints the command that undoes the rollback. Keeps the conversation; the
 /// LLM is informed when the run continues. For a staged run, restores the stage; the workspace does not change.
 #[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES, mut_arg("env_file", |arg| arg.hide_long_help(true)))]
 pub struct RollbackArgs {
-    /// Run: its id, a unique prefix or suffix of it, its directory, or `last`
+    /// Run: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
     /// Restore the workspace as of the end of iteration N (0: before the run), or by snapshot id prefix

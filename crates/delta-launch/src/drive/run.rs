@@ -48,7 +48,7 @@ pub struct RunArgs {
     words: Vec<String>,
     /// Agent directory, or the name of an installed agent
     ///
-    /// [default: the current directory if it is an agent, else the operator's `default_agent`, else the built-in coding agent]
+    /// [default: the current directory if it is an agent, else `default_agent` in config.yaml, else the built-in coding agent]
     #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
     agent: Option<PathBuf>,
     /// Task, as an option
@@ -66,16 +66,17 @@ pub struct RunArgs {
     run_id: Option<RunId>,
     /// Make sure that the run `--run-id` is done
     ///
-    /// Creates the run, continues it if it was interrupted, waits for the process that works on it, or prints its stored
-    /// result.
+    /// Creates the run, continues it if it was interrupted, waits for the process that works on it, or prints its result.
     #[arg(long, requires = "run_id", requires = "work_dir")]
     ensure: bool,
-    /// With `--ensure`: continue a run that FAILED with an error of one of these types
+    /// With `--ensure`: continue a run that FAILED with an error of one of these types: llm, io, context, length,
+    /// empty_response, max_iterations
     #[arg(
         long,
         value_name = "TYPES",
         requires = "ensure",
         value_delimiter = ',',
+        hide_possible_values = true,
         hide_short_help = true
     )]
     retry: Vec<RetriedError>,
@@ -95,14 +96,11 @@ pub struct RunArgs {
 const EXAMPLES: &str = "\
 Examples:
   delta run --agent ./my-agent \"Summarise the logs\"
-  delta run \"Fix the failing test\"          # the built-in agent, here
-  git diff | delta run \"Review this\"        # stdin is added to the task
-  delta run - < task.md                      # read the task from a file
-  delta run -w . \"Fix the test\"              # work in this directory
+  delta run \"Fix the failing test\"           # the built-in agent, here
+  git diff | delta run \"Review this\"         # a pipe is added to the task
+  delta run - < task.md                       # read the task from a file
+  delta run --model openai:gpt-4o \"...\"       # use another LLM
   delta run \"...\" --format json | jq .result
-  delta run --run-id \"$(uuidgen)\" \"...\"      # choose the run id
-  delta run -a shot.png \"What is wrong here?\" # attach an image
-  delta run --model openai:gpt-4o \"...\"      # use another LLM
   delta run --ensure --run-id nightly -w . \"...\"   # safe to repeat";
 
 /// Parses a task.

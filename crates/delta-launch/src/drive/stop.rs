@@ -22,21 +22,19 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// The exit code if a process has not left its run in time, as of timeout(1).
+/// The exit code if a process did not exit in time, as of timeout(1).
 const EXIT_TIMEOUT: u8 = 124;
 /// The time between two looks at a run whose process is just starting or ending.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Stop the processes that work on runs
 ///
-/// Interrupts the process of each run as Ctrl-C does, waits until it has exited, and prints the run with its status.
-/// `delta continue` resumes an INTERRUPTED run. If no process works on the run, ends the commands that the last one left
-/// running, and names commands of tools with `survive: true`. A second `delta stop` only waits: another signal would end the
-/// process at once.
+/// Interrupts the process of each run as Ctrl-C does, waits until it exits, and prints the run with its status. If no process
+/// works on the run, ends the commands that the last one left running. A second `delta stop` only waits.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct StopArgs {
-    /// Runs, each by its id, a unique prefix or suffix of it, its directory, or `last`
+    /// Runs: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     runs: Vec<RunArgument>,
     /// Workspace of the runs
@@ -45,10 +43,10 @@ pub struct StopArgs {
     /// Wait at most this long
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time_in(0..=u64::MAX))]
     timeout: u64,
-    /// Leave the commands of tools with `survive: true` at work, whose results `delta continue` takes
+    /// Do not end commands of tools with `survive: true`; `delta continue` reads their results
     #[arg(long)]
     keep_tools: bool,
-    /// Also signal a process that an earlier `delta stop` has signalled, which ends it at once
+    /// Signal the process again, which ends it at once
     #[arg(long)]
     force: bool,
 }
@@ -58,7 +56,7 @@ Examples:
   delta stop -w ./work
   delta stop RUN1 RUN2 -w ./work --timeout 1m
 
-Exit codes: 0 no process works on the runs, 1 a run or a tool of it cannot be stopped from here, or the process of a run died without leaving it and no tool of it was at work, 2 usage error, 124 a process has not left its run in time, 130 interrupted";
+Exit codes: 0 no process works on the runs, 1 a run cannot be stopped from here, or its process had died and left no command running, 2 usage error, 124 a process did not exit in time, 130 interrupted";
 
 /// Stops runs; returns the exit code.
 pub fn stop_command(args: &StopArgs) -> ExitCode {

@@ -22,25 +22,21 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Trust a .env file, a run that others made, or an endpoint with your keys
+/// Trust a .env file, the run of others, or an endpoint
 ///
-/// delta reads a `.env` file of a workspace or a project only when you trust it, until it changes. Your keys go only to
-/// endpoints that you chose. delta keeps both decisions in your state directory: $DELTA_STATE_DIR, else
-/// $XDG_STATE_HOME/delta, else ~/.local/state/delta.
-///
-/// Seals a RUN with your key, as if you had made it: `delta continue` and `delta fork` then load the agent directory that its
-/// journal names, and `delta run --ensure` takes its result. Do this only with a run whose origin you know.
+/// delta reads a `.env` file of a workspace or a project only while you trust it and it does not change. Your keys go only to
+/// endpoints that you chose. A RUN is sealed with your key, as if you had made it: `delta continue` then loads the agent
+/// directory that its journal names. Do this only with a run whose origin you know.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct TrustArgs {
-    /// File of variables, directory whose .env to trust, or else run: its id, a unique prefix or suffix of it, its directory,
-    /// or `last`
+    /// File of variables, directory with a .env, or run: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "FILE|DIR|RUN", required_unless_present_any = ["list", "endpoint"], add = ArgValueCandidates::new(run_list::run_candidates))]
     targets: Vec<PathBuf>,
     /// Workspace of the run
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
-    /// Allow your keys to be sent to HOST; may be repeated
+    /// Allow your keys to be sent to HOST; repeatable
     #[arg(long, value_name = "HOST", value_parser = TrustedHost::parse)]
     endpoint: Vec<TrustedHost>,
     /// Stop trusting the files and endpoints
@@ -56,12 +52,10 @@ pub struct TrustArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  delta trust .env                       # read this file until it changes
-  delta trust ~/project                  # the same for ~/project/.env
+  delta trust ~/project                  # ~/project/.env, until it changes
   delta trust --endpoint openrouter.ai   # send your keys there
   delta show RUN -w ./work               # first see what a run is,
   delta trust RUN -w ./work              # then seal it as your own
-  delta trust --list
   delta trust --remove ~/project";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

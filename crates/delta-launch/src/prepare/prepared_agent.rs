@@ -182,7 +182,7 @@ impl PreparedAgent {
         if let Some(prepared) = prepared_endpoint {
             options.print_notes(prepared.note.as_slice());
             endpoint = Some(prepared.into_provider(&secrets));
-            endpoint_variables.extend(key_names.iter().map(String::as_str));
+            endpoint_variables.extend(agent.llm.key_variables());
             endpoint_variables.extend(ADDRESS_VARIABLES);
         }
         let vars = EngineVars {

@@ -22,27 +22,27 @@ use std::process::ExitCode;
 
 /// Call a tool of a server once, and print its result
 ///
-/// The arguments are a JSON object on stdin, or `--arg`; for a server of an agent they must fit the locked schema. The result is printed as text; images and other data are stored in
-/// files that the text names. In a run, the call goes through the connection that the run holds.
+/// The arguments are a JSON object on stdin, or `--arg`; for a server of an agent they must fit the locked schema. The result
+/// is printed as text; images and other data are stored in files that the text names.
 ///
 /// Exit codes: 0, 1 the tool reports an error, 2 usage error, 3 error of the protocol, 4 the server does not start or answer
 /// or has died, 5 it asks for input that was not given, 6 the tool is not what was locked, 7 it needs a login, 126 configuration
 /// error.
 #[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES, override_usage = "delta mcp call [OPTIONS] <SERVER> <TOOL>\n       delta mcp call [OPTIONS] <TOOL> -- <COMMAND>...")]
 pub struct CallArgs {
-    /// Server in `mcp:` of the agent, or the URL of a server; left out with `-- COMMAND`
+    /// Server in `mcp:` of the agent, or the URL of a server
     #[arg(value_name = "SERVER")]
-    first: String,
+    first: Option<String>,
     /// Tool, by the server's or the LLM's name for it
     #[arg(value_name = "TOOL")]
     second: Option<String>,
     #[command(flatten)]
     server: ServerArgs,
-    /// Argument NAME; VALUE is JSON, or else a text; may be repeated
+    /// Argument NAME; VALUE is JSON, or else a text; repeatable
     #[arg(long = "arg", value_name = "NAME=VALUE", value_parser = parse_argument)]
     arguments: Vec<(String, Json)>,
-    /// Answer to what the server asks for under KEY; may be repeated
+    /// Answer to what the server asks for under KEY; repeatable
     #[arg(long = "input", value_name = "KEY=JSON", value_parser = parse_argument)]
     inputs: Vec<(String, Json)>,
     /// Leave structured content out where the result has a text
@@ -71,12 +71,12 @@ fn parse_argument(text: &str) -> Result<(String, Json), String> {
 
 /// Calls the tool; the exit code says what became of it.
 pub fn call_tool(args: &CallArgs) -> Result<ExitCode, McpCommandError> {
-    let (server, tool) = match (&args.second, args.server.command.is_empty()) {
-        (Some(tool), _) => (Some(args.first.as_str()), tool),
-        (None, false) => (None, &args.first),
-        (None, true) => {
+    let (server, tool) = match (&args.first, &args.second, args.server.command.is_empty()) {
+        (Some(server), Some(tool), _) => (Some(server.as_str()), tool),
+        (Some(tool), None, false) => (None, tool),
+        _ => {
             return Err(CommandFailure::usage(
-                "expected SERVER and TOOL, found one of them",
+                "expected SERVER and TOOL, or TOOL and `-- COMMAND`",
                 "for example `delta mcp call files read_text_file --arg path=README.md`".to_owned(),
             )
             .into());

@@ -24,7 +24,7 @@ const DEFAULT_TIMEOUT_MS: u64 = 120_000;
 /// Where a server is described.
 #[derive(Debug, Args)]
 pub struct ServerArgs {
-    /// Agent directory whose `mcp:` names the server [default: the agent of the run around this process, else the current directory]
+    /// Agent directory [default: the agent of the run around this process, else the current directory]
     #[arg(long, value_name = "DIR")]
     pub agent: Option<PathBuf>,
     /// Command line of a server that no agent names

@@ -12,7 +12,7 @@ use delta_run::event::approval::{EVERY_TOOL, OperatorApproval};
 pub struct ApproveOptions {
     /// Ask before every call (`ask`), or before calls of one tool
     ///
-    /// May be repeated, and applies when the run is continued too.
+    /// Repeatable. Applies when the run is continued too.
     #[arg(long, value_name = "ask|NAME=ask", value_parser = parse_approve)]
     approve: Vec<String>,
     /// Approve every call that would ask; rules that deny still deny

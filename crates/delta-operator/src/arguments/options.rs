@@ -20,7 +20,10 @@ use delta_program::stdio;
 
 /// The line in the help of a command whose other options [`show_only`] leaves out.
 pub const CONTINUE_OPTIONS: &str =
-    "Takes the options of `delta continue` too: model, output, approvals, limits, sandbox";
+    "Takes the options of `delta continue` too; `delta run --help` lists them";
+/// The same line of `continue`, which shares options with `run`.
+pub const RUN_OPTIONS: &str =
+    "Takes the options of `delta run` too: model, output, approvals, limits, sandbox";
 
 /// Leaves all arguments out of the help but the ones with these `ids`. They still work, and shells and manual pages still have them.
 pub fn show_only(ids: &[&str]) -> impl Fn(Arg) -> Arg {
@@ -64,7 +67,7 @@ pub struct RunOptions {
     /// Use another LLM: NAME, PROVIDER:NAME or script:FILE
     #[arg(long, value_name = "MODEL", value_parser = ModelChoice::parse)]
     pub model: Option<ModelChoice>,
-    /// Set a key of `llm` in agent.yaml for this run, such as `temperature=0.7`; may be repeated
+    /// Set a key of `llm` in agent.yaml for this run, such as `temperature=0.7`; repeatable
     #[arg(long, value_name = "KEY=VALUE", value_parser = LlmSetting::parse, hide_short_help = true)]
     pub llm: Vec<LlmSetting>,
     /// Which calls start without a question, and how the others are decided.
@@ -88,7 +91,7 @@ pub struct RunOptions {
     /// Files with variables.
     #[command(flatten, next_help_heading = OTHER_HEADING)]
     pub env_files: EnvFileOptions,
-    /// Append the head of the journal to FILE when the process exits, or pass it to `|COMMAND`; see `delta verify --help`
+    /// Append the head of the journal to FILE (or pass it to `|COMMAND`) at exit; see `delta verify --help`
     #[arg(long, value_name = "FILE", help_heading = OTHER_HEADING, hide_short_help = true, value_parser = Anchor::parse)]
     pub anchor: Option<Anchor>,
     /// Work for a server, which asks what the run waits for

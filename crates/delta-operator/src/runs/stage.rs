@@ -81,7 +81,7 @@ pub fn require_stage<'a>(
 ) -> Result<&'a StageState, CommandFailure> {
     stage.as_ref().ok_or_else(|| {
         let hint =
-            "`delta run --stage` starts a run that is; this one changed the workspace itself";
+            "start a staged run with `delta run --stage`; this run changed the workspace directly";
         CommandFailure::not_found(format!("run {id} is not staged"), hint)
     })
 }

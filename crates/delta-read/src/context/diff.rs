@@ -20,9 +20,8 @@ use std::path::{Path, PathBuf};
 
 /// Show what changed between two requests, and where the prompt cache breaks
 ///
-/// A provider caches a request and reuses its beginning for the next one, up to the first difference. Token counts are
-/// estimates, corrected by the counts that the endpoint reported. Costs are in USD, at the
-/// prices that the run recorded.
+/// A provider caches a request and reuses its start for the next one, up to the first difference. Token counts are estimates.
+/// Costs are in USD, at the prices that the run recorded.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "delta context diff [OPTIONS] [RUN] <N> <M>",
@@ -33,12 +32,12 @@ Examples:
   delta context diff RUN 3 4 -w ./work --format json | jq .breaks"
 )]
 pub struct ContextDiffArgs {
-    /// Run: its id, a unique prefix or suffix of it, its directory, or `last` [default: last]
+    /// Run: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", add = ArgValueCandidates::new(run_list::run_candidates))]
-    run: String,
+    run: Option<String>,
     /// Earlier iteration
     #[arg(value_name = "N")]
-    from: String,
+    from: Option<String>,
     /// Later iteration
     #[arg(value_name = "M")]
     to: Option<String>,
@@ -50,12 +49,18 @@ pub struct ContextDiffArgs {
     format: RequestFormat,
 }
 
+const ARGUMENTS_HINT: &str = "the arguments are `delta context diff [RUN] <N> <M>`";
+
 impl ContextDiffArgs {
     /// The run and the two iterations. Two positional arguments are the iterations of the run that was updated last.
     fn operands(&self) -> Result<(RunArgument, u32, u32), CommandFailure> {
-        let (run, from, to) = match &self.to {
-            Some(to) => (self.run.as_str(), &self.from, to),
-            None => (run_argument::LAST, &self.run, &self.from),
+        let (run, from, to) = match (&self.run, &self.from, &self.to) {
+            (Some(run), Some(from), Some(to)) => (run.as_str(), from, to),
+            (Some(from), Some(to), None) => (run_argument::LAST, from, to),
+            _ => {
+                let message = "expected two iterations to compare".to_owned();
+                return Err(CommandFailure::usage(message, ARGUMENTS_HINT.to_owned()));
+            }
         };
         let run =
             RunArgument::parse(run).map_err(|message| CommandFailure::usage(message, None))?;
@@ -67,7 +72,7 @@ fn parse_iteration(name: &str, text: &str) -> Result<u32, CommandFailure> {
     parse_number_in(1..=u32::MAX)(text).map_err(|expected| {
         CommandFailure::usage(
             format!("invalid value '{text}' for '<{name}>': {expected}"),
-            "the arguments are `delta context diff [RUN] <N> <M>`".to_owned(),
+            ARGUMENTS_HINT.to_owned(),
         )
     })
 }

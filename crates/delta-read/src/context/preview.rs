@@ -38,8 +38,7 @@ const PREVIEW_RUN_NAME: &str = "preview";
 
 /// Show the first request of a run without creating a run or calling the LLM
 ///
-/// Evaluates conditions, applies budgets, reads files and counts tokens. Generators do not run: delta uses the files that
-/// they wrote earlier, and skips a block whose file is missing.
+/// Generators do not run: delta uses the files that they wrote earlier, and skips a block whose file is missing.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -56,7 +55,7 @@ pub struct PreviewArgs {
     /// Workspace, which need not exist [default: the next new one in the agent's workspaces/]
     #[arg(short, long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: Option<PathBuf>,
-    /// Use another LLM: NAME, or PROVIDER:NAME, such as anthropic:NAME or script:FILE
+    /// Use another LLM: NAME, PROVIDER:NAME or script:FILE
     #[arg(long, value_name = "MODEL", value_parser = ModelChoice::parse)]
     model: Option<ModelChoice>,
     /// Offer the LLM the skills of the workspace that `skills` in agent.yaml names

@@ -63,7 +63,7 @@ fn line_subject(number: usize) -> String {
 fn add_not_checked(findings: &ChainFindings, report: &mut ReplayReport) {
     let torn = findings.lines + 1;
     if findings.torn_bytes > 0 && findings.faults.iter().all(|fault| fault.line != torn) {
-        report.add_not_checked(format!("{}: torn, so it does not count", line_subject(torn)));
+        report.add_not_checked(format!("{}: torn, so it is ignored", line_subject(torn)));
     }
     if let (Some(first), Some(last)) = (findings.unchecked.first(), findings.unchecked.last()) {
         let count = findings.unchecked.len();

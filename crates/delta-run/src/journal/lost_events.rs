@@ -39,7 +39,7 @@ pub fn find_trace(run_dir: &Path) -> Option<String> {
     match RunMetadata::read(run_dir)? {
         Ok(metadata) if metadata.status == RunStatus::Running && metadata.iterations == 0 => None,
         Ok(RunMetadata { status, updated_at, .. }) => {
-            Some(format!("{METADATA_FILE} is {status} of {updated_at}"))
+            Some(format!("{METADATA_FILE} has {status} at {updated_at}"))
         }
         Err(reason) => Some(format!("{METADATA_FILE} exists, and cannot be read: {reason}")),
     }

@@ -232,7 +232,7 @@ impl EditorSession {
             }
             PieceKind::BrokenOff => {
                 let partial = std::mem::take(&mut self.partial);
-                let text = "\n\n[this answer broke off and does not count]\n\n";
+                let text = "\n\n[this answer broke off and is ignored]\n\n";
                 (!partial.content.is_empty()).then(|| message_chunk("agent_message_chunk", text))
             }
             PieceKind::Output => {

@@ -25,8 +25,9 @@ use std::process::ExitCode;
 
 /// Collect the results of a sweep
 ///
-/// Prints a row for each agent, model and set of parameters: the mean score with its 95 % interval, on how many runs it rests,
-/// cost, tokens and time. Without graders, the score is 1 for a run that COMPLETED. A failure of the infrastructure is missing from its row, never a 0.
+/// Prints a row for each agent, model and set of parameters: the mean score with its 95 % interval, the number of runs, cost,
+/// tokens and time. Without graders, the score is 1 for a run that COMPLETED. A failure of the infrastructure is missing from
+/// its row, never a 0.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct CollectArgs {
@@ -50,7 +51,7 @@ Examples:
   delta sweep collect terse-or-not -o results.csv
   delta sweep collect DIR -o - | jq -r 'select(.status == \"FAILED\") | .id'
 
-Exit codes: 0 all runs are finished, 1 a file could not be written, 2 usage error, 3 not yet, 126 the plan";
+Exit codes: 0 all runs are finished, 1 a file could not be written, 2 usage error, 3 not yet, 126 the plan has an error";
 
 fn parse_output(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);

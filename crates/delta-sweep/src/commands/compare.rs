@@ -20,8 +20,8 @@ use std::process::ExitCode;
 
 /// Compare agents, models or parameters of a sweep
 ///
-/// Prints the mean score of each with its 95 % interval and with how many runs it rests on, and the difference of each pair on
-/// the inputs that both have. A run without a score is missing, never a 0.
+/// Prints the mean score of each with its 95 % interval and the number of runs, and the difference of each pair on the inputs
+/// that both have. A run without a score is missing, never a 0.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct CompareArgs {

@@ -47,9 +47,8 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Grade the finished runs of a sweep
 ///
-/// Gives each finished run a score with each grader of sweep.yaml, unless it has one. Grading again grades only what is new, or
-/// what a changed grader has not graded; a grader that fails leaves a run ungraded, which is never a 0. On one host, a second
-/// command waits for the first, and grades what that left.
+/// Gives each finished run a score with each grader of sweep.yaml, unless it has one. A run whose grader fails stays ungraded,
+/// which is never a 0. On one host, a second command waits for the first.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct GradeArgs {
@@ -70,7 +69,7 @@ pub struct GradeArgs {
     /// Grade again what has a score too; the new grades are used
     #[arg(long, conflicts_with = "retry_ungraded")]
     regrade: bool,
-    /// Read variables for agents that judge from FILE; can be given several times
+    /// Read variables for agents that judge from FILE; repeatable
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     env_file: Vec<PathBuf>,
 }
@@ -95,7 +94,6 @@ impl GradeArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  delta sweep grade DIR
   delta sweep grade DIR --grader judge --jobs 4 --env-file keys.env
   delta sweep grade DIR --retry-ungraded
   delta sweep grade DIR --grader judge --only 'model=local' --regrade

@@ -47,8 +47,8 @@ pub struct PackSweepArgs {
     /// Directory of the sweep
     #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
     dir: PathBuf,
-    /// Which runs keep their workspace in the pack; others keep only records
-    #[arg(long, value_enum, value_name = "RUNS", default_value_t = KeptWorkspaces::All)]
+    /// Keep the workspaces of these runs in the pack, `failed`, `all` or `none`; of the others, keep only the records
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "RUNS", default_value_t = KeptWorkspaces::All)]
     keep: KeptWorkspaces,
     #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]
     only: Option<RunSelection>,
@@ -60,7 +60,7 @@ Examples:
   delta sweep pack bugs --keep failed    # without workspaces that COMPLETED
   unzip -p bugs/pack/3f-0001.zip ID.tar | tar t
 
-Exit codes: 0 packed, 1 a run could not be packed and stays, 2 usage error, 126 the plan, 130 interrupted";
+Exit codes: 0 packed, 1 a run could not be packed and stays, 2 usage error, 126 the plan has an error, 130 interrupted";
 
 /// Whose workspaces stay with their records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

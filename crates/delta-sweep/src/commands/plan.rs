@@ -39,7 +39,6 @@ pub struct PlanArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  delta sweep plan sweep.yaml
   delta sweep plan sweep.yaml --dry-run
   delta sweep plan sweep.yaml -d /scratch/terse-or-not
 

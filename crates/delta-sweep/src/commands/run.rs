@@ -19,6 +19,7 @@ use delta_base::quantity::parse_time_ms;
 use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_base::signal::CancelToken;
 use delta_base::time::{self, Timestamp};
+use delta_operator::arguments::options::show_only;
 use delta_operator::cancel;
 use delta_operator::env_files::EnvFileOptions;
 use delta_operator::failure::CommandFailure;
@@ -40,8 +41,8 @@ const MAX_TIME_MS: u64 = (1 << 40) - 1;
 
 /// Work on the runs of a sweep, here
 ///
-/// Starts the remaining runs, several at a time, and prints the status of the sweep when none is left that it can do.
-/// Started again, or at several places at once, it does no run twice.
+/// Starts the remaining runs, several at a time, and prints the status of the sweep when no run is left to do. Started again,
+/// or at several places at once, it does no run twice.
 #[derive(Debug, Args)]
 #[command(after_long_help = RUN_EXAMPLES)]
 pub struct RunSweepArgs {
@@ -56,10 +57,10 @@ pub struct RunSweepArgs {
 
 /// Work on a share of a sweep, as a task of an array
 ///
-/// Works on its own share first, then on runs of other shares that have not started; at last it waits for what other
-/// processes work on, and continues runs whose process died. `0/1` is everything; an id is that run alone.
+/// Works on its own share first, then on runs of other shares that have not started, then continues runs whose process died.
+/// `0/1` is everything; an id is that run alone.
 #[derive(Debug, Args)]
-#[command(after_long_help = TASK_EXAMPLES)]
+#[command(mut_args = show_only(&["dir", "part"]), after_help = POOL_OPTIONS, after_long_help = format!("{POOL_OPTIONS}\n\n{TASK_EXAMPLES}"))]
 pub struct TaskArgs {
     /// Directory of the sweep
     #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
@@ -77,16 +78,16 @@ struct PoolArgs {
     /// Work on N runs at a time [default: `rate.concurrent` of the sweep; 1 for one run]
     #[arg(short, long, value_name = "N", value_parser = parse_number_in(1..=MAX_JOBS))]
     jobs: Option<u32>,
-    /// After a signal, give runs TIME to leave in order
+    /// After a signal, give runs TIME to exit
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = parse_time_in(1..=MAX_TIME_MS))]
     grace: u64,
-    /// Begin no run that would not end before TIME: `90m` from now, or a date such as 2026-01-31T18:00:00Z
+    /// Start no run that would not end before TIME: `90m` from now, or a date such as 2026-01-31T18:00:00Z
     #[arg(long, value_name = "TIME", value_parser = parse_until)]
     until: Option<Until>,
     /// With `--until`: how long a run takes [default: the median so far]
     #[arg(long, value_name = "TIME", requires = "until", value_parser = parse_time_in(1..=MAX_TIME_MS))]
     per_run: Option<u64>,
-    /// Begin at most N LLM calls a minute or second on all hosts together: `600/min`, `20/s`
+    /// Start at most N LLM calls a minute or second on all hosts together: `600/min`, `20/s`
     #[arg(long, value_name = "N/UNIT", value_parser = parse_call_rate)]
     rate: Option<CallsPerTime>,
     /// With `--rate`: how many hosts work on the sweep
@@ -104,12 +105,13 @@ struct PoolArgs {
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  delta sweep run terse-or-not
   delta sweep run terse-or-not --jobs 32
   delta sweep run terse-or-not --only 'model=local input=a*'
 
-Exit codes: 0 nothing is left, whatever the outcomes; 1 a run FAILED, with --strict; 2 usage error;
-3 runs remain that cannot be done now; 126 the plan, or how runs start; 130 stopped, and runs remain";
+Exit codes: 0 no run remains, 1 a run FAILED, with --strict, 2 usage error, 3 runs remain that cannot be done now, 126 the plan has an error or runs do not start, 130 stopped, and runs remain";
+
+/// The line in the help of `task`, which shares options with `run`.
+const POOL_OPTIONS: &str = "Takes the options of `delta sweep run` too, except `--only`";
 
 const TASK_EXAMPLES: &str = "\
 Examples:

@@ -23,14 +23,14 @@ const DEFAULT_WIDTH: usize = 80;
 
 /// Show how far a sweep is
 ///
-/// Reads the plan, the result lines and what its processes say about themselves; it opens no run.
+/// Reads the plan, the results and what the processes of the sweep report; opens no run.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct StatusArgs {
     /// Directory of the sweep
     #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
     dir: PathBuf,
-    /// Show it again whenever it changes, until no run remains
+    /// Show it again whenever it changes, until no run remains; with `--format json`, one object per line
     #[arg(long)]
     watch: bool,
     /// With `--watch`: the time between two looks
@@ -46,7 +46,7 @@ Examples:
   delta sweep status terse-or-not --watch
   delta sweep status terse-or-not --format json | jq .settled
 
-Exit codes: 0 all runs are finished, 2 usage error, 3 not yet, 126 the plan";
+Exit codes: 0 all runs are finished, 2 usage error, 3 not yet, 126 the plan has an error";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum StatusFormat {

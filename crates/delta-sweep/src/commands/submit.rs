@@ -40,8 +40,8 @@ pub struct SubmitArgs {
     /// Directory of the sweep
     #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     dir: PathBuf,
-    /// What runs the tasks
-    #[arg(value_enum, value_name = "ENGINE")]
+    /// What runs the tasks: `slurm`, as a job array
+    #[arg(value_enum, hide_possible_values = true, value_name = "ENGINE")]
     engine: SubmitEngine,
     /// Give each task about N runs [default: what takes half an hour; 10 while no run has ended]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 /// Render a sweep as an HTML page
 ///
 /// Writes one self-contained HTML file with the scores and their intervals, comparisons, costs, grouped failures and a table of
-/// all runs, and prints its path. With `--pages`, runs get pages of their own in a directory next to it. The page loads nothing from the network.
+/// all runs, and prints its path. The page loads nothing from the network.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct SweepViewArgs {
@@ -37,8 +37,8 @@ pub struct SweepViewArgs {
     grader: Option<String>,
     #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]
     only: Option<RunSelection>,
-    /// Write a page for each of these runs too, in a directory next to the file
-    #[arg(long, value_enum, default_value_t = RunPages::None)]
+    /// Write pages for these runs too, in a directory next to the file: `none`, `failed` (or not passed) or `all`
+    #[arg(long, value_enum, hide_possible_values = true, default_value_t = RunPages::None)]
     pages: RunPages,
     /// Open the page in a browser
     #[arg(long)]

@@ -157,8 +157,7 @@ fn check_key_variables(
     model: &ModelEntry,
     agent: &Agent,
 ) -> Result<(), CommandFailure> {
-    let mut keys: HashSet<String> = environment::key_names_of(Some(agent)).into_iter().collect();
-    keys.extend(environment::provider_key_variables().map(str::to_owned));
+    let keys: HashSet<String> = environment::key_names_of(Some(agent)).into_iter().collect();
     let mut names = sources.file.env.keys().chain(model.env.keys());
     match names.find(|name| is_key_name(name) || keys.contains(*name)) {
         Some(name) => Err(CommandFailure::config(

@@ -5,7 +5,8 @@ use crate::formats::selection::RunSelection;
 use delta_operator::failure::CommandFailure;
 
 /// The help of `--only`.
-pub const ONLY_HELP: &str = "Only these runs: `KEY=PATTERN[,PATTERN]...`, separated by spaces; KEY is agent, model, input, group, repeat, id or param.NAME; all conditions hold, each for one of its patterns, in which `*` matches any text";
+pub const ONLY_HELP: &str =
+    "Only runs that match, such as 'model=local input=a*,b*': see `delta sweep --help`";
 
 /// The selected runs, in the order of the plan; all without a selection.
 ///
