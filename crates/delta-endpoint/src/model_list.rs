@@ -103,7 +103,7 @@ fn read_model(item: &Value) -> Option<OfferedModel> {
     Some(OfferedModel {
         name: name.to_owned(),
         // Anthropic, Gemini, OpenRouter, vLLM and SGLang, Mistral, llama.cpp.
-        max_input: read_count(
+        max_input: token_count(
             item,
             &[
                 "/max_input_tokens",
@@ -114,7 +114,7 @@ fn read_model(item: &Value) -> Option<OfferedModel> {
                 "/meta/n_ctx",
             ],
         ),
-        max_output: read_count(
+        max_output: token_count(
             item,
             &["/max_tokens", "/outputTokenLimit", "/top_provider/max_completion_tokens"],
         ),
@@ -127,7 +127,7 @@ fn read_model(item: &Value) -> Option<OfferedModel> {
 }
 
 /// The first of these members that is a count.
-fn read_count(item: &Value, pointers: &[&str]) -> Option<u64> {
+fn token_count(item: &Value, pointers: &[&str]) -> Option<u64> {
     pointers.iter().find_map(|pointer| item.pointer(pointer)?.as_u64().filter(|count| *count > 0))
 }
 
@@ -152,7 +152,7 @@ fn fetch_json(
     })?;
     let shown_url = client.redacted_url();
     let (status, text) =
-        read_text(&mut client, body, cancel).map_err(|error| client.describe_error(&error))?;
+        response_text(&mut client, body, cancel).map_err(|error| client.describe_error(&error))?;
     if !status.is_success() {
         let body: Value = serde_json::from_str(&text).unwrap_or_default();
         let message = body.pointer("/error/message").and_then(Value::as_str).unwrap_or_default();
@@ -172,7 +172,7 @@ fn fetch_json(
     })
 }
 
-fn read_text(
+fn response_text(
     client: &mut HttpClient,
     body: Option<&Value>,
     cancel: &CancelToken,

@@ -93,7 +93,7 @@ fn check_models(finding: String, models: Result<Vec<OfferedModel>, String>) -> D
         }
     };
     let mut lines = vec![finding];
-    lines.extend(models.iter().take(MAX_SHOWN_MODELS).map(describe_model));
+    lines.extend(models.iter().take(MAX_SHOWN_MODELS).map(model_line));
     if models.len() > MAX_SHOWN_MODELS {
         lines.push(format!("{} more: `delta models`", models.len() - MAX_SHOWN_MODELS));
     }
@@ -107,7 +107,7 @@ fn check_models(finding: String, models: Result<Vec<OfferedModel>, String>) -> D
     DoctorCheck::ok(ENDPOINT, finding)
 }
 
-fn describe_model(model: &OfferedModel) -> String {
+fn model_line(model: &OfferedModel) -> String {
     let context = model.max_input.map(|tokens| format!("context {tokens} tokens"));
     let tools =
         model.takes_tools.map(|it| if it { "takes tools" } else { "takes no tools" }.to_owned());
@@ -153,7 +153,8 @@ fn describe_endpoint(form: WireForm) -> Result<Option<(String, Option<Endpoint>)
         None => KeyCommand::from_config(form)?,
     };
     Ok(command.map(|command| {
-        let (address, source) = (form.default_address(), command.source_name());
+        let address = form.default_address();
+        let source = command.source_name();
         (format!("{name}: {address}, key from {source}, not started"), None)
     }))
 }

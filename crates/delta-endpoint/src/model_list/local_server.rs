@@ -1,6 +1,6 @@
 //! What servers on one's own machine tell about their models in addition to the list: llama.cpp, LM Studio and Ollama.
 
-use super::{fetch_json, has_word, read_count};
+use super::{fetch_json, has_word, token_count};
 use delta_base::signal::CancelToken;
 use delta_http::append_path;
 use delta_llm::llm::{Endpoint, OfferedModel};
@@ -42,7 +42,7 @@ impl LocalServer {
                 let [model] = models else { return };
                 let Some(props) = ask("/props", None) else { return };
                 // The list has the tokens of all slots together, and a request gets one slot.
-                let slot = read_count(&props, &["/default_generation_settings/n_ctx"]);
+                let slot = token_count(&props, &["/default_generation_settings/n_ctx"]);
                 model.max_input = slot.or(model.max_input);
                 let takes_tools = props.pointer("/chat_template_caps/supports_tools");
                 model.takes_tools = takes_tools.and_then(Value::as_bool);
@@ -50,10 +50,10 @@ impl LocalServer {
             Self::LmStudio => {
                 let Some(list) = ask("/api/v0/models", None) else { return };
                 for item in list.get("data").and_then(Value::as_array).into_iter().flatten() {
-                    let named = |model: &&mut OfferedModel| item["id"] == model.name.as_str();
-                    let Some(model) = models.iter_mut().find(named) else { continue };
+                    let model = models.iter_mut().find(|model| item["id"] == model.name.as_str());
+                    let Some(model) = model else { continue };
                     // With how many tokens a model will be loaded is not known before.
-                    model.max_input = read_count(item, &["/loaded_context_length"]);
+                    model.max_input = token_count(item, &["/loaded_context_length"]);
                     model.takes_tools = has_word(item, "capabilities", "tool_use");
                 }
             }
@@ -62,15 +62,14 @@ impl LocalServer {
                 let loaded = loaded.get("models").and_then(Value::as_array);
                 for model in models {
                     let name = model.name.as_str();
-                    let Some(shown) = ask("/api/show", Some(json!({"model": name}))) else {
-                        return;
-                    };
-                    let named = |item: &&Value| item["name"] == name || item["model"] == name;
-                    let loaded = loaded.and_then(|loaded| loaded.iter().find(named));
-                    let in_use = loaded.and_then(|item| read_count(item, &["/context_length"]));
+                    let details = ask("/api/show", Some(json!({"model": name})));
+                    let Some(details) = details else { return };
+                    let mut items = loaded.into_iter().flatten();
+                    let item = items.find(|item| item["name"] == name || item["model"] == name);
+                    let in_use = item.and_then(|item| token_count(item, &["/context_length"]));
                     // The context of `model_info` is what the model could have, and not what the server gives it.
-                    model.max_input = in_use.or_else(|| context_parameter(&shown));
-                    model.takes_tools = has_word(&shown, "capabilities", "tools");
+                    model.max_input = in_use.or_else(|| context_parameter(&details));
+                    model.takes_tools = has_word(&details, "capabilities", "tools");
                 }
             }
         }
@@ -86,7 +85,7 @@ fn server_root(base_url: &str) -> String {
 }
 
 /// The context that the file of a model sets: a line of a text.
-fn context_parameter(shown: &Value) -> Option<u64> {
-    let mut lines = shown.get("parameters")?.as_str()?.lines();
+fn context_parameter(details: &Value) -> Option<u64> {
+    let mut lines = details.get("parameters")?.as_str()?.lines();
     lines.find_map(|line| line.trim().strip_prefix("num_ctx")?.trim().parse().ok())
 }

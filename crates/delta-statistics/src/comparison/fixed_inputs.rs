@@ -35,9 +35,9 @@ pub fn compare_fixed(pairs: &[(Vec<f64>, Vec<f64>)]) -> Option<Comparison> {
 }
 
 fn input_outcomes(first: &[f64], second: &[f64]) -> Option<InputOutcomes> {
-    let is_outcome = |score: &f64| *score == 0.0 || *score == 1.0;
     let passed = |scores: &[f64]| scores.iter().filter(|score| **score == 1.0).count();
-    (first.iter().chain(second).all(is_outcome)).then(|| InputOutcomes {
+    let are_outcomes = first.iter().chain(second).all(|score| *score == 0.0 || *score == 1.0);
+    are_outcomes.then(|| InputOutcomes {
         passed: [passed(first), passed(second)],
         runs: [first.len(), second.len()],
     })

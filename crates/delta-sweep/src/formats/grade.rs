@@ -55,8 +55,8 @@ impl Grade {
     }
 
     /// The grade of a command that has exited: the JSON object on the last line of its output, or else its exit code, 0 for a
-    /// pass and 1 for none. The reason is its last line of output; for one that did not pass, or left the run ungraded, of standard error
-    /// where there is none.
+    /// pass and 1 for none. The reason is its last line of output; without one, the last line of standard error,
+    /// unless the run passed.
     ///
     /// # Errors
     /// Why the run is ungraded.
