@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use test_support::needs;
 use test_support::sandbox::{Delta, Ran, Sandbox};
+use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 
 /// `delta doctor` in an empty workspace.
 fn doctor(sandbox: &Sandbox) -> Delta {
@@ -90,15 +91,50 @@ fn c_11_10_keys_are_named_by_their_places_and_never_printed() {
 }
 
 #[test]
-fn c_11_10_a_local_endpoint_needs_no_key() {
+fn c_11_10_an_endpoint_without_a_key_tells_about_its_models() {
+    let endpoint = |url: &str| {
+        let sandbox = Sandbox::new(DELTA);
+        let ran = doctor(&sandbox).env("DELTA_BASE_URL", url).output().expect_code(0);
+        check(&ran, "endpoint")
+    };
+    let (status, finding, help) = endpoint("http://127.0.0.1:9/v1");
+    assert_eq!(status, "warn");
+    assert!(finding.starts_with("openai: http://127.0.0.1:9/v1, no key\n"), "{finding}");
+    assert!(help.starts_with("start the server"), "{help}");
+    for (tools, expected, known) in
+        [("true", "ok", "takes tools"), ("false", "warn", "takes no tools")]
+    {
+        let server = ScriptedServer::for_anything(move |request: &RecordedRequest| {
+            Answer::raw(
+                200,
+                match request.target.as_str() {
+                    "GET /v1/models" => {
+                        r#"{"data": [{"id": "q", "owned_by": "llamacpp"}]}"#.to_owned()
+                    }
+                    _ => format!(
+                        r#"{{"default_generation_settings": {{"n_ctx": 4096}}, "chat_template_caps": {{"supports_tools": {tools}}}}}"#
+                    ),
+                },
+            )
+        });
+        let (status, finding, help) = endpoint(&server.url());
+        assert_eq!(status, expected, "{finding}");
+        assert!(finding.ends_with(&format!("\nq: context 4096 tokens, {known}")), "{finding}");
+        assert_eq!(help.contains("`--jinja`"), expected == "warn", "{help}");
+    }
+}
+
+#[test]
+fn c_11_10_an_endpoint_with_a_key_is_not_asked() {
+    let server = ScriptedServer::for_anything(|_: &RecordedRequest| Answer::raw(200, "{}"));
     let sandbox = Sandbox::new(DELTA);
-    let ran =
-        doctor(&sandbox).env("DELTA_BASE_URL", "http://127.0.0.1:9/v1").output().expect_code(0);
-    let (status, finding, _) = check(&ran, "endpoint");
-    assert_eq!(
-        (status.as_str(), finding.as_str()),
-        ("ok", "openai: http://127.0.0.1:9/v1, no key")
-    );
+    let ran = doctor(&sandbox)
+        .env("DELTA_BASE_URL", server.url())
+        .env("DELTA_API_KEY", "a-key")
+        .output()
+        .expect_code(0);
+    assert_eq!(check(&ran, "endpoint").0, "ok");
+    assert_eq!(server.requests().len(), 0);
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn json_answer(body: &Value) -> Answer {
 fn three_endpoints() -> ScriptedServer {
     ScriptedServer::for_anything(|request: &RecordedRequest| match request.target.as_str() {
         "GET /v1/models" => json_answer(&json!({"object": "list", "data": [
-            {"id": "small", "object": "model"},
+            {"id": "small", "object": "model", "supported_parameters": ["tools", "top_p"]},
             {"id": "llama3:8b\u{1b}[31m", "max_model_len": 4096},
             {"id": ""}, 5,
         ]})),
@@ -59,12 +59,12 @@ fn models(sandbox: &Sandbox, server: &ScriptedServer, args: &[&str]) -> Delta {
 fn c_23_4_the_models_of_the_configured_endpoints_are_listed() {
     let (sandbox, server) = (Sandbox::new(DELTA), three_endpoints());
     let ran = models(&sandbox, &server, &[]).output();
-    let table = "openai:llama3:8b      4096       -    -    -\n\
-                 openai:small          1000      50  0.2  1.2\n\
-                 anthropic:another        -       -    -    -\n\
-                 anthropic:big      1000000  128000    -    -\n\
-                 gemini:g-1               -       -    -    -\n\
-                 gemini:g-2            2000       -    -    -\n";
+    let table = "openai:llama3:8b      4096       -    -    -    -\n\
+                 openai:small          1000      50  0.2  1.2  yes\n\
+                 anthropic:another        -       -    -    -    -\n\
+                 anthropic:big      1000000  128000    -    -    -\n\
+                 gemini:g-1               -       -    -    -    -\n\
+                 gemini:g-2            2000       -    -    -    -\n";
     ran.expect(0, table, "");
     let requests = server.requests();
     let header = |index: usize, name: &str| requests[index].header(name).map(str::to_owned);
@@ -78,7 +78,7 @@ fn c_23_4_the_models_of_the_configured_endpoints_are_listed() {
     assert_eq!(listed[1]["model"], "openai:small");
     assert_eq!((&listed[1]["max_input"], &listed[1]["max_output"]), (&json!(1000), &json!(50)));
     assert_eq!(listed[1]["pricing"]["above"][0]["input"], json!(0.4));
-    assert_eq!(listed[0]["pricing"], Value::Null);
+    assert_eq!((&listed[0]["pricing"], &listed[1]["takes_tools"]), (&Value::Null, &json!(true)));
 }
 
 #[test]
@@ -176,4 +176,114 @@ fn c_23_4_lists_of_all_usual_shapes_are_read() {
         let ran = names(answer);
         assert!(ran.code != 0 && ran.stderr.contains(problem), "{answer}: {ran:?}");
     }
+}
+
+/// A server with these answers, each at a method and path; 404 elsewhere.
+fn local_server(answers: &'static [(&'static str, &'static str)]) -> ScriptedServer {
+    ScriptedServer::for_anything(move |request: &RecordedRequest| {
+        let of_model =
+            request.body["model"].as_str().map(|model| format!("{} {model}", request.target));
+        let asked = of_model.unwrap_or_else(|| request.target.clone());
+        match answers.iter().find(|(target, _)| *target == asked) {
+            Some((_, answer)) => Answer::raw(200, *answer),
+            None => Answer::raw(404, "not found"),
+        }
+    })
+}
+
+/// The lines of `delta models` at a server with these answers.
+fn listed(answers: &'static [(&'static str, &'static str)]) -> String {
+    let (sandbox, server) = (Sandbox::new(DELTA), local_server(answers));
+    let ran = sandbox.delta(["models"]).env("DELTA_BASE_URL", server.url()).output();
+    ran.expect_code(0).stdout
+}
+
+const LLAMA_LIST: &str = r#"{"models": [{"name": "q", "capabilities": ["completion"]}], "object": "list", "data": [
+    {"id": "q", "object": "model", "owned_by": "llamacpp", "meta": {"n_ctx": 16384, "n_ctx_train": 40960}}]}"#;
+
+#[test]
+fn c_23_4_llama_cpp_tells_the_context_of_a_slot_and_whether_its_template_shows_tools() {
+    let told = listed(&[
+        ("GET /v1/models", LLAMA_LIST),
+        (
+            "GET /props",
+            r#"{"default_generation_settings": {"n_ctx": 4096}, "total_slots": 4,
+                "chat_template_caps": {"supports_tools": false, "supports_tool_calls": false}}"#,
+        ),
+    ]);
+    assert_eq!(told, "openai:q  4096  -  -  -  no\n");
+    // An older server, or one that hides it.
+    assert_eq!(listed(&[("GET /v1/models", LLAMA_LIST)]), "openai:q  16384  -  -  -  -\n");
+}
+
+#[test]
+fn c_23_4_ollama_tells_the_context_in_use_and_not_the_one_that_a_model_could_have() {
+    let told = listed(&[
+        (
+            "GET /v1/models",
+            r#"{"object": "list", "data": [
+                {"id": "a:1b", "object": "model", "created": 1, "owned_by": "library"},
+                {"id": "b:8b", "object": "model", "created": 1, "owned_by": "someone"},
+                {"id": "c:8b", "object": "model", "created": 1, "owned_by": "library"}]}"#,
+        ),
+        (
+            "GET /api/ps",
+            r#"{"models": [{"name": "a:1b", "model": "a:1b", "context_length": 4096}]}"#,
+        ),
+        (
+            "POST /api/show a:1b",
+            r#"{"parameters": "num_ctx 32768", "capabilities": ["completion", "tools"]}"#,
+        ),
+        (
+            "POST /api/show b:8b",
+            r#"{"parameters": "stop \"x\"\nnum_ctx    32768", "capabilities": ["completion"],
+                "model_info": {"llama.context_length": 131072}}"#,
+        ),
+        (
+            "POST /api/show c:8b",
+            r#"{"capabilities": ["tools"], "model_info": {"llama.context_length": 131072}}"#,
+        ),
+    ]);
+    let table = "openai:a:1b   4096  -  -  -  yes\n\
+                 openai:b:8b  32768  -  -  -   no\n\
+                 openai:c:8b      -  -  -  -  yes\n";
+    assert_eq!(told, table);
+}
+
+#[test]
+fn c_23_4_lm_studio_tells_the_context_of_models_that_are_loaded() {
+    let told = listed(&[
+        (
+            "GET /v1/models",
+            r#"{"object": "list", "data": [
+                {"id": "a", "object": "model", "owned_by": "organization_owner"},
+                {"id": "b", "object": "model", "owned_by": "organization_owner"}]}"#,
+        ),
+        (
+            "GET /api/v0/models",
+            r#"{"object": "list", "data": [
+                {"id": "a", "type": "llm", "state": "loaded", "max_context_length": 32768,
+                 "loaded_context_length": 8192, "capabilities": ["tool_use"]},
+                {"id": "b", "type": "llm", "state": "not-loaded", "max_context_length": 32768, "capabilities": []}]}"#,
+        ),
+    ]);
+    assert_eq!(told, "openai:a  8192  -  -  -  yes\nopenai:b     -  -  -  -   no\n");
+}
+
+#[test]
+fn c_23_4_what_other_lists_tell_is_read_and_nobody_else_is_asked() {
+    let server = local_server(&[(
+        "GET /v1/models",
+        r#"{"object": "list", "data": [
+            {"id": "mistral", "owned_by": "mistralai", "max_context_length": 131072, "capabilities": {"function_calling": true}},
+            {"id": "vllm", "owned_by": "vllm", "max_model_len": 16384},
+            {"id": "words", "owned_by": "x", "context_length": 9, "supported_parameters": ["top_p"]}]}"#,
+    )]);
+    let sandbox = Sandbox::new(DELTA);
+    let ran = sandbox.delta(["models"]).env("DELTA_BASE_URL", server.url()).output();
+    let table = "openai:mistral  131072  -  -  -  yes\n\
+                 openai:vllm      16384  -  -  -    -\n\
+                 openai:words         9  -  -  -   no\n";
+    ran.expect(0, table, "");
+    assert_eq!(server.requests().len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Calls that an LLM writes as text (C-37.7): never run, always named.
+//! Calls that an LLM writes as text (C-37.7): never run, always named. Tools that it never saw (C-37.10) are named too.
 
 use super::DELTA;
 use serde_json::json;
@@ -70,4 +70,25 @@ fn c_3_3_the_name_of_a_tool_in_other_words_is_suggested() {
         let seen = &sandbox.observations()[0];
         assert!(seen.ends_with("; did you mean `echo`?"), "{seen}");
     }
+}
+
+#[test]
+fn c_37_11_an_endpoint_that_leaves_the_tools_out_is_named_once() {
+    let counted = |tokens: u64| {
+        let answers = ["I cannot.", "Still not."].map(|text| Answer::text(text).usage(tokens, 3));
+        let (_server, sandbox) = served(answers.into(), "");
+        let first = sandbox.run("go", &[]).expect_code(0).stderr;
+        let next = ["continue", "r", "-w", "work", "-m", "again"];
+        let second = sandbox.delta(next).output().expect_code(0).stderr;
+        assert!(!second.contains("leave the tools out"), "{second}");
+        first
+    };
+    let warning = counted(60);
+    assert!(
+        warning.contains("! the endpoint seems to leave the tools out: it counted 60 tokens, and the tools alone have "),
+        "{warning}"
+    );
+    assert!(warning.contains("`--jinja`") && warning.contains("`delta models`"), "{warning}");
+    assert!(!counted(400).contains("leave the tools out"));
+    assert!(!counted(1).contains("leave the tools out"), "the rest is in a cache");
 }

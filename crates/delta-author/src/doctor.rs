@@ -9,6 +9,7 @@ use clap_complete::engine::ArgValueCompleter;
 use delta_operator::arguments::completion_candidates;
 use delta_operator::command_line;
 use delta_program::stdio;
+pub use operator_checks::AskForModels;
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,8 +17,8 @@ use std::process::ExitCode;
 /// Check what works on this machine, and print what to change
 ///
 /// Looks at the sandbox of the kernel, the file systems of the workspace and of the runs, the programs that agents start, the
-/// operator's settings, the endpoints with their keys, and the terminal. Changes nothing, sends nothing, prints no key and
-/// starts no command that prints one.
+/// operator's settings, the endpoints with their keys, and the terminal. Changes nothing, prints no key and starts no command
+/// that prints one. Asks an endpoint without a key for its models, and sends nothing else.
 ///
 /// Exit codes: 0, also with warnings; 1 if something is broken that delta needs.
 #[derive(Debug, Args)]
@@ -98,10 +99,10 @@ impl DoctorCheck {
     }
 }
 
-/// Checks the machine; returns the exit code.
-pub fn doctor_command(args: &DoctorArgs) -> ExitCode {
+/// Checks the machine; returns the exit code. `ask_for_models` asks an endpoint without a key.
+pub fn doctor_command(args: &DoctorArgs, ask_for_models: AskForModels) -> ExitCode {
     let mut checks = machine_checks::check_machine(&args.work_dir);
-    checks.extend(operator_checks::check_operator());
+    checks.extend(operator_checks::check_operator(ask_for_models));
     checks.push(machine_checks::check_terminal());
     let worst = checks.iter().map(|check| check.status).max().unwrap_or(CheckStatus::Ok);
     match args.format {

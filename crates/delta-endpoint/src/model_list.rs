@@ -1,14 +1,18 @@
-//! The models that an endpoint offers, where it tells.
+//! The models that an endpoint offers, and what it tells about them.
+
+mod local_server;
 
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::truncate_to_line;
 use delta_base::text::byte_escape::encode_percent;
 use delta_http::append_path;
 use delta_http_client::{HttpClient, HttpClientConfig, HttpError};
-use delta_llm::llm::Endpoint;
+use delta_llm::llm::{Endpoint, OfferedModel};
 use delta_words::WireForm;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use local_server::LocalServer;
 use serde_json::Value;
+use std::sync::Arc;
 use std::time::Duration;
 
 const MAX_RESPONSE_BYTES: usize = 16 << 20;
@@ -16,27 +20,17 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// No endpoint has more; one that always names another page would have no end.
 const MAX_PAGES: usize = 50;
 
-/// A model that an endpoint offers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OfferedModel {
-    /// The name, as `llm.model` has it.
-    pub name: String,
-    /// The most tokens of a request, if the endpoint tells.
-    pub max_input: Option<u64>,
-    /// The most tokens of an answer, if the endpoint tells.
-    pub max_output: Option<u64>,
-}
-
 /// Asks `endpoint` for its models, by name.
 ///
 /// # Errors
 /// The endpoint did not answer with a list; contains the reason.
 pub fn list_models(endpoint: &Endpoint, cancel: &CancelToken) -> Result<Vec<OfferedModel>, String> {
     let mut models = Vec::new();
+    let mut server = None;
     let mut page = None;
     for _ in 0..MAX_PAGES {
         let url = page_url(endpoint, page.as_deref());
-        let response = fetch_json(endpoint, &url, cancel)?;
+        let response = fetch_json(endpoint, &url, None, cancel)?;
         let Some(items) = listed_items(&response) else {
             return Err(format!(
                 "expected a list of models, or one in `data` or `models`, from {url}"
@@ -44,6 +38,7 @@ pub fn list_models(endpoint: &Endpoint, cancel: &CancelToken) -> Result<Vec<Offe
         };
         let known = models.len();
         models.extend(items.iter().filter_map(read_model));
+        server = server.or_else(|| items.iter().find_map(LocalServer::that_lists));
         if models.len() == known && !items.is_empty() {
             return Err(format!("expected models with an `id` or a `name` from {url}"));
         }
@@ -55,6 +50,9 @@ pub fn list_models(endpoint: &Endpoint, cancel: &CancelToken) -> Result<Vec<Offe
     }
     models.sort_by(|a, b| a.name.cmp(&b.name));
     models.dedup_by(|a, b| a.name == b.name);
+    if let Some(server) = server {
+        server.describe(endpoint, &mut models, cancel);
+    }
     Ok(models)
 }
 
@@ -99,32 +97,52 @@ fn next_page(form: WireForm, response: &Value) -> Option<String> {
 
 fn read_model(item: &Value) -> Option<OfferedModel> {
     let text = |key: &str| item.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
-    let count = |pointers: &[&str]| {
-        pointers
-            .iter()
-            .find_map(|pointer| item.pointer(pointer)?.as_u64().filter(|count| *count > 0))
-    };
     // Gemini has resource names, Ollama `name` and `model`; some list names alone.
     let resource = text("name").map(|name| name.trim_start_matches("models/"));
     let name = text("id").or_else(|| text("model")).or(resource).or(item.as_str())?;
     Some(OfferedModel {
         name: name.to_owned(),
-        // Anthropic, Gemini, OpenRouter, vLLM.
-        max_input: count(&[
-            "/max_input_tokens",
-            "/inputTokenLimit",
-            "/context_length",
-            "/max_model_len",
-        ]),
-        max_output: count(&[
-            "/max_tokens",
-            "/outputTokenLimit",
-            "/top_provider/max_completion_tokens",
-        ]),
+        // Anthropic, Gemini, OpenRouter, vLLM and SGLang, Mistral, llama.cpp.
+        max_input: token_count(
+            item,
+            &[
+                "/max_input_tokens",
+                "/inputTokenLimit",
+                "/context_length",
+                "/max_model_len",
+                "/max_context_length",
+                "/meta/n_ctx",
+            ],
+        ),
+        max_output: token_count(
+            item,
+            &["/max_tokens", "/outputTokenLimit", "/top_provider/max_completion_tokens"],
+        ),
+        // Mistral, OpenRouter.
+        takes_tools: item
+            .pointer("/capabilities/function_calling")
+            .and_then(Value::as_bool)
+            .or_else(|| has_word(item, "supported_parameters", "tools")),
     })
 }
 
-fn fetch_json(endpoint: &Endpoint, url: &str, cancel: &CancelToken) -> Result<Value, String> {
+/// The first of these members that is a count.
+fn token_count(item: &Value, pointers: &[&str]) -> Option<u64> {
+    pointers.iter().find_map(|pointer| item.pointer(pointer)?.as_u64().filter(|count| *count > 0))
+}
+
+/// Whether a list of words has this one; `None` if there is no list.
+fn has_word(item: &Value, list: &str, word: &str) -> Option<bool> {
+    Some(item.get(list)?.as_array()?.iter().any(|listed| listed == word))
+}
+
+/// The JSON at an address: what it answers to the posted `body`, if there is one.
+fn fetch_json(
+    endpoint: &Endpoint,
+    url: &str,
+    body: Option<&Value>,
+    cancel: &CancelToken,
+) -> Result<Value, String> {
     let mut client = HttpClient::new(HttpClientConfig {
         url,
         headers: list_headers(endpoint)?,
@@ -134,7 +152,7 @@ fn fetch_json(endpoint: &Endpoint, url: &str, cancel: &CancelToken) -> Result<Va
     })?;
     let shown_url = client.redacted_url();
     let (status, text) =
-        get_text(&mut client, cancel).map_err(|error| client.describe_error(&error))?;
+        response_text(&mut client, body, cancel).map_err(|error| client.describe_error(&error))?;
     if !status.is_success() {
         let body: Value = serde_json::from_str(&text).unwrap_or_default();
         let message = body.pointer("/error/message").and_then(Value::as_str).unwrap_or_default();
@@ -154,11 +172,15 @@ fn fetch_json(endpoint: &Endpoint, url: &str, cancel: &CancelToken) -> Result<Va
     })
 }
 
-fn get_text(
+fn response_text(
     client: &mut HttpClient,
+    body: Option<&Value>,
     cancel: &CancelToken,
 ) -> Result<(StatusCode, String), HttpError> {
-    let mut exchange = client.get(cancel);
+    let mut exchange = match body {
+        Some(body) => client.post(Arc::new(body.to_string()), cancel),
+        None => client.get(cancel),
+    };
     let head = exchange.send()?;
     Ok((head.status, exchange.read_text(MAX_RESPONSE_BYTES)?))
 }
@@ -167,6 +189,7 @@ fn list_headers(endpoint: &Endpoint) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     let version = endpoint.api_version.iter().filter(|_| endpoint.form == WireForm::Anthropic);
     let version = version.map(|version| ("anthropic-version", version.clone()));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     crate::add_headers(&mut headers, version, endpoint)?;
     Ok(headers)
 }

@@ -7,6 +7,7 @@ pub mod answer_verdict;
 pub mod approval_plan;
 pub mod call_plan;
 pub mod checked_call;
+pub mod dropped_tools;
 pub mod hook_observation;
 pub mod request_body;
 pub mod text_call;

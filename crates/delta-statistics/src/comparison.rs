@@ -1,9 +1,12 @@
 //! Two agents or models on the same inputs.
 
+mod fixed_inputs;
+
 use crate::estimate::{
     CONFIDENCE, Interval, mean, resampled_interval, t_interval, t_quantile, variance_of_mean,
 };
 use crate::student_t;
+pub use fixed_inputs::compare_fixed;
 
 /// From so many pairs on, an interval from resamples is worth printing.
 const FEWEST_RESAMPLED: usize = 20;
@@ -26,7 +29,7 @@ pub struct Comparison {
     /// each and all scores are 0 or 1; the t test of the pairs; the sign test if all differences are the same. None with
     /// fewer than two pairs.
     pub p_value: Option<f64>,
-    /// Which of the two tests.
+    /// Which of the tests.
     pub test: PairedTest,
     /// The difference that as many inputs would show in four of five sweeps: the sum of Student's quantiles at 97.5 % and 80 %,
     /// which is 2.8 for many pairs, in standard errors. Above 1 there are too few pairs. None with fewer than two pairs, or
@@ -43,6 +46,8 @@ pub enum PairedTest {
     T,
     /// The exact sign test.
     Sign,
+    /// The exact conditional test of fixed inputs.
+    Conditional,
 }
 
 impl PairedTest {
@@ -52,6 +57,7 @@ impl PairedTest {
             PairedTest::McNemar => "McNemar",
             PairedTest::T => "t",
             PairedTest::Sign => "sign",
+            PairedTest::Conditional => "exact",
         }
     }
 }

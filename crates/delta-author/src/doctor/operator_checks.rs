@@ -2,8 +2,10 @@
 
 use super::machine_checks::failed_check;
 use super::{CheckStatus, DoctorCheck};
+use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::url_secrets::mask_url;
 use delta_llm::llm::endpoint::{EnvOrigin, EnvSetting};
+use delta_llm::llm::{Endpoint, OfferedModel};
 use delta_operator::api_key::{self, KeyCommand};
 use delta_operator::failure::CommandFailure;
 use delta_operator::{config, endpoints, environment};
@@ -13,14 +15,22 @@ use std::path::Path;
 /// The name of the checks of endpoints.
 const ENDPOINT: &str = "endpoint";
 
-pub(super) fn check_operator() -> Vec<DoctorCheck> {
+/// The most models of an endpoint that are shown.
+const MAX_SHOWN_MODELS: usize = 8;
+
+/// Asks an endpoint for its models. A function of the program, because this crate opens no connection.
+pub type AskForModels = fn(&Endpoint) -> Result<Vec<OfferedModel>, String>;
+
+pub(super) fn check_operator(ask_for_models: AskForModels) -> Vec<DoctorCheck> {
     let mut checks = vec![check_config()];
     // Nothing below can be read without it.
     if checks[0].status == CheckStatus::Fail {
         return checks;
     }
-    let endpoints: Vec<DoctorCheck> =
-        endpoints::LISTING_FORMS.into_iter().filter_map(check_endpoint).collect();
+    let endpoints: Vec<DoctorCheck> = endpoints::LISTING_FORMS
+        .into_iter()
+        .filter_map(|form| check_endpoint(form, ask_for_models))
+        .collect();
     checks.push(check_model(!endpoints.is_empty()));
     if endpoints.is_empty() {
         let finding = "none has a key, so only scripts and recordings can play the LLM";
@@ -64,15 +74,54 @@ fn check_model(has_endpoint: bool) -> DoctorCheck {
 }
 
 /// The endpoint of a form; `None` if the operator has set up nothing for it.
-fn check_endpoint(form: WireForm) -> Option<DoctorCheck> {
+fn check_endpoint(form: WireForm, ask_for_models: AskForModels) -> Option<DoctorCheck> {
     match describe_endpoint(form) {
-        Ok(finding) => Some(DoctorCheck::ok(ENDPOINT, finding?)),
+        Ok(None) => None,
+        Ok(Some((finding, None))) => Some(DoctorCheck::ok(ENDPOINT, finding)),
+        Ok(Some((finding, Some(local)))) => Some(check_models(finding, ask_for_models(&local))),
         Err(failure) => Some(failed_check(ENDPOINT, &failure)),
     }
 }
 
-/// The address and where the key comes from, never the key.
-fn describe_endpoint(form: WireForm) -> Result<Option<String>, CommandFailure> {
+/// What an endpoint without a key says about its models.
+fn check_models(finding: String, models: Result<Vec<OfferedModel>, String>) -> DoctorCheck {
+    let models = match models {
+        Ok(models) => models,
+        Err(problem) => {
+            let help = "start the server, or correct the address";
+            return DoctorCheck::warn(ENDPOINT, format!("{finding}\n{problem}"), help);
+        }
+    };
+    let mut lines = vec![finding];
+    lines.extend(models.iter().take(MAX_SHOWN_MODELS).map(model_line));
+    if models.len() > MAX_SHOWN_MODELS {
+        lines.push(format!("{} more: `delta models`", models.len() - MAX_SHOWN_MODELS));
+    }
+    let finding = lines.join("\n");
+    // A model for embeddings next to one that takes tools is nothing to change.
+    if !models.is_empty() && models.iter().all(|model| model.takes_tools == Some(false)) {
+        let help = "use a model that gets to see the tools of an agent\n\
+                    llama.cpp needs `--jinja` and a chat template with tools, Ollama and LM Studio another model";
+        return DoctorCheck::warn(ENDPOINT, finding, help);
+    }
+    DoctorCheck::ok(ENDPOINT, finding)
+}
+
+fn model_line(model: &OfferedModel) -> String {
+    let context = model.max_input.map(|tokens| format!("context {tokens} tokens"));
+    let tools =
+        model.takes_tools.map(|it| if it { "takes tools" } else { "takes no tools" }.to_owned());
+    let known: Vec<String> = context.into_iter().chain(tools).collect();
+    let known = if known.is_empty() {
+        "tells neither context nor tools".to_owned()
+    } else {
+        known.join(", ")
+    };
+    format!("{}: {known}", strip_terminal_controls(&model.name))
+}
+
+/// The address and where the key comes from, never the key; and the endpoint itself, if it needs none.
+fn describe_endpoint(form: WireForm) -> Result<Option<(String, Option<Endpoint>)>, CommandFailure> {
     let name = form.name();
     let file_key = match form {
         WireForm::OpenAi => api_key::read_operator_key()?,
@@ -94,7 +143,9 @@ fn describe_endpoint(form: WireForm) -> Result<Option<String>, CommandFailure> {
         };
         let proxy = endpoint.proxy_name().map(|proxy| format!(", through the proxy {proxy}"));
         let address = mask_url(&endpoint.base_url);
-        return Ok(Some(format!("{name}: {address}, {source}{}", proxy.unwrap_or_default())));
+        let finding = format!("{name}: {address}, {source}{}", proxy.unwrap_or_default());
+        let local = endpoint.api_key.is_none().then_some(endpoint);
+        return Ok(Some((finding, local)));
     }
     let from_environment = KeyCommand::from_environment().filter(|_| form == WireForm::OpenAi);
     let command = match from_environment {
@@ -102,10 +153,8 @@ fn describe_endpoint(form: WireForm) -> Result<Option<String>, CommandFailure> {
         None => KeyCommand::from_config(form)?,
     };
     Ok(command.map(|command| {
-        format!(
-            "{name}: {}, key from {}, not started",
-            form.default_address(),
-            command.source_name()
-        )
+        let address = form.default_address();
+        let source = command.source_name();
+        (format!("{name}: {address}, key from {source}, not started"), None)
     }))
 }

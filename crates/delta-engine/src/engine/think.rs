@@ -12,6 +12,7 @@ use delta_llm::llm::{self, CallProgress, ImageReader, LlmError, LlmRequest, OnEm
 use delta_plan::answer_verdict::{
     AnswerVerdict, EMPTY_RESPONSE, judge_answer, unknown_end_warning,
 };
+use delta_plan::dropped_tools::dropped_tools_warning;
 use delta_plan::request_body::{RequestBasis, next_request_body, replace_request, request_frame};
 use delta_run::event::image_file;
 use delta_run::event::{ErrorDetails, Payload, Thought};
@@ -118,7 +119,10 @@ impl Engine<'_> {
             failure => failure,
         };
         let text_call_warning = self.text_call_warning(&reply, text_call.as_deref());
-        for warning in [text_call_warning, unknown_end_warning(&reply)] {
+        let is_first_chat = iteration == 1 && self.is_chat();
+        let dropped_tools =
+            is_first_chat.then(|| dropped_tools_warning(self.last_body.text(), &reply));
+        for warning in [dropped_tools.flatten(), text_call_warning, unknown_end_warning(&reply)] {
             warning.iter().for_each(|warning| run.notify(RunNotice::Warning(warning)));
         }
         // The THOUGHT records this answer itself; the ones before it were discarded.
@@ -150,10 +154,14 @@ impl Engine<'_> {
         }
     }
 
+    fn is_chat(&self) -> bool {
+        self.agent.llm.wire_form() == Some(WireForm::OpenAi)
+    }
+
     /// A warning if the text of an answer is a call: of the tool `text_call`, or one that its server did not parse.
     fn text_call_warning(&self, reply: &Reply, text_call: Option<&str>) -> Option<String> {
-        let is_chat = self.agent.llm.wire_form() == Some(WireForm::OpenAi);
-        let text = reply.content.as_deref().filter(|_| is_chat && reply.tool_calls.is_empty())?;
+        let text =
+            reply.content.as_deref().filter(|_| self.is_chat() && reply.tool_calls.is_empty())?;
         let description = match (llm::find_call_marker(text), text_call) {
             (Some(marker), _) => format!("contains `{marker}`, a tool call as text"),
             (None, Some(tool)) => format!("is a call of the tool `{tool}` as text"),

@@ -4,10 +4,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
 use delta_base::terminal_text::strip_terminal_controls;
-use delta_endpoint::model_list::{self, OfferedModel};
+use delta_endpoint::model_list;
 use delta_llm::llm::endpoint::{EnvOrigin, EnvSetting};
 use delta_llm::llm::price_file::{PriceFile, PriceLookup, PricedModel};
-use delta_llm::llm::{Endpoint, ModelChoice};
+use delta_llm::llm::{Endpoint, ModelChoice, OfferedModel};
 use delta_operator::api_key::{self, KeyCommand};
 use delta_operator::endpoints::{
     LISTING_FORMS, configured_endpoint, endpoint_hint, model_config, operator_settings,
@@ -24,7 +24,8 @@ use std::process::ExitCode;
 ///
 /// Asks each endpoint for which the environment has a key, or whose address it names; `.env` files are not read. A name can
 /// be used as it is with `--model`. Context, longest answer and prices are shown where the endpoint or the price file has
-/// them; prices are in USD per million tokens.
+/// them; prices are in USD per million tokens. The last column says whether the model gets to see tools, where the endpoint
+/// tells: llama.cpp, Ollama, LM Studio, Mistral and OpenRouter.
 ///
 /// Exit codes: 0, 1 if an endpoint did not answer with a list, 126 if no endpoint is configured.
 #[derive(Debug, Args)]
@@ -77,6 +78,15 @@ pub fn models_command(args: &ModelsArgs) -> ExitCode {
         Ok(false) => ExitCode::FAILURE,
         Err(failure) => failure.report(),
     }
+}
+
+/// What an endpoint without a key offers; asking it sends nothing secret.
+///
+/// # Errors
+/// It did not answer with a list; contains the reason.
+pub fn ask_for_models(endpoint: &Endpoint) -> Result<Vec<OfferedModel>, String> {
+    let cancel = CancelToken::manual().map_err(|error| error.to_string())?;
+    model_list::list_models(endpoint, &cancel)
 }
 
 /// The key of `form` that a file, a descriptor or a command has, if no variable holds one.
@@ -183,6 +193,7 @@ fn model_json(model: &ListedModel) -> Json {
         "model": model.model,
         "max_input": model.max_input(),
         "max_output": model.max_output(),
+        "takes_tools": model.offered.takes_tools,
         "pricing": model.pricing(),
     })
 }
@@ -190,9 +201,10 @@ fn model_json(model: &ListedModel) -> Json {
 /// Columns, with a header at a terminal.
 fn render_models(models: &[ListedModel]) -> String {
     let number = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
-    let mut rows: Vec<[String; 5]> = Vec::new();
+    let mut rows: Vec<[String; 6]> = Vec::new();
     if terminal::is_stdout_terminal() {
-        rows.push(["MODEL", "CONTEXT", "MAX OUTPUT", "USD IN", "USD OUT"].map(str::to_owned));
+        let names = ["MODEL", "CONTEXT", "MAX OUTPUT", "USD IN", "USD OUT", "TOOLS"];
+        rows.push(names.map(str::to_owned));
     }
     rows.extend(models.iter().map(|model| {
         let prices = model.pricing().map(Pricing::base);
@@ -202,12 +214,13 @@ fn render_models(models: &[ListedModel]) -> String {
             number(model.max_output().map(|tokens| tokens.to_string())),
             number(prices.map(|prices| prices.input.to_string())),
             number(prices.map(|prices| prices.output.to_string())),
+            number(model.offered.takes_tools.map(|it| if it { "yes" } else { "no" }.to_owned())),
         ]
     }));
     let width = |column: usize| {
         rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
     };
-    let widths = [0, 1, 2, 3, 4].map(width);
+    let widths = [0, 1, 2, 3, 4, 5].map(width);
     let mut text = String::new();
     for [model, others @ ..] in &rows {
         text.push_str(&format!("{model:<width$}", width = widths[0]));

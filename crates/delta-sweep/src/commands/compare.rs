@@ -3,7 +3,7 @@
 use crate::formats::selection::RunSelection;
 use crate::grading::sweep_scores::SweepScores;
 use crate::running::run_choice::ONLY_HELP;
-use crate::scores::pair_table::{PairedRow, compare_values};
+use crate::scores::pair_table::{InputsView, PairedRow, compare_values};
 use crate::scores::score_table::{ScoreRow, ScoredRun, has_several_values, score_rows};
 use crate::scores::score_text::{pairs_text, rows_text};
 use clap::{Args, ValueEnum};
@@ -35,6 +35,9 @@ pub struct CompareArgs {
     /// Grader whose scores are used [default: the first one]
     #[arg(long, value_name = "NAME")]
     grader: Option<String>,
+    /// What the inputs are
+    #[arg(long, value_enum, value_name = "VIEW", default_value_t = InputsView::Sampled)]
+    inputs: InputsView,
     #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]
     only: Option<RunSelection>,
     /// Output format
@@ -45,6 +48,7 @@ pub struct CompareArgs {
 const EXAMPLES: &str = "\
 Examples:
   delta sweep compare DIR --by model
+  delta sweep compare DIR --inputs fixed   # three tasks, many repeats
   delta sweep compare DIR --by param.style --only 'model=local' --grader tests
   delta sweep compare DIR --format json | jq '.comparisons[] | select(.shown)'
 
@@ -71,7 +75,7 @@ pub fn compare_command(args: &CompareArgs) -> Result<ExitCode, CommandFailure> {
     check_compared_key(&key, &runs)?;
     let seed = scores.seed();
     let rows = score_rows(&runs, std::slice::from_ref(&key), seed);
-    let compared = compare_values(&runs, &key, seed);
+    let compared = compare_values(&runs, &key, seed, args.inputs);
     let pairs: &[PairedRow] = compared.as_deref().unwrap_or_default();
     if args.format == CompareFormat::Json {
         let comparisons: Vec<Json> = pairs.iter().map(PairedRow::to_json).collect();

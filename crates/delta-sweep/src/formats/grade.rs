@@ -55,7 +55,8 @@ impl Grade {
     }
 
     /// The grade of a command that has exited: the JSON object on the last line of its output, or else its exit code, 0 for a
-    /// pass and 1 for none.
+    /// pass and 1 for none. The reason is its last line of output; without one, the last line of standard error,
+    /// unless the run passed.
     ///
     /// # Errors
     /// Why the run is ungraded.
@@ -73,10 +74,18 @@ impl Grade {
             });
         };
         match last.filter(|line| line.starts_with('{')) {
-            Some(line) => parse_grade_text(line)
-                .and_then(|value| Self::from_json(&value))
-                .map_err(|error| format!("the last line of the grader is not a grade: {error}")),
-            None => Ok(Self::passed(code == 0, last.map(str::to_owned))),
+            Some(line) => {
+                parse_grade_text(line).and_then(|value| Self::from_json(&value)).map_err(|error| {
+                    let words =
+                        last_line(stderr).map_or_else(String::new, |line| format!("; {line}"));
+                    format!("the last line of the grader is not a grade: {error}{words}")
+                })
+            }
+            None => {
+                // A Python program that fails before it grades ends with 1 too.
+                let why = last.or_else(|| last_line(stderr).filter(|_| code != 0));
+                Ok(Self::passed(code == 0, why.map(str::to_owned)))
+            }
         }
     }
 }
@@ -296,6 +305,23 @@ mod tests {
             assert!(graded(code, stdout).is_err(), "{code} {stdout}");
         }
         assert!(Grade::from_command(None, "{\"score\": 1}", "").is_err());
+    }
+
+    /// A grader in Python that failed with a traceback was a 0 without a reason.
+    #[test]
+    fn c_26_3_what_a_grader_prints_to_stderr_is_the_reason_of_a_grade_that_is_no_pass() {
+        let stderr = "Traceback (most recent call last):\nKeyError: 'answer'\n";
+        let why = |code, stdout: &str| {
+            Grade::from_command(Some(code), stdout, stderr).map(|grade| grade.why)
+        };
+        assert_eq!(why(1, ""), Ok(Some("KeyError: 'answer'".to_owned())));
+        assert_eq!(why(1, "2 of 3\n"), Ok(Some("2 of 3".to_owned())));
+        assert_eq!(why(0, ""), Ok(None));
+        assert_eq!(
+            why(3, "{\"score\": 1}"),
+            Err("the grader exited with 3: KeyError: 'answer'".to_owned())
+        );
+        assert!(why(0, "{\"score\": 2}").unwrap_err().ends_with("; KeyError: 'answer'"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The data of the page of a sweep: its tables, and all runs in few bytes.
 
-use crate::scores::pair_table::{PairedRow, compare_values};
+use crate::scores::pair_table::{InputsView, PairedRow, compare_values};
 use crate::scores::score_table::{ScoreRow, ScoredRun, score_rows};
 use serde_json::{Map, Value as Json, json};
 use std::collections::{HashMap, HashSet};
@@ -38,7 +38,7 @@ pub fn page_data(
     let tables: Vec<Json> = keys
         .iter()
         .map(|key| {
-            let comparisons = compare_values(runs, key, head.seed).ok();
+            let comparisons = compare_values(runs, key, head.seed, InputsView::Sampled).ok();
             let comparisons: Option<Vec<Json>> =
                 comparisons.map(|rows| rows.iter().map(PairedRow::to_json).collect());
             let rows: Vec<ScoreRow> = score_rows(runs, std::slice::from_ref(key), head.seed);

@@ -4,7 +4,7 @@
 //! says how many pairs it rests on, and between which ends the difference would be with any scores of the missing runs.
 
 use crate::scores::score_table::{ScoredRun, cluster};
-use delta_statistics::comparison::{Comparison, compare, holm, shows_difference};
+use delta_statistics::comparison::{Comparison, compare, compare_fixed, holm, shows_difference};
 use delta_statistics::estimate::Interval;
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,12 +66,24 @@ impl PairedRow {
     }
 }
 
+/// What the inputs of a comparison are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum InputsView {
+    /// A sample: the comparison is about other inputs of the same kind too
+    Sampled,
+    /// All there are: the comparison is about these inputs alone, and needs scores of 0 and 1
+    Fixed,
+}
+
 /// Why values of a key are not compared with each other.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotComparable {
     /// There are too many of them; their number.
     #[error("{0} values are too many to compare each two, at most {MAX_COMPARED_VALUES}")]
     TooMany(usize),
+    /// Fixed inputs are compared by how many runs passed.
+    #[error("fixed inputs need scores of 0 and 1")]
+    OtherScores,
     /// Inputs are what runs are paired by.
     #[error("runs are paired by their inputs, so inputs are not compared with each other")]
     Pairs,
@@ -85,6 +97,7 @@ pub fn compare_values(
     runs: &[ScoredRun<'_>],
     key: &str,
     seed: u64,
+    inputs: InputsView,
 ) -> Result<Vec<PairedRow>, NotComparable> {
     if matches!(key, "input" | "group" | "id") {
         return Err(NotComparable::Pairs);
@@ -106,7 +119,7 @@ pub fn compare_values(
     let mut rows = Vec::new();
     for (index, first) in values.iter().enumerate() {
         for second in &values[index + 1..] {
-            rows.push(compare_pair(first, second, &scores, seed));
+            rows.push(compare_pair(first, second, &scores, seed, inputs)?);
         }
     }
     adjust(&mut rows);
@@ -118,7 +131,8 @@ fn compare_pair(
     second: &str,
     scores: &BTreeMap<String, ScoresByPair>,
     seed: u64,
-) -> PairedRow {
+    inputs: InputsView,
+) -> Result<PairedRow, NotComparable> {
     let none = ScoresByPair::new();
     let of_first = scores.get(first).unwrap_or(&none);
     let of_second = scores.get(second).unwrap_or(&none);
@@ -133,14 +147,27 @@ fn compare_pair(
         .filter_map(|(key, scores)| Some(scores.iter().chain(of_second.get(key)?)))
         .any(|mut scores| scores.any(Option::is_none));
     let observed = pairs(None, None);
-    PairedRow {
+    let (planned, comparison) = match inputs {
+        InputsView::Sampled => (observed.len(), compare(&observed, seed)),
+        InputsView::Fixed => {
+            let each = each_input(of_first, of_second);
+            let comparison = compare_fixed(&each);
+            let has_pair =
+                each.iter().any(|(first, second)| !first.is_empty() && !second.is_empty());
+            if comparison.is_none() && has_pair {
+                return Err(NotComparable::OtherScores);
+            }
+            (each.len(), comparison)
+        }
+    };
+    Ok(PairedRow {
         first: first.to_owned(),
         second: second.to_owned(),
-        planned: observed.len(),
-        comparison: compare(&observed, seed),
+        planned,
+        comparison,
         bounds: is_missing.then(|| [if_missing(0.0, 1.0), if_missing(1.0, 0.0)]),
         adjusted_p: None,
-    }
+    })
 }
 
 /// What two runs must have in common to be compared. Repeats are not paired: the first of one has nothing to do with the
@@ -191,6 +218,14 @@ fn pair_scores(
         }
     }
     clusters.into_values().collect()
+}
+
+/// The known scores of both, by what two runs have in common: fixed inputs of one group are still inputs of their own.
+fn each_input(first: &ScoresByPair, second: &ScoresByPair) -> Vec<(Vec<f64>, Vec<f64>)> {
+    let known = |scores: &[Option<f64>]| scores.iter().flatten().copied().collect::<Vec<f64>>();
+    let both =
+        first.iter().filter_map(|(key, scores)| Some((known(scores), known(second.get(key)?))));
+    both.collect()
 }
 
 /// The mean of the differences of at least one pair of scores.
