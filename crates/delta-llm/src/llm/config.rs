@@ -31,13 +31,12 @@ pub const LLM_KEY_COUNT: usize = 38;
 
 /// The section with these keys.
 pub const fn llm_mapping(keys: &'static [KeySchema]) -> MappingSchema {
-    MappingSchema {
-        label: "`llm`",
-        description: "The LLM, and how to call it. Other keys are copied into the request body unchanged.",
+    MappingSchema::new(
+        "`llm`",
+        "The LLM, and how to call it. Other keys are copied into the request body unchanged.",
         keys,
-        exactly_one_of: &[],
-        allows_other_keys: true,
-    }
+    )
+    .with_other_keys()
 }
 
 /// The keys of the section. `sandbox` is the shape of the key of that name: the agent reads it, together with its other
@@ -195,17 +194,15 @@ const CACHE_SHAPE: ValueShape =
     ValueShape::OneOf(&[ValueShape::Choice(&["auto", "off"]), ValueShape::Mapping(&CACHE_MAPPING)]);
 
 /// The mapping `llm.cache`.
-static CACHE_MAPPING: MappingSchema = MappingSchema {
-    label: "`cache`",
-    description: "Caching as with `auto`.",
-    keys: &[KeySchema::required(
+static CACHE_MAPPING: MappingSchema = MappingSchema::new(
+    "`cache`",
+    "Caching as with `auto`.",
+    &[KeySchema::required(
         "ttl",
         ValueShape::Choice(&["5m", "1h"]),
         "How long the endpoint keeps what it has cached; writing costs 1.25 times the price for `5m`, and 2 times for `1h`.",
     )],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// The help for a key in place of the name of its variable. It would go into the request, and so into the records.
 const API_KEY_HELP: &str = "put the key into DELTA_API_KEY, or name its variable, such as `api_key_env: MY_KEY`; in this file, every run would record it";
