@@ -332,15 +332,8 @@ impl ProviderKind {
     /// # Errors
     /// The file could not be read.
     pub(super) fn load_script(doc: &YamlDocument, path: &Path) -> Result<Option<Self>, String> {
-        let text = delta_base::durable::read_regular_text(path)
-            .map_err(|error| format!("could not read the script {}: {error}", path.display()))?;
-        match ScriptFile::parse(&path.display().to_string(), &text) {
-            Ok(script) => Ok(Some(Self::Script(Rc::new(script)))),
-            Err(mut report) => {
-                doc.append_report(&mut report);
-                Ok(None)
-            }
-        }
+        let script = load_answers(doc, "script", path, ScriptFile::parse)?;
+        Ok(script.map(|script| Self::Script(Rc::new(script))))
     }
 
     /// Loads a cassette; `Ok(None)` if it has mistakes, which are reported.
@@ -348,16 +341,22 @@ impl ProviderKind {
     /// # Errors
     /// The file could not be read.
     pub(super) fn load_cassette(doc: &YamlDocument, path: &Path) -> Result<Option<Self>, String> {
-        let text = delta_base::durable::read_regular_text(path)
-            .map_err(|error| format!("could not read the cassette {}: {error}", path.display()))?;
-        match Cassette::parse(&path.display().to_string(), &text) {
-            Ok(cassette) => Ok(Some(Self::Recorded(Rc::new(cassette)))),
-            Err(mut report) => {
-                doc.append_report(&mut report);
-                Ok(None)
-            }
-        }
+        let cassette = load_answers(doc, "cassette", path, Cassette::parse)?;
+        Ok(cassette.map(|cassette| Self::Recorded(Rc::new(cassette))))
     }
+}
+
+/// Reads a file of answers, a `kind`; `Ok(None)` if it has mistakes, which are reported.
+fn load_answers<T>(
+    doc: &YamlDocument,
+    kind: &str,
+    path: &Path,
+    parse: impl FnOnce(&str, &str) -> Result<T, DiagnosticReport>,
+) -> Result<Option<T>, String> {
+    let text = delta_base::durable::read_regular_text(path)
+        .map_err(|error| format!("could not read the {kind} {}: {error}", path.display()))?;
+    let answers = parse(&path.display().to_string(), &text);
+    Ok(answers.map_err(|mut report| doc.append_report(&mut report)).ok())
 }
 
 impl LlmConfig {
