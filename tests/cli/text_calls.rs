@@ -1,4 +1,4 @@
-//! Calls that an LLM writes as text (C-37.7): never run, always named. Tools that it never saw (C-37.10) are named too.
+//! Calls that an LLM writes as text (C-37.7): never run, always named. Tools that it never saw (C-37.11) are named too.
 
 use super::DELTA;
 use serde_json::json;

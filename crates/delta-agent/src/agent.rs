@@ -20,7 +20,6 @@ use delta_yaml::yaml::{MappingFields, YamlDocument, YamlNode};
 use misnamed_files::misnamed_file_help;
 use model_prices::{omitted_prices, without_prices_of_another_model};
 use serde_json::Value as Json;
-use skill_settings::SkillSettings;
 use snapshot_settings::read_snapshot_excludes;
 use std::collections::BTreeMap;
 use std::io;
@@ -158,33 +157,10 @@ impl Agent {
             main.sandbox.apply_to_hooks(hooks, &mut report);
         }
         match (main, context) {
-            (Some(main), Some(context)) if report.is_empty() => Ok(Self {
-                name: main.name,
-                description: main.description,
-                llm: main.llm,
-                model_choice: main.model_choice,
-                llm_settings: models.settings.clone(),
-                system_prompt: main.system_prompt,
-                tools: main.tools,
-                sandbox: main.sandbox,
-                skills: main.skills.skills,
-                project_skill_roots: main.skills.project_roots,
-                mcp_servers: main.mcp_servers,
-                env_file: main.env_file,
-                max_iterations: main.max_iterations,
-                limits: main.limits,
-                bounds: main.bounds,
-                finish: main.finish.tool,
-                requires_finish: main.finish.is_required,
-                ask_human: main.ask_human,
-                snapshots: main.snapshots,
-                home,
-                context,
-                hooks: hooks.unwrap_or(main.hooks),
-                source_files,
-                warnings,
+            (Some(main), Some(context)) if report.is_empty() => {
+                let hooks = hooks.unwrap_or(main.hooks);
+                Ok(Self { context, hooks, source_files, warnings, ..main }.with_offered_skills())
             }
-            .with_offered_skills()),
             _ => Err(report),
         }
     }
@@ -318,28 +294,6 @@ fn agent_directory_help(file: &Path) -> String {
     }
 }
 
-/// The contents of agent.yaml.
-struct AgentSettings {
-    name: String,
-    description: Option<String>,
-    llm: LlmConfig,
-    model_choice: Option<ModelChoice>,
-    system_prompt: String,
-    tools: Vec<Tool>,
-    sandbox: AgentSandbox,
-    skills: SkillSettings,
-    mcp_servers: Vec<AgentMcpServer>,
-    env_file: Vec<String>,
-    max_iterations: u32,
-    limits: Limits,
-    bounds: RunBounds,
-    finish: FinishSettings,
-    ask_human: bool,
-    snapshots: Option<ExcludePatterns>,
-    /// From `lifecycle_hooks`.
-    hooks: AgentHooks,
-}
-
 struct AgentLoader<'a> {
     home: &'a Path,
     import_path: &'a ImportPath,
@@ -354,7 +308,7 @@ struct AgentLoader<'a> {
 }
 
 impl AgentLoader<'_> {
-    fn load_main_file(&mut self, models: &ModelSelection) -> Option<AgentSettings> {
+    fn load_main_file(&mut self, models: &ModelSelection) -> Option<Agent> {
         let Some(name) = legacy_names::find_main_file(self.home, &mut self.warnings) else {
             let help = "an agent is a directory with agent.yaml, system_prompt.md and context.yaml; name one with `--agent DIR`";
             let misnamed = misnamed_file_help(self.home, MAIN_FILE);
@@ -396,7 +350,7 @@ impl AgentLoader<'_> {
         file: &str,
         models: &ModelSelection,
         imports: &mut ToolImporter<'_>,
-    ) -> Option<AgentSettings> {
+    ) -> Option<Agent> {
         doc.expect_mapping_or(&doc.root, file, || ROOT_HELP.to_owned())?;
         let fields = doc.fields_labelled(file, &doc.root, &AGENT_MAPPING)?;
         let name_node = fields.require("name", "my-agent");
@@ -436,26 +390,33 @@ impl AgentLoader<'_> {
             None => Some(FinishSettings::default()),
             Some(node) => self.read_finish(doc, node, &tools),
         };
-        Some(AgentSettings {
+        Some(Agent {
+            home: self.home.to_owned(),
             name: name?,
             description,
             llm: llm?,
             model_choice: choice.cloned(),
+            llm_settings: models.settings.clone(),
             system_prompt: fields.text("system_prompt").unwrap_or(SYSTEM_PROMPT_FILE).to_owned(),
+            context: ContextManifest::default(),
             tools,
             sandbox,
-            skills,
+            skills: skills.skills,
+            project_skill_roots: skills.project_roots,
             mcp_servers,
             env_file: read_variable_names(doc, fields, "env_file"),
             max_iterations: u32::try_from(fields.integer("max_iterations")?).ok()?,
             limits: limits?,
             bounds: bounds?,
-            finish: finish?,
+            requires_finish: finish.as_ref()?.is_required,
+            finish: finish?.tool,
             ask_human: fields.boolean("ask_human"),
             snapshots: fields
                 .non_null("snapshots")
                 .and_then(|node| read_snapshot_excludes(doc, node)),
             hooks,
+            source_files: Vec::new(),
+            warnings: Vec::new(),
         })
     }
 

@@ -228,12 +228,7 @@ impl ChildEnvironment {
         let more = more.iter().map(|(name, value)| (*name, clamp_value(value)));
         let marks = [(HOOK_NAME_VARIABLE, name.to_owned()), ("DELTA_CALL_ID", id.to_owned())];
         let sandbox = self.sandbox().and_then(|sandbox| sandbox.of_hook(name));
-        let Some(sandbox) = sandbox else {
-            return self.launch_with(self.env_with_keys(pass_env), iteration, more.chain(marks));
-        };
-        let env = self.sandboxed_env(sandbox, pass_env);
-        let launch = self.launch_with(env, iteration, more.chain(marks));
-        launch.with_sandbox(Some(sandbox.entry()))
+        self.launch_in(sandbox, iteration, pass_env, more.chain(marks))
     }
 
     fn sandboxed_env(&self, sandbox: ActiveSandbox<'_>, pass_env: &[String]) -> EnvVars {

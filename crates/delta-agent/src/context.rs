@@ -61,7 +61,7 @@ pub const GENERATOR_MARK: (&str, &str) = ("DELTA_GENERATOR", "1");
 const FILE_CLOCK_RESOLUTION: Duration = Duration::from_millis(20);
 
 /// The contents of context.yaml.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ContextManifest {
     sources: Vec<ContextSource>,
     /// The limit for all messages together.

@@ -19,10 +19,10 @@ pub const HOOKS_FILE: &str = "hooks.yaml";
 pub const HOOKS_SECTION: &str = "lifecycle_hooks";
 
 /// The keys of hooks.yaml.
-pub static HOOKS_MAPPING: MappingSchema = MappingSchema {
-    label: "hooks.yaml",
-    description: "Programs that the engine runs at eight points of a run.",
-    keys: &[
+pub static HOOKS_MAPPING: MappingSchema = MappingSchema::new(
+    "hooks.yaml",
+    "Programs that the engine runs at eight points of a run.",
+    &[
         KeySchema::optional(
             "pre_llm_request",
             HOOK_SHAPE,
@@ -65,16 +65,14 @@ pub static HOOKS_MAPPING: MappingSchema = MappingSchema {
             "The hooks, if they are not at the root.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 const HOOK_SHAPE: ValueShape = ValueShape::Mapping(&HOOK_MAPPING);
 
-static HOOK_MAPPING: MappingSchema = MappingSchema {
-    label: "a hook",
-    description: "A program that the engine runs at one point of a run.",
-    keys: &[
+static HOOK_MAPPING: MappingSchema = MappingSchema::new(
+    "a hook",
+    "A program that the engine runs at one point of a run.",
+    &[
         KeySchema::required(
             "command",
             // A single text gets a better message from `read_hook_command`.
@@ -114,9 +112,7 @@ static HOOK_MAPPING: MappingSchema = MappingSchema {
             "the command decides: it prints `{\"decision\": \"deny\", \"reason\": \"...\"}`, or nothing",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 const HOOK_COMMAND: &str = "write `command: [PROGRAM, ARG]`";
 const EVERY_CALL: &str =

@@ -32,10 +32,10 @@ const MAX_NAME_BYTES: usize = 24;
 pub const MCP_SHAPE: ValueShape = ValueShape::MapOf(&ValueShape::Mapping(&MCP_SERVER_MAPPING));
 
 /// The keys of a server.
-pub static MCP_SERVER_MAPPING: MappingSchema = MappingSchema {
-    label: "an MCP server",
-    description: "A server of the Model Context Protocol whose tools the LLM may call, as mcp.lock.json has them.",
-    keys: &[
+pub static MCP_SERVER_MAPPING: MappingSchema = MappingSchema::new(
+    "an MCP server",
+    "A server of the Model Context Protocol whose tools the LLM may call, as mcp.lock.json has them.",
+    &[
         KeySchema::optional(
             "command",
             ValueShape::List(&ValueShape::Text),
@@ -136,9 +136,7 @@ pub static MCP_SERVER_MAPPING: MappingSchema = MappingSchema {
         KeySchema::misplaced("timeout", "write `timeout_ms: 30s`, or `start_timeout_ms` for its start"),
         KeySchema::misplaced("name", "the key before the server is its name"),
     ],
-    exactly_one_of: &["command", "url"],
-    allows_other_keys: false,
-};
+).with_exactly_one_of(&["command", "url"]);
 
 const TRANSPORT: &str = "leave it out: a server has `command` or `url`";
 

@@ -72,6 +72,12 @@ pub struct SandboxSubject {
     pub place: Option<(String, usize)>,
 }
 
+impl SandboxSubject {
+    fn failure(&self, problem: SandboxProblem) -> SandboxFailure {
+        SandboxFailure { subject: self.clone(), problem }
+    }
+}
+
 /// Why the sandboxes of a run cannot be prepared.
 #[derive(Debug)]
 pub struct SandboxFailure {
@@ -200,10 +206,8 @@ impl RunSandbox {
         uses: Vec<SandboxUse>,
         setup: SandboxSetup,
     ) -> Result<Arc<Self>, SandboxFailure> {
-        let scratch = SandboxScratch::create(&setup.temp_dir, &setup.key).map_err(|error| {
-            let problem = SandboxProblem::Scratch(error);
-            SandboxFailure { subject: uses[0].subject.clone(), problem }
-        })?;
+        let scratch = SandboxScratch::create(&setup.temp_dir, &setup.key)
+            .map_err(|error| uses[0].subject.failure(SandboxProblem::Scratch(error)))?;
         let machine = probe(&setup.program);
         let mut record = SandboxRecord {
             kernel: machine.kernel,
@@ -362,8 +366,7 @@ impl<'a> ActiveSandbox<'a> {
             let resolved = resolve_use(&profile.subject, profile.declared.as_ref(), setup)?;
             if !resolved.leads_to_same_places(&profile.resolved) {
                 let reason = "a path that it names leads elsewhere now".to_owned();
-                let subject = profile.subject.clone();
-                return Err(SandboxFailure { subject, problem: SandboxProblem::Other(reason) });
+                return Err(profile.subject.failure(SandboxProblem::Other(reason)));
             }
             let refreshed = prepare_use(&profile.subject, &resolved, setup, &run.scratch, None)?;
             if refreshed.grade() < prepared.grade() {
@@ -373,8 +376,7 @@ impl<'a> ActiveSandbox<'a> {
                     prepared.grade().name(),
                     refreshed.grade().name()
                 );
-                let subject = profile.subject.clone();
-                return Err(SandboxFailure { subject, problem: SandboxProblem::Other(reason) });
+                return Err(profile.subject.failure(SandboxProblem::Other(reason)));
             }
             *prepared = refreshed;
         }
@@ -534,19 +536,15 @@ fn resolve_use(
     let policies = &setup.policy.profiles;
     let mut common: Option<ResolvedSandbox> = None;
     for profile in declared.into_iter().chain(policies) {
-        let resolved = resolve_profile(profile, &places).map_err(|problems| SandboxFailure {
-            subject: subject.clone(),
-            problem: SandboxProblem::Unresolved(problems),
-        })?;
+        let resolved = resolve_profile(profile, &places)
+            .map_err(|problems| subject.failure(SandboxProblem::Unresolved(problems)))?;
         common = Some(match common {
             None => resolved,
             Some(common) => common.intersection(&resolved),
         });
     }
-    let mut common = common.ok_or_else(|| SandboxFailure {
-        subject: subject.clone(),
-        problem: SandboxProblem::Other("it has no profile".to_owned()),
-    })?;
+    let no_profile = || subject.failure(SandboxProblem::Other("it has no profile".to_owned()));
+    let mut common = common.ok_or_else(no_profile)?;
     if common.profile.runs && !setup.vars.run_dir.as_os_str().is_empty() {
         common.profile =
             with_inner_runs(common.profile, &setup.vars.run_dir, &setup.enclosing_runs);
@@ -587,10 +585,7 @@ fn prepare_use(
         NetAccess::Hosts(_) => ProxySettings::parse(|name| {
             setup.variables.get(OsStr::new(name))?.to_str().map(str::to_owned)
         })
-        .map_err(|reason| SandboxFailure {
-            subject: subject.clone(),
-            problem: SandboxProblem::Other(reason),
-        })?,
+        .map_err(|reason| subject.failure(SandboxProblem::Other(reason)))?,
         NetAccess::None | NetAccess::All => ProxySettings::default(),
     };
     // A command without an agent has no directory of one.
@@ -610,12 +605,11 @@ fn prepare_use(
         absent: &resolved.unhidden,
         stage,
     };
-    prepare(&resolved.profile, &context).map_err(|error| SandboxFailure {
-        subject: subject.clone(),
-        problem: match error {
+    prepare(&resolved.profile, &context).map_err(|error| {
+        subject.failure(match error {
             SandboxError::Missing(missing) => SandboxProblem::Missing(missing),
             other => SandboxProblem::Other(other.to_string()),
-        },
+        })
     })
 }
 

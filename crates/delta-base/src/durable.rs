@@ -61,11 +61,19 @@ pub struct FileError {
     pub source: io::Error,
 }
 
+impl FileError {
+    /// Makes the error of `action` on `path` from the reason, as `map_err` needs it.
+    pub fn at(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |source| Self { action, path, source }
+    }
+}
+
 type FileResult<T> = std::result::Result<T, FileError>;
 
 fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
-    let path = path.to_owned();
-    move |source| FileError { action, path, source: explain_file_error(source) }
+    let error = FileError::at(action, path);
+    move |source| error(explain_file_error(source))
 }
 
 /// Whether this build has failpoints: the builds of tests do, because a dev-dependency turns the feature on.

@@ -463,7 +463,8 @@ impl<'a> Engine<'a> {
             if matches!(step, RunStep::Think { .. } | RunStep::End(_)) {
                 // The disk writes while the next request is built.
                 run.start_writeback();
-                self.run_iteration_end_hook(run)?;
+                let (iteration, last) = (run.state().iterations, run.state().iteration_ended);
+                self.run_iteration_hook(run, HookPoint::OnIterationEnd, iteration, last)?;
                 self.take_snapshot(run)?;
             }
             if let (RunStep::Think { .. }, Some(count)) = (&step, run.state().excessive_repeats()) {

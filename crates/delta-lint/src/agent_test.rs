@@ -27,10 +27,10 @@ pub mod test_runner;
 pub const TESTS_DIR_NAME: &str = "tests";
 
 /// The keys of a test file.
-pub static TEST_MAPPING: MappingSchema = MappingSchema {
-    label: "a test",
-    description: "A test of an agent: a task in a temporary workspace, and the expected outcome.",
-    keys: &[
+pub static TEST_MAPPING: MappingSchema = MappingSchema::new(
+    "a test",
+    "A test of an agent: a task in a temporary workspace, and the expected outcome.",
+    &[
         KeySchema::optional("description", ValueShape::Text, "What the test shows; for humans."),
         KeySchema::required("task", ValueShape::Text, "The message to the agent."),
         KeySchema::optional(
@@ -76,14 +76,12 @@ pub static TEST_MAPPING: MappingSchema = MappingSchema {
             "The expected outcome.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
-static TEST_LLM_MAPPING: MappingSchema = MappingSchema {
-    label: "`llm` of a test",
-    description: "What plays the LLM.",
-    keys: &[
+static TEST_LLM_MAPPING: MappingSchema = MappingSchema::new(
+    "`llm` of a test",
+    "What plays the LLM.",
+    &[
         KeySchema::optional(
             "turns",
             ValueShape::List(&ValueShape::Mapping(&TURN_MAPPING)),
@@ -102,9 +100,7 @@ static TEST_LLM_MAPPING: MappingSchema = MappingSchema {
             "With `cassette`: a request that differs from the recorded one fails the test.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// A test of an agent, read from its file.
 #[derive(Debug)]

@@ -36,10 +36,10 @@ const MODEL_VARIABLE: &str = "DELTA_MODEL";
 const COLOR_NAMES: [&str; 3] = ["auto", "always", "never"];
 
 /// The operator's configuration file.
-pub static CONFIG_MAPPING: MappingSchema = MappingSchema {
-    label: "config.yaml",
-    description: "The operator's settings, for every agent.",
-    keys: &[
+pub static CONFIG_MAPPING: MappingSchema = MappingSchema::new(
+    "config.yaml",
+    "The operator's settings, for every agent.",
+    &[
         KeySchema::optional(
             "model",
             ValueShape::Text,
@@ -94,9 +94,7 @@ pub static CONFIG_MAPPING: MappingSchema = MappingSchema {
         KeySchema::misplaced("provider", MODEL_HELP),
         KeySchema::misplaced("llm", MODEL_HELP),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 const MODEL_HELP: &str = "write `model: NAME` or `model: PROVIDER:NAME`";
 

@@ -71,13 +71,7 @@ pub enum RunStatus {
 
 impl fmt::Display for RunStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Running => "RUNNING",
-            Self::WaitingForInput => "WAITING_FOR_INPUT",
-            Self::Completed => "COMPLETED",
-            Self::Failed => "FAILED",
-            Self::Interrupted => "INTERRUPTED",
-        })
+        self.serialize(f)
     }
 }
 

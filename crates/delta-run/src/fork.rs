@@ -168,11 +168,8 @@ fn copy_dir_files(from: &Path, to: &Path, dir: &Path) -> Result<(), FileError> {
 
 /// Copies the file `name` of io/.
 fn copy_record(from: &Path, to: &Path, name: &str) -> Result<(), FileError> {
-    let mut source = RecordFile::open(from, name).map_err(|source| FileError {
-        action: "read",
-        path: from.join(name),
-        source,
-    })?;
+    let mut source =
+        RecordFile::open(from, name).map_err(FileError::at("read", &from.join(name)))?;
     let target = to.join(name);
     // An earlier attempt that was killed may have left a part of the file.
     let _ = durable::remove_file_no_follow(&target);

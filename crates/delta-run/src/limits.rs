@@ -14,10 +14,10 @@ pub mod bounds;
 pub mod token_estimate;
 
 /// The section `limits:` of agent.yaml.
-pub static LIMITS_MAPPING: MappingSchema = MappingSchema {
-    label: "`limits`",
-    description: "The most that a run and its child runs may use, and that an answer or a call may do.",
-    keys: &[
+pub static LIMITS_MAPPING: MappingSchema = MappingSchema::new(
+    "`limits`",
+    "The most that a run and its child runs may use, and that an answer or a call may do.",
+    &[
         KeySchema::optional(
             "max_cost",
             ValueShape::Number(0.0, f64::MAX),
@@ -42,9 +42,7 @@ pub static LIMITS_MAPPING: MappingSchema = MappingSchema {
         bounds::DISK_KEY,
         KeySchema::misplaced("max_iterations", "it belongs next to `limits:`"),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// The most tokens that an answer is assumed to have when the request does not limit it.
 pub const DEFAULT_ANSWER_TOKENS: u64 = 4096;

@@ -1,6 +1,6 @@
 //! RunResult v2.0: the result of a run, computed from its state.
 
-use crate::event::{EngineStart, RunStatus, SHARED_BUDGET_ERROR, round_usd};
+use crate::event::{EngineStart, RunStatus, SHARED_BUDGET_ERROR, is_zero_number, round_usd};
 use crate::interaction_request::InteractionRequest;
 use crate::run_tree::RunTreeTotal;
 use crate::state::run_metadata::RunMetadata;
@@ -70,7 +70,7 @@ pub struct RunMetrics {
     pub total_duration_ms: u64,
     /// The part of `total_duration_ms` for which the endpoint refused requests because there were too many (429, 529);
     /// absent if it is 0.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_zero_number")]
     pub throttled_ms: u64,
     /// When this process started or resumed the run.
     pub start_time: Timestamp,
@@ -81,10 +81,6 @@ pub struct RunMetrics {
     /// The same of the run with all runs below it, if it has started any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tree: Option<Json>,
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 /// Tokens and cost.
@@ -338,7 +334,7 @@ pub const SHORT_REQUEST_ID: usize = 8;
 
 /// The command that continues a run as its last process did. Every hint that continues a run is
 /// made here.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ContinueCommand {
     run_id: String,
     work_dir: PathBuf,
@@ -365,13 +361,8 @@ impl ContinueCommand {
         Self {
             run_id: start.map_or_else(|| "RUN".to_owned(), |start| start.run_id.to_string()),
             work_dir: start.map_or_else(|| ".".into(), |start| PathBuf::from(&start.work_dir)),
-            model: None,
             sandbox: start.and_then(|start| start.config.chosen_sandbox()).map(str::to_owned),
-            message: None,
-            limit_option: None,
-            agent: None,
-            request_id: None,
-            asks_again: false,
+            ..Self::default()
         }
     }
 

@@ -20,10 +20,10 @@ pub static LLM_SECTION: MappingSchema = config::llm_mapping(&LLM_SECTION_KEYS);
 static LLM_SECTION_KEYS: [KeySchema; config::LLM_KEY_COUNT] = config::llm_keys(SANDBOX_SHAPE);
 
 /// The keys of agent.yaml.
-pub static AGENT_MAPPING: MappingSchema = MappingSchema {
-    label: "agent.yaml",
-    description: "An agent: its identity, its LLM and its tools.",
-    keys: &[
+pub static AGENT_MAPPING: MappingSchema = MappingSchema::new(
+    "agent.yaml",
+    "An agent: its identity, its LLM and its tools.",
+    &[
         KeySchema::required("name", ValueShape::Text, "Its name."),
         KeySchema::optional("version", ValueShape::Text, "The version, for humans only."),
         KeySchema::optional("description", ValueShape::Text, "The purpose, for humans only."),
@@ -151,9 +151,7 @@ pub static AGENT_MAPPING: MappingSchema = MappingSchema {
         KeySchema::misplaced("prompt", IN_SYSTEM_PROMPT),
         KeySchema::misplaced("instructions", IN_SYSTEM_PROMPT),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 const IN_LLM: &str = "it belongs under `llm:`";
 const IN_LIMITS: &str = "it belongs under `limits:`";

@@ -11,10 +11,10 @@ use serde_json::{Value as Json, json};
 /// The name of the copy of a schema that has a file of its own.
 const SCHEMA_COPY: &str = "finish.json";
 
-pub(super) static FINISH_MAPPING: MappingSchema = MappingSchema {
-    label: "`finish`",
-    description: "The result of a run.",
-    keys: &[
+pub(super) static FINISH_MAPPING: MappingSchema = MappingSchema::new(
+    "`finish`",
+    "The result of a run.",
+    &[
         KeySchema::optional(
             "schema",
             ValueShape::Any,
@@ -27,9 +27,7 @@ pub(super) static FINISH_MAPPING: MappingSchema = MappingSchema {
             "Whether only a call ends the run; after an answer without one, the LLM is reminded and asked again.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// The key `finish` of agent.yaml.
 #[derive(Default)]

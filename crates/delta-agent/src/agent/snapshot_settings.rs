@@ -5,17 +5,15 @@ use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode};
 
 /// The long form of `snapshots:`.
-pub(super) static SNAPSHOTS_SCHEMA: MappingSchema = MappingSchema {
-    label: "`snapshots`",
-    description: "The snapshots of the workspace after each iteration.",
-    keys: &[KeySchema::optional(
+pub(super) static SNAPSHOTS_SCHEMA: MappingSchema = MappingSchema::new(
+    "`snapshots`",
+    "The snapshots of the workspace after each iteration.",
+    &[KeySchema::optional(
         "exclude",
         ValueShape::List(&ValueShape::Text),
         "Glob patterns of names (or of paths, with a slash) that snapshots omit and restores do not change.",
     )],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// Reads `snapshots:`; `None` when snapshots are disabled, or after an error.
 pub(super) fn read_snapshot_excludes(

@@ -8,10 +8,10 @@ use delta_yaml::yaml::mapping_schema::KeySchema;
 use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument};
 
 /// The section `defaults` of agent.yaml.
-pub(super) static DEFAULTS_MAPPING: MappingSchema = MappingSchema {
-    label: "`defaults`",
-    description: "The settings of all tools that do not have their own.",
-    keys: &[
+pub(super) static DEFAULTS_MAPPING: MappingSchema = MappingSchema::new(
+    "`defaults`",
+    "The settings of all tools that do not have their own.",
+    &[
         KeySchema::optional(
             "approve",
             APPROVE_SHAPE,
@@ -23,9 +23,7 @@ pub(super) static DEFAULTS_MAPPING: MappingSchema = MappingSchema {
             "What the tools may do, as in a tool; a map of keys is over `sandbox` of the agent.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// Gives the tools without `approve` the one in `defaults`.
 pub(super) fn apply_tool_defaults(

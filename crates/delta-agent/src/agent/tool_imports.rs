@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 /// The keys of an imported file.
-pub static IMPORTED_FILE_MAPPING: MappingSchema = MappingSchema {
-    label: "an imported file",
-    description: "Tools and MCP servers for agents that import them.",
-    keys: &[
+pub static IMPORTED_FILE_MAPPING: MappingSchema = MappingSchema::new(
+    "an imported file",
+    "Tools and MCP servers for agents that import them.",
+    &[
         KeySchema::optional(
             "tools",
             ValueShape::List(&ValueShape::Mapping(&tool::TOOL_MAPPING)),
@@ -32,9 +32,7 @@ pub static IMPORTED_FILE_MAPPING: MappingSchema = MappingSchema {
             "Files whose `tools:` and `mcp:` are added, relative to this file.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// The maximum depth of nested imports: more than any sane library, less than the stack allows.
 const MAX_IMPORT_DEPTH: usize = 64;

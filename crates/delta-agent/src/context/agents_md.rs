@@ -20,10 +20,10 @@ const INTRODUCTION: &str = "Instructions of this repository, from its root to th
 const REST_NOTE: &str = "\n\n[the rest of this file is left out]";
 
 /// The keys of the source.
-pub(super) static AGENTS_MD_MAPPING: MappingSchema = MappingSchema {
-    label: "an `agents_md` source",
-    description: "The AGENTS.md files from the root of the repository down to the workspace, as one system message.",
-    keys: &[
+pub(super) static AGENTS_MD_MAPPING: MappingSchema = MappingSchema::new(
+    "an `agents_md` source",
+    "The AGENTS.md files from the root of the repository down to the workspace, as one system message.",
+    &[
         TYPE_KEY,
         ID_KEY,
         HEADING_KEY,
@@ -41,9 +41,7 @@ pub(super) static AGENTS_MD_MAPPING: MappingSchema = MappingSchema {
         MAX_TOKENS_KEY,
         CONDITION_KEY,
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// Which files a source collects.
 #[derive(Debug, Clone)]

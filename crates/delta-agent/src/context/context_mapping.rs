@@ -5,10 +5,10 @@ use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlNode};
 
 /// The keys of context.yaml.
-pub static CONTEXT_MAPPING: MappingSchema = MappingSchema {
-    label: "context.yaml",
-    description: "The sources of what the LLM sees, in order.",
-    keys: &[
+pub static CONTEXT_MAPPING: MappingSchema = MappingSchema::new(
+    "context.yaml",
+    "The sources of what the LLM sees, in order.",
+    &[
         KeySchema::required(
             "sources",
             ValueShape::List(&ValueShape::Tagged { by: "type", kinds: &SOURCE_KINDS }),
@@ -26,9 +26,7 @@ pub static CONTEXT_MAPPING: MappingSchema = MappingSchema {
             "A command that counts tokens: a text on stdin, a number on stdout. Default: an estimate.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 pub(super) static SOURCE_KINDS: [(&str, &MappingSchema); 5] = [
     ("file", &FILE_MAPPING),
@@ -103,10 +101,10 @@ fn sources_help(node: &YamlNode) -> Option<String> {
     ))
 }
 
-static FILE_MAPPING: MappingSchema = MappingSchema {
-    label: "a `file` source",
-    description: "A file, as one system message.",
-    keys: &[
+static FILE_MAPPING: MappingSchema = MappingSchema::new(
+    "a `file` source",
+    "A file, as one system message.",
+    &[
         TYPE_KEY,
         ID_KEY,
         HEADING_KEY,
@@ -119,14 +117,12 @@ static FILE_MAPPING: MappingSchema = MappingSchema {
         MAX_TOKENS_KEY,
         CONDITION_KEY,
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
-static COMPUTED_FILE_MAPPING: MappingSchema = MappingSchema {
-    label: "a `computed_file` source",
-    description: "A file that a command writes before each request, as one system message.",
-    keys: &[
+static COMPUTED_FILE_MAPPING: MappingSchema = MappingSchema::new(
+    "a `computed_file` source",
+    "A file that a command writes before each request, as one system message.",
+    &[
         TYPE_KEY,
         ID_KEY,
         HEADING_KEY,
@@ -147,14 +143,12 @@ static COMPUTED_FILE_MAPPING: MappingSchema = MappingSchema {
         KeySchema::misplaced("command", "write `generator: {command: [PROGRAM, ARG]}`"),
         KeySchema::misplaced("path", "the key is `output_path`"),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
-static PIPELINE_MAPPING: MappingSchema = MappingSchema {
-    label: "a `pipeline` source",
-    description: "Commands that run in order; the file that the last one writes, as one system message.",
-    keys: &[
+static PIPELINE_MAPPING: MappingSchema = MappingSchema::new(
+    "a `pipeline` source",
+    "Commands that run in order; the file that the last one writes, as one system message.",
+    &[
         TYPE_KEY,
         ID_KEY,
         HEADING_KEY,
@@ -168,14 +162,12 @@ static PIPELINE_MAPPING: MappingSchema = MappingSchema {
         CONDITION_KEY,
         CACHE_KEY,
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
-pub(super) static STAGE_MAPPING: MappingSchema = MappingSchema {
-    label: "a stage",
-    description: "A command of a pipeline, and the file that it writes.",
-    keys: &[
+pub(super) static STAGE_MAPPING: MappingSchema = MappingSchema::new(
+    "a stage",
+    "A command of a pipeline, and the file that it writes.",
+    &[
         KeySchema::optional("id", ValueShape::Text, "The name in messages."),
         KeySchema::required(
             "generator",
@@ -186,14 +178,12 @@ pub(super) static STAGE_MAPPING: MappingSchema = MappingSchema {
         TIMEOUT_KEY,
         PASS_ENV_KEY,
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
-static JOURNAL_MAPPING: MappingSchema = MappingSchema {
-    label: "a `journal` source",
-    description: "The conversation as chat messages.",
-    keys: &[
+static JOURNAL_MAPPING: MappingSchema = MappingSchema::new(
+    "a `journal` source",
+    "The conversation as chat messages.",
+    &[
         TYPE_KEY,
         ID_KEY,
         KeySchema::optional(
@@ -210,9 +200,7 @@ static JOURNAL_MAPPING: MappingSchema = MappingSchema {
         MAX_TOKENS_KEY,
         CONDITION_KEY,
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 const TIMEOUT_KEY: KeySchema = KeySchema::with_default(
     "timeout_ms",
@@ -226,10 +214,10 @@ const PASS_ENV_KEY: KeySchema = KeySchema::optional(
     "The names of key variables that it receives nevertheless.",
 );
 
-pub(super) static GENERATOR_MAPPING: MappingSchema = MappingSchema {
-    label: "a generator",
-    description: "A command that writes a file for the context, or counts tokens.",
-    keys: &[
+pub(super) static GENERATOR_MAPPING: MappingSchema = MappingSchema::new(
+    "a generator",
+    "A command that writes a file for the context, or counts tokens.",
+    &[
         KeySchema::required(
             "command",
             ValueShape::List(&ValueShape::Text),
@@ -238,6 +226,4 @@ pub(super) static GENERATOR_MAPPING: MappingSchema = MappingSchema {
         TIMEOUT_KEY,
         PASS_ENV_KEY,
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);

@@ -24,10 +24,10 @@ pub(super) static CACHE_KINDS: [(&str, &MappingSchema); 2] =
 const STRATEGY_KEY: KeySchema =
     KeySchema::required("strategy", ValueShape::Text, "The kind of cache.");
 
-static FILE_HASH_MAPPING: MappingSchema = MappingSchema {
-    label: "a cache `file_hash`",
-    description: "The output is reused while the command and the contents of some files are unchanged.",
-    keys: &[
+static FILE_HASH_MAPPING: MappingSchema = MappingSchema::new(
+    "a cache `file_hash`",
+    "The output is reused while the command and the contents of some files are unchanged.",
+    &[
         STRATEGY_KEY,
         KeySchema::required(
             "invalidate_on",
@@ -35,14 +35,12 @@ static FILE_HASH_MAPPING: MappingSchema = MappingSchema {
             "Patterns of the files, such as `src/**/*.py`, or directories, relative to the workspace.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
-static AGE_MAPPING: MappingSchema = MappingSchema {
-    label: "a cache `age`",
-    description: "The output is reused for some time while the command is unchanged.",
-    keys: &[
+static AGE_MAPPING: MappingSchema = MappingSchema::new(
+    "a cache `age`",
+    "The output is reused for some time while the command is unchanged.",
+    &[
         STRATEGY_KEY,
         KeySchema::required(
             "max_age_ms",
@@ -50,9 +48,7 @@ static AGE_MAPPING: MappingSchema = MappingSchema {
             "The maximum age of the output in milliseconds.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// When a previous output can be reused.
 #[derive(Debug, Clone)]

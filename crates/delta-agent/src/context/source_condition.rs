@@ -16,18 +16,16 @@ pub(super) static CONDITION_KINDS: [(&str, &MappingSchema); 3] = [
 
 const WHEN_KEY: KeySchema = KeySchema::required("when", ValueShape::Text, "The kind of condition.");
 
-static TASK_CONTAINS_MAPPING: MappingSchema = MappingSchema {
-    label: "a condition `task_contains`",
-    description: "The task, which is the first user message, matches a regular expression.",
-    keys: &[WHEN_KEY, KeySchema::required("pattern", ValueShape::Text, "The regular expression.")],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+static TASK_CONTAINS_MAPPING: MappingSchema = MappingSchema::new(
+    "a condition `task_contains`",
+    "The task, which is the first user message, matches a regular expression.",
+    &[WHEN_KEY, KeySchema::required("pattern", ValueShape::Text, "The regular expression.")],
+);
 
-static FILE_EXISTS_MAPPING: MappingSchema = MappingSchema {
-    label: "a condition `file_exists`",
-    description: "A file or directory exists.",
-    keys: &[
+static FILE_EXISTS_MAPPING: MappingSchema = MappingSchema::new(
+    "a condition `file_exists`",
+    "A file or directory exists.",
+    &[
         WHEN_KEY,
         KeySchema::required(
             "path",
@@ -35,14 +33,12 @@ static FILE_EXISTS_MAPPING: MappingSchema = MappingSchema {
             "The path; `${AGENT_HOME}`, `${CWD}` and `${RUN_DIR}` are replaced.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
-static ITERATION_AT_LEAST_MAPPING: MappingSchema = MappingSchema {
-    label: "a condition `iteration_at_least`",
-    description: "The request is for this iteration or a later one.",
-    keys: &[
+static ITERATION_AT_LEAST_MAPPING: MappingSchema = MappingSchema::new(
+    "a condition `iteration_at_least`",
+    "The request is for this iteration or a later one.",
+    &[
         WHEN_KEY,
         KeySchema::required(
             "iteration",
@@ -50,9 +46,7 @@ static ITERATION_AT_LEAST_MAPPING: MappingSchema = MappingSchema {
             "The number of the iteration; the first is 1.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// When a source is part of the context.
 #[derive(Debug, Clone)]

@@ -10,10 +10,10 @@ const MAX_NAME_CHARS: usize = 64;
 const MAX_COMPATIBILITY_CHARS: usize = 500;
 const FENCE: &str = "---";
 
-static SKILL_MAPPING: MappingSchema = MappingSchema {
-    label: "the front matter of a skill",
-    description: "What a skill is for.",
-    keys: &[
+static SKILL_MAPPING: MappingSchema = MappingSchema::new(
+    "the front matter of a skill",
+    "What a skill is for.",
+    &[
         KeySchema::required(
             "name",
             ValueShape::Text,
@@ -29,9 +29,7 @@ static SKILL_MAPPING: MappingSchema = MappingSchema {
             "The tools that it may use, in other programs; delta does not use it.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// The front matter of a skill, as far as it can be used.
 pub(super) struct SkillFile {

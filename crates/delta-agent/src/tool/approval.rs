@@ -20,10 +20,10 @@ pub const APPROVE_SHAPE: ValueShape = ValueShape::OneOf(&[
     ValueShape::List(&ValueShape::Mapping(&RULE_MAPPING)),
 ]);
 
-static RULE_MAPPING: MappingSchema = MappingSchema {
-    label: "a rule of `approve`",
-    description: "What to do with the calls that match; the first rule that matches counts.",
-    keys: &[
+static RULE_MAPPING: MappingSchema = MappingSchema::new(
+    "a rule of `approve`",
+    "What to do with the calls that match; the first rule that matches counts.",
+    &[
         KeySchema::optional(
             "match",
             ValueShape::TextMap,
@@ -38,9 +38,7 @@ static RULE_MAPPING: MappingSchema = MappingSchema {
         .with_help(action_help),
         KeySchema::optional("reason", ValueShape::Text, "With `deny`: the reason, for the LLM."),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// A pattern without the parameter that it is for.
 fn match_help(node: &YamlNode) -> Option<String> {
@@ -63,10 +61,10 @@ fn action_help(node: &YamlNode) -> Option<String> {
 }
 
 /// The keys of `preview:`.
-pub(super) static PREVIEW_MAPPING: MappingSchema = MappingSchema {
-    label: "`preview`",
-    description: "The parameters that say what a call does to a file.",
-    keys: &[
+pub(super) static PREVIEW_MAPPING: MappingSchema = MappingSchema::new(
+    "`preview`",
+    "The parameters that say what a call does to a file.",
+    &[
         KeySchema::required(
             "path",
             ValueShape::Text,
@@ -83,9 +81,7 @@ pub(super) static PREVIEW_MAPPING: MappingSchema = MappingSchema {
             "The parameter with the text that `content` replaces, where the file has it exactly once.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// Which calls of a tool a person has to approve.
 #[derive(Debug, Clone)]

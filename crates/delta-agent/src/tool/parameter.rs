@@ -13,10 +13,10 @@ use std::sync::Arc;
 pub const PARAMETER_NAME_SHAPE: ValueShape = ValueShape::Pattern("[A-Za-z_][A-Za-z0-9_]*");
 
 /// The keys of a `parameters:` entry.
-pub static PARAMETER_MAPPING: MappingSchema = MappingSchema {
-    label: "a parameter",
-    description: "The values of a parameter, and how they reach the process.",
-    keys: &[
+pub static PARAMETER_MAPPING: MappingSchema = MappingSchema::new(
+    "a parameter",
+    "The values of a parameter, and how they reach the process.",
+    &[
         KeySchema::required(
             "name",
             PARAMETER_NAME_SHAPE,
@@ -74,9 +74,7 @@ pub static PARAMETER_MAPPING: MappingSchema = MappingSchema {
         ),
         KeySchema::refused("raw", "Written in the template: `${name:raw}`."),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// A value that the LLM passes to a tool.
 #[derive(Debug, Clone, PartialEq)]

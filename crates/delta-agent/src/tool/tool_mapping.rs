@@ -8,10 +8,10 @@ use delta_yaml::yaml::MappingSchema;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 
 /// The keys of a tool.
-pub static TOOL_MAPPING: MappingSchema = MappingSchema {
-    label: "a tool",
-    description: "A command that the LLM may call.",
-    keys: &[
+pub static TOOL_MAPPING: MappingSchema = MappingSchema::new(
+    "a tool",
+    "A command that the LLM may call.",
+    &[
         KeySchema::required(
             "name",
             ValueShape::Pattern("[A-Za-z0-9_-]{1,64}"),
@@ -156,35 +156,29 @@ pub static TOOL_MAPPING: MappingSchema = MappingSchema {
         KeySchema::misplaced("write", IN_SANDBOX),
         KeySchema::misplaced("hide", IN_SANDBOX),
     ],
-    exactly_one_of: &["exec", "shell", "command"],
-    allows_other_keys: false,
-};
+).with_exactly_one_of(&["exec", "shell", "command"]);
 
 const COMMAND_KEYS: &str = "write `exec: PROGRAM ARG`, or `shell:` for a script";
 const IN_SANDBOX: &str = "it belongs under `sandbox:`, as in `sandbox: {net: all}`";
 
 /// The keys of `ends_run`.
-pub(super) static ENDS_RUN_MAPPING: MappingSchema = MappingSchema {
-    label: "`ends_run`",
-    description: "Which calls end the run.",
-    keys: &[KeySchema::required(
+pub(super) static ENDS_RUN_MAPPING: MappingSchema = MappingSchema::new(
+    "`ends_run`",
+    "Which calls end the run.",
+    &[KeySchema::required(
         "exit_code",
         ValueShape::Integer(0..256),
         "The exit code of a call that ends the run.",
     )],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// The keys of an element of `command:` that has parameters.
-pub(super) static COMMAND_ELEMENT_MAPPING: MappingSchema = MappingSchema {
-    label: "an element of `command`",
-    description: "An argument that contains parameters.",
-    keys: &[KeySchema::required(
+pub(super) static COMMAND_ELEMENT_MAPPING: MappingSchema = MappingSchema::new(
+    "an element of `command`",
+    "An argument that contains parameters.",
+    &[KeySchema::required(
         "template",
         ValueShape::Text,
         "The argument, always a single word; `${name}` is a parameter.",
     )],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);

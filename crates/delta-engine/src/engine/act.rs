@@ -1,7 +1,6 @@
 //! Acting: the next call of an answer, from its arguments to what it leads to.
 
-use super::call_results::{CallOutcome, record_observation, record_refusal};
-use super::call_results::{LostCallChanges, UnknownOutcome};
+use super::call_results::{CallOutcome, UnknownOutcome, record_observation, record_refusal};
 use super::execute::{DecidedCall, record_unstarted_request};
 use super::hooks::GateOutcome;
 use super::{Engine, EngineError};
@@ -17,7 +16,7 @@ use delta_plan::call_plan::{
 use delta_plan::checked_call::CheckedCall;
 use delta_plan::hook_observation::ENDED_BY_HOOK_OBSERVATION;
 use delta_run::event::approval::ApprovalRequest;
-use delta_run::event::{ActionResult, HumanQuestion, Payload};
+use delta_run::event::{HumanQuestion, Payload};
 use delta_run::record;
 use delta_run::record::surviving_call::SurvivingCall;
 use delta_run::run::{Run, RunNotice};
@@ -137,15 +136,17 @@ impl<'a> Engine<'a> {
         let layers = StageDir::for_call(&run.dir);
         // They exist before the command starts, and until its changes are in a durable question.
         let was_staged = tool.is_some_and(|tool| tool.is_staged) && layers.has_layers();
-        let changes = if was_staged {
+        if was_staged {
             layers.clear()?;
-            LostCallChanges::Discarded
-        } else {
-            LostCallChanges::InWorkspace
+        }
+        let unknown = UnknownOutcome {
+            tool,
+            arguments: None,
+            execution,
+            surviving: lost,
+            reason: INTERRUPTED_CALL_PREFIX,
+            has_discarded: was_staged,
         };
-        let reason = INTERRUPTED_CALL_PREFIX;
-        let unknown =
-            UnknownOutcome { tool, arguments: None, execution, surviving: lost, reason, changes };
         self.record_unknown_outcome(run, call, unknown)
     }
 
@@ -156,12 +157,12 @@ impl<'a> Engine<'a> {
         call: &PendingCall,
         unknown: UnknownOutcome<'_>,
     ) -> Result<(), EngineError> {
-        let UnknownOutcome { tool, arguments, execution, surviving, reason, changes } = unknown;
-        let (discarded, elsewhere) = match changes {
-            LostCallChanges::InWorkspace => ("", ""),
-            LostCallChanges::Discarded => {
-                ("; what it changed in the workspace was thrown away", " outside of it")
-            }
+        let UnknownOutcome { tool, arguments, execution, surviving, reason, has_discarded } =
+            unknown;
+        let (discarded, elsewhere) = if has_discarded {
+            ("; what it changed in the workspace was thrown away", " outside of it")
+        } else {
+            ("", "")
         };
         let mut text = format!(
             "{reason}{discarded}; whether it took effect{elsewhere} is unknown, and it was not run again]"
@@ -204,24 +205,15 @@ impl<'a> Engine<'a> {
         result: Json,
     ) -> Result<(), EngineError> {
         let record = run.records.write_finish((self.clock)(), &call.id, &result)?;
-        run.record(Payload::ActionResult(Box::new(ActionResult {
-            iteration: call.iteration,
-            call_id: call.id.clone(),
-            tool_name: call.tool.clone(),
-            observation_content: FINISHED_OBSERVATION.to_owned(),
-            images: Vec::new(),
-            exit_code: Some(0),
-            duration_ms: 0,
+        let text = FINISHED_OBSERVATION.to_owned();
+        let observation = Observation { text, exit_code: Some(0), ..Observation::default() };
+        let outcome = CallOutcome {
             execution: Some(record.name),
             record_sha256: Some(record.sha256),
-            runs: Vec::new(),
-            truncated: false,
-            repeats: 0,
-            ended_background: Vec::new(),
-            left_running: Vec::new(),
-            sandbox: None,
             result: Some(result),
-        })));
+            ..CallOutcome::default()
+        };
+        record_observation(run, call, observation, outcome);
         Ok(())
     }
 

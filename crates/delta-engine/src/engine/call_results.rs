@@ -24,15 +24,6 @@ use std::collections::VecDeque;
 /// The start of the observation of a call whose holder died while the engine waited for it.
 const LOST_HOLDER_PREFIX: &str = "[the process that held this call ended without its result";
 
-/// What became of the changes that a call with an unknown outcome made in the workspace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LostCallChanges {
-    /// They are in the workspace, if there are any.
-    InWorkspace,
-    /// They were in the layers of a call with `stage: ask`, and are discarded. `.delta` is not staged.
-    Discarded,
-}
-
 /// What is known of a call whose outcome is unknown.
 pub(super) struct UnknownOutcome<'a> {
     /// The tool; `None` if the agent no longer has it.
@@ -45,8 +36,9 @@ pub(super) struct UnknownOutcome<'a> {
     pub(super) surviving: Option<SurvivingCall>,
     /// Why the outcome is unknown: the start of the observation.
     pub(super) reason: &'static str,
-    /// What became of its changes.
-    pub(super) changes: LostCallChanges,
+    /// Whether its changes were in the layers of a call with `stage: ask`, and are discarded; otherwise they are in the
+    /// workspace. `.delta` is not staged.
+    pub(super) has_discarded: bool,
 }
 
 /// A call whose result is not recorded yet.
@@ -300,7 +292,7 @@ impl Engine<'_> {
             execution: Some(&*starting.execution),
             surviving: lost,
             reason: LOST_HOLDER_PREFIX,
-            changes: LostCallChanges::InWorkspace,
+            has_discarded: false,
         };
         self.record_unknown_outcome(run, call, unknown)
     }
@@ -386,7 +378,7 @@ fn action_result(
 }
 
 /// What the record of a process says about its run.
-fn process_outcome(
+pub(super) fn process_outcome(
     started_at: Timestamp,
     finished: &ProcessResult,
     exit_code: Option<i32>,

@@ -4,7 +4,8 @@
 //! recorded before it takes effect. After a crash in between, the hook runs again; what it guards
 //! does not.
 
-use super::{Engine, EngineError, duration_millis};
+use super::call_results::process_outcome;
+use super::{Engine, EngineError};
 use delta_agent::child_environment::HOOK_NAME_VARIABLE;
 use delta_agent::hook::answer::{self, GateVerdict, HookAnswer, HookFailure};
 use delta_agent::hook::{HookConfig, HookFailurePolicy, HookPoint};
@@ -22,7 +23,7 @@ use delta_process::{
     ProgramError, SpoolFiles,
 };
 use delta_run::event::{HookEnd, Payload};
-use delta_run::record::{self, HookExecutionRecord, ProcessOutcome, RecordedStream};
+use delta_run::record::HookExecutionRecord;
 use delta_run::run::{Run, RunNotice};
 use delta_run::state::PendingCall;
 use serde::Serialize;
@@ -226,10 +227,7 @@ impl<'a> Engine<'a> {
         let finished = &hook_run.finished;
         let exit_code = match finished.end {
             ProcessEnd::Exited(code) | ProcessEnd::NotStarted { code, .. } => Some(code),
-            ProcessEnd::Killed(_)
-            | ProcessEnd::TimedOut
-            | ProcessEnd::Cancelled
-            | ProcessEnd::OutOfTime => None,
+            _ => None,
         };
         let stdin = run.records.write_hook_stdin(&hook_run.stem, &hook_run.stdin)?;
         let record = run.records.write_hook(
@@ -241,16 +239,7 @@ impl<'a> Engine<'a> {
                 command: (&hook_run.argv[..]).into(),
                 cwd: (&self.environment.vars().cwd).into(),
                 stdin: Some(stdin),
-                outcome: ProcessOutcome {
-                    started_at: Some(hook_run.started_at),
-                    duration_ms: duration_millis(finished.duration),
-                    exit_code,
-                    ended: record::describe_process_end(&finished.end),
-                    stdout: Some(RecordedStream::from_capture(&finished.stdout)),
-                    stderr: Some(RecordedStream::from_capture(&finished.stderr)),
-                    ended_background: finished.left.ended.clone(),
-                    left_running: finished.left.running.clone(),
-                },
+                outcome: process_outcome(hook_run.started_at, finished, exit_code),
                 changed: effect.changed.map(Into::into),
                 decision: effect.decision.map(Into::into),
                 failure: effect.failure.map(|failure| failure.reason.as_str().into()),
@@ -322,37 +311,19 @@ impl<'a> Engine<'a> {
         self.apply_failure_policy(run, &hook_run, failure.as_ref())
     }
 
-    /// Runs on_iteration_start, unless an earlier process did for this iteration.
-    pub(super) fn run_iteration_start_hook(
+    /// Runs on_iteration_start or on_iteration_end, unless an earlier process did: `last` is the iteration that it last
+    /// ran for.
+    pub(super) fn run_iteration_hook(
         &self,
         run: &mut Run,
+        hook: HookPoint,
         iteration: u32,
+        last: u32,
     ) -> Result<(), EngineError> {
-        if run.state().iteration_started >= iteration {
+        if last >= iteration {
             return Ok(());
         }
-        self.run_notification_hook(
-            run,
-            HookPoint::OnIterationStart,
-            iteration,
-            HookInput::default,
-            &self.cancel,
-        )
-    }
-
-    /// Runs on_iteration_end for the last iteration, unless an earlier process did.
-    pub(super) fn run_iteration_end_hook(&self, run: &mut Run) -> Result<(), EngineError> {
-        let iteration = run.state().iterations;
-        if run.state().iteration_ended >= iteration {
-            return Ok(());
-        }
-        self.run_notification_hook(
-            run,
-            HookPoint::OnIterationEnd,
-            iteration,
-            HookInput::default,
-            &self.cancel,
-        )
+        self.run_notification_hook(run, hook, iteration, HookInput::default, &self.cancel)
     }
 
     /// Asks pre_tool_execution for consent.

@@ -99,7 +99,8 @@ impl fmt::Display for FailingCall {
 impl Engine<'_> {
     /// Asks the LLM for its next answer, and records it.
     pub(super) fn think(&mut self, run: &mut Run, iteration: u32) -> Result<(), EngineError> {
-        self.run_iteration_start_hook(run, iteration)?;
+        let last = run.state().iteration_started;
+        self.run_iteration_hook(run, HookPoint::OnIterationStart, iteration, last)?;
         let mut recorded = self.ask_llm(run, iteration)?;
         let mut verdict = judge_answer(self.agent, run.state(), (&recorded.reply).into());
         if matches!(verdict.failure, Some((EMPTY_RESPONSE, _)))

@@ -31,13 +31,12 @@ pub const LLM_KEY_COUNT: usize = 39;
 
 /// The section with these keys.
 pub const fn llm_mapping(keys: &'static [KeySchema]) -> MappingSchema {
-    MappingSchema {
-        label: "`llm`",
-        description: "The LLM, and how to call it. Other keys are copied into the request body unchanged.",
+    MappingSchema::new(
+        "`llm`",
+        "The LLM, and how to call it. Other keys are copied into the request body unchanged.",
         keys,
-        exactly_one_of: &[],
-        allows_other_keys: true,
-    }
+    )
+    .with_other_keys()
 }
 
 /// The keys of the section. `sandbox` is the shape of the key of that name: the agent reads it, together with its other
@@ -196,17 +195,15 @@ const CACHE_SHAPE: ValueShape =
     ValueShape::OneOf(&[ValueShape::Choice(&["auto", "off"]), ValueShape::Mapping(&CACHE_MAPPING)]);
 
 /// The mapping `llm.cache`.
-static CACHE_MAPPING: MappingSchema = MappingSchema {
-    label: "`cache`",
-    description: "Caching as with `auto`.",
-    keys: &[KeySchema::required(
+static CACHE_MAPPING: MappingSchema = MappingSchema::new(
+    "`cache`",
+    "Caching as with `auto`.",
+    &[KeySchema::required(
         "ttl",
         ValueShape::Choice(&["5m", "1h"]),
         "How long the endpoint keeps what it has cached; writing costs 1.25 times the price for `5m`, and 2 times for `1h`.",
     )],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// The help for a key in place of the name of its variable. It would go into the request, and so into the records.
 const API_KEY_HELP: &str = "put the key into DELTA_API_KEY, or name its variable, such as `api_key_env: MY_KEY`; in this file, every run would record it";
@@ -338,15 +335,8 @@ impl ProviderKind {
     /// # Errors
     /// The file could not be read.
     pub(super) fn load_script(doc: &YamlDocument, path: &Path) -> Result<Option<Self>, String> {
-        let text = delta_base::durable::read_regular_text(path)
-            .map_err(|error| format!("could not read the script {}: {error}", path.display()))?;
-        match ScriptFile::parse(&path.display().to_string(), &text) {
-            Ok(script) => Ok(Some(Self::Script(Rc::new(script)))),
-            Err(mut report) => {
-                doc.append_report(&mut report);
-                Ok(None)
-            }
-        }
+        let script = load_answers(doc, "script", path, ScriptFile::parse)?;
+        Ok(script.map(|script| Self::Script(Rc::new(script))))
     }
 
     /// Loads a cassette; `Ok(None)` if it has mistakes, which are reported.
@@ -354,16 +344,22 @@ impl ProviderKind {
     /// # Errors
     /// The file could not be read.
     pub(super) fn load_cassette(doc: &YamlDocument, path: &Path) -> Result<Option<Self>, String> {
-        let text = delta_base::durable::read_regular_text(path)
-            .map_err(|error| format!("could not read the cassette {}: {error}", path.display()))?;
-        match Cassette::parse(&path.display().to_string(), &text) {
-            Ok(cassette) => Ok(Some(Self::Recorded(Rc::new(cassette)))),
-            Err(mut report) => {
-                doc.append_report(&mut report);
-                Ok(None)
-            }
-        }
+        let cassette = load_answers(doc, "cassette", path, Cassette::parse)?;
+        Ok(cassette.map(|cassette| Self::Recorded(Rc::new(cassette))))
     }
+}
+
+/// Reads a file of answers, a `kind`; `Ok(None)` if it has mistakes, which are reported.
+fn load_answers<T>(
+    doc: &YamlDocument,
+    kind: &str,
+    path: &Path,
+    parse: impl FnOnce(&str, &str) -> Result<T, DiagnosticReport>,
+) -> Result<Option<T>, String> {
+    let text = delta_base::durable::read_regular_text(path)
+        .map_err(|error| format!("could not read the {kind} {}: {error}", path.display()))?;
+    let answers = parse(&path.display().to_string(), &text);
+    Ok(answers.map_err(|mut report| doc.append_report(&mut report)).ok())
 }
 
 impl LlmConfig {

@@ -16,9 +16,6 @@ use std::fmt;
 pub const ADDRESS_VARIABLES: [&str; 4] =
     ["DELTA_BASE_URL", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL"];
 
-/// The variables for proxies, and for the hosts that need none; each also exists in lower case.
-pub const PROXY_VARIABLES: [&str; 4] = ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY"];
-
 /// One, for a server that is just starting.
 const DEFAULT_REFUSED_RETRIES: u32 = 1;
 

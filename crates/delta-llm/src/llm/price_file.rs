@@ -326,31 +326,32 @@ impl<'a> PriceEntry<'a> {
 
     /// A price in USD per million tokens, from a number or a text of a number of USD per token.
     fn price(&self, key: &str) -> Result<Option<f64>, String> {
-        let number = match self.fields.get(key) {
-            None | Some(Value::Null) => return Ok(None),
-            Some(Value::Number(number)) => number.as_f64(),
-            Some(Value::String(text)) => text.trim().parse().ok(),
-            Some(_) => None,
-        };
-        match number.filter(|number| number.is_finite() && *number >= 0.0) {
+        match self.number(key) {
+            None => Ok(None),
             // Without the noise of binary fractions: 2e-7 is 0.2 per million.
-            Some(number) => Ok(Some((number * 1e15).round() / 1e9)),
-            None => Err(self.mistake(key, "a price per token such as 2.5e-06")),
+            Some(number) if number.is_finite() && number >= 0.0 => {
+                Ok(Some((number * 1e15).round() / 1e9))
+            }
+            Some(_) => Err(self.mistake(key, "a price per token such as 2.5e-06")),
         }
     }
 
     fn count(&self, key: &str) -> Result<Option<u64>, String> {
-        let number = match self.fields.get(key) {
-            None | Some(Value::Null) => return Ok(None),
-            Some(Value::Number(number)) => number.as_f64(),
-            Some(Value::String(text)) => text.trim().parse().ok(),
-            Some(_) => None,
-        };
-        match number {
-            Some(number) if (1.0..9e15).contains(&number) => Ok(Some(number as u64)),
+        match self.number(key) {
             // Some entries have 0 where the vendor names no limit.
-            Some(0.0) => Ok(None),
-            _ => Err(self.mistake(key, "a number of tokens")),
+            None | Some(0.0) => Ok(None),
+            Some(number) if (1.0..9e15).contains(&number) => Ok(Some(number as u64)),
+            Some(_) => Err(self.mistake(key, "a number of tokens")),
+        }
+    }
+
+    /// A number, which may be written as a text; NaN if the value is something else.
+    fn number(&self, key: &str) -> Option<f64> {
+        match self.fields.get(key)? {
+            Value::Null => None,
+            Value::Number(number) => number.as_f64(),
+            Value::String(text) => Some(text.trim().parse().unwrap_or(f64::NAN)),
+            _ => Some(f64::NAN),
         }
     }
 

@@ -4,10 +4,10 @@ use delta_words::{PriceOrigin, Pricing, TokenPrices};
 use delta_yaml::yaml::mapping_schema::{KeySchema, MappingFields, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode};
 
-pub(super) static PRICING_MAPPING: MappingSchema = MappingSchema {
-    label: "`pricing`",
-    description: "The price of tokens, in USD per million.",
-    keys: &[
+pub(super) static PRICING_MAPPING: MappingSchema = MappingSchema::new(
+    "`pricing`",
+    "The price of tokens, in USD per million.",
+    &[
         KeySchema::required("input", USD_SHAPE, "Input tokens."),
         KeySchema::optional(
             "cached_input",
@@ -36,14 +36,12 @@ pub(super) static PRICING_MAPPING: MappingSchema = MappingSchema {
             "The most tokens that the model generates for an answer; a limit assumes them where `llm.max_tokens` is missing or larger.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
-static TIER_MAPPING: MappingSchema = MappingSchema {
-    label: "`above`",
-    description: "The prices of a whole call whose request has more than `tokens` tokens; what is missing is as without `above`.",
-    keys: &[
+static TIER_MAPPING: MappingSchema = MappingSchema::new(
+    "`above`",
+    "The prices of a whole call whose request has more than `tokens` tokens; what is missing is as without `above`.",
+    &[
         KeySchema::required(
             "tokens",
             ValueShape::TokenCount(1..1 << 53),
@@ -55,9 +53,7 @@ static TIER_MAPPING: MappingSchema = MappingSchema {
         KeySchema::optional("output", USD_SHAPE, "Output tokens."),
         KeySchema::optional("reasoning", USD_SHAPE, "Output tokens that are reasoning."),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 const USD_SHAPE: ValueShape = ValueShape::Number(0.0, f64::MAX);
 

@@ -3,11 +3,12 @@
 //! Knows nothing of connections or retries. It accepts what servers send in practice, because each splits and numbers
 //! its deltas differently; but a stream without a sign of its end is never complete.
 
+use super::answer_error::AnswerError;
 use super::argument_text::ArgumentText;
 use super::exact_arguments::quote_inexact_arguments;
 use super::wire::chat;
 use super::wire::chat::{AnswerOrigin, BLOCK_FIELDS, EXTRA_FIELD, REASONING_FIELDS, has_thinking};
-use super::wire::{EventReader, excerpt, reported_error};
+use super::wire::{DecodeContext, EventReader, StreamAssembler, excerpt, reported_error};
 use super::{CallObserver, CallProgress};
 use delta_base::json_repair::replace_lone_surrogates;
 use delta_words::{NativeParts, Reply, ResponseBody, ToolCall, Usage, merge_counts, thinking_text};
@@ -136,22 +137,15 @@ impl PartialCall {
     }
 }
 
-impl ReplyAssembler {
-    /// An assembler of one answer of `origin`.
-    pub fn for_answers_of(origin: AnswerOrigin) -> Self {
-        Self { origin: Some(origin), ..Self::default() }
-    }
-
-    /// Adds the next bytes of the body.
-    pub fn push(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
+impl StreamAssembler for ReplyAssembler {
+    fn push(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
         let mut reader = std::mem::take(&mut self.reader);
         let result = reader.push(bytes, |data| self.add_event(data));
         self.reader = reader;
         result
     }
 
-    /// Ends the body. A last event that is cut off is not an error by itself: [`ReplyAssembler::is_complete`] decides.
-    pub fn finish(&mut self) -> Result<(), StreamError> {
+    fn finish(&mut self) -> Result<(), StreamError> {
         let mut reader = std::mem::take(&mut self.reader);
         let result = reader.finish(|data| self.add_event(data));
         self.reader = reader;
@@ -159,17 +153,16 @@ impl ReplyAssembler {
     }
 
     /// Whether nothing more is expected: the stream sent `[DONE]`, or its end and its usage.
-    pub fn is_done(&self) -> bool {
+    fn is_done(&self) -> bool {
         self.reader.is_done() || (self.is_complete() && self.fields.get("usage").is_some())
     }
 
     /// Whether the reply is complete: it has a finish reason. `[DONE]` alone is what some servers send after a failure too.
-    pub fn is_complete(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.has_choice && (self.is_whole || self.finish_reason.is_some())
     }
 
-    /// Passes on the text and the reasoning that have arrived since the last time.
-    pub fn pass_new_text(&mut self, observe: CallObserver<'_>) {
+    fn pass_new_text(&mut self, observe: CallObserver<'_>) {
         let (content_bytes, reasoning_bytes) = &mut self.observed_bytes;
         if let Some((_, reasoning)) = &self.reasoning
             && reasoning.len() > *reasoning_bytes
@@ -191,6 +184,17 @@ impl ReplyAssembler {
         {
             observe(CallProgress::Usage(self.observed_usage.insert(usage)));
         }
+    }
+
+    fn into_reply(self: Box<Self>, context: &DecodeContext<'_>) -> Result<Reply, AnswerError> {
+        Ok(Self::into_reply(*self, context.model))
+    }
+}
+
+impl ReplyAssembler {
+    /// An assembler of one answer of `origin`.
+    pub fn for_answers_of(origin: AnswerOrigin) -> Self {
+        Self { origin: Some(origin), ..Self::default() }
     }
 
     fn add_event(&mut self, data: &str) -> Result<(), StreamError> {

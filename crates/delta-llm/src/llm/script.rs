@@ -16,23 +16,21 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// A script file.
-pub static SCRIPT_MAPPING: MappingSchema = MappingSchema {
-    label: "a script",
-    description: "Replies to use instead of an LLM.",
-    keys: &[KeySchema::required(
+pub static SCRIPT_MAPPING: MappingSchema = MappingSchema::new(
+    "a script",
+    "Replies to use instead of an LLM.",
+    &[KeySchema::required(
         "turns",
         ValueShape::List(&ValueShape::Mapping(&TURN_MAPPING)),
         "The replies, in order.",
     )],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// A turn of a script.
-pub static TURN_MAPPING: MappingSchema = MappingSchema {
-    label: "a turn",
-    description: "One reply. delta fills in `${task}`, `${message}`, `${last}` and the groups of `when`.",
-    keys: &[
+pub static TURN_MAPPING: MappingSchema = MappingSchema::new(
+    "a turn",
+    "One reply. delta fills in `${task}`, `${message}`, `${last}` and the groups of `when`.",
+    &[
         KeySchema::optional("say", ValueShape::Text, "The text of the reply."),
         KeySchema::optional(
             "call",
@@ -61,25 +59,21 @@ pub static TURN_MAPPING: MappingSchema = MappingSchema {
             "The tokens that the reply reports.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
-static SCRIPT_CALL_MAPPING: MappingSchema = MappingSchema {
-    label: "a call",
-    description: "A tool and its arguments.",
-    keys: &[
+static SCRIPT_CALL_MAPPING: MappingSchema = MappingSchema::new(
+    "a call",
+    "A tool and its arguments.",
+    &[
         KeySchema::required("tool", ValueShape::Text, "The name of the tool."),
         KeySchema::optional("args", ValueShape::Any, "Its arguments; none by default."),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
-static SCRIPT_USAGE_MAPPING: MappingSchema = MappingSchema {
-    label: "the usage of a turn",
-    description: "The tokens that a reply reports, as an endpoint does.",
-    keys: &[
+static SCRIPT_USAGE_MAPPING: MappingSchema = MappingSchema::new(
+    "the usage of a turn",
+    "The tokens that a reply reports, as an endpoint does.",
+    &[
         KeySchema::with_default(
             "input_tokens",
             ValueShape::TokenCount(0..1 << 32),
@@ -99,9 +93,7 @@ static SCRIPT_USAGE_MAPPING: MappingSchema = MappingSchema {
             "The tokens of the reply.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// A script, as loaded from its file or from the `turns` of a test.
 #[derive(Debug)]

@@ -330,15 +330,14 @@ impl<'a> RunSpans<'a> {
                 set_usage_attributes(&mut attributes, usage);
             }
             self.spans.push(Span {
-                id: span::span_id(&self.identity, &format!("chat {} discarded {index}", event.seq)),
-                parent: Some(self.run_span_id.clone()),
-                name: format!("chat {model}"),
                 kind: SpanKind::Client,
-                start: previous.min(until),
-                end: until,
                 attributes,
-                events: Vec::new(),
                 error: Some("the answer does not count".to_owned()),
+                ..self.part_of_run(
+                    &format!("chat {} discarded {index}", event.seq),
+                    format!("chat {model}"),
+                    (previous.min(until), until),
+                )
             });
         }
     }
@@ -353,7 +352,7 @@ impl<'a> RunSpans<'a> {
         let record = self.exported.record(name);
         let text = |field: &str| record.and_then(|record| record.get(field)?.as_str());
         let model = text("model").or_else(|| self.model()).unwrap_or_default();
-        let (start, end) = record.and_then(record_times).unwrap_or((previous, event.timestamp));
+        let times = record.and_then(record_times).unwrap_or((previous, event.timestamp));
         let mut attributes = SpanAttributes::default();
         attributes.add_text("gen_ai.operation.name", Some("chat"));
         let kind = text("provider").or_else(|| self.provider());
@@ -377,15 +376,10 @@ impl<'a> RunSpans<'a> {
         }
         let attempts = record.and_then(|record| record.get("attempts")?.as_array());
         Span {
-            id: span::span_id(&self.identity, &format!("chat {}", event.seq)),
-            parent: Some(self.run_span_id.clone()),
-            name: format!("chat {model}"),
             kind: SpanKind::Client,
-            start,
-            end,
             attributes,
             events: attempts.into_iter().flatten().filter_map(failed_attempt_event).collect(),
-            error: None,
+            ..self.part_of_run(&format!("chat {}", event.seq), format!("chat {model}"), times)
         }
     }
 
@@ -395,8 +389,7 @@ impl<'a> RunSpans<'a> {
         let name = result.and_then(|result| result.execution.as_deref());
         let record = self.exported.record(name.or(request.value.execution.as_deref()));
         let result_time = call.result.map_or_else(|| self.end_time(), |result| result.timestamp);
-        let (start, end) =
-            record.and_then(record_times).unwrap_or((request.timestamp, result_time));
+        let times = record.and_then(record_times).unwrap_or((request.timestamp, result_time));
         let mut attributes = SpanAttributes::default();
         attributes.add_text("gen_ai.operation.name", Some("execute_tool"));
         attributes.add_text("gen_ai.tool.name", Some(&*request.value.tool_name));
@@ -419,22 +412,17 @@ impl<'a> RunSpans<'a> {
             });
             attributes.add_text("gen_ai.tool.call.result", observation);
         }
+        let name = format!("execute_tool {}", request.value.tool_name);
         self.spans.push(Span {
-            id: span::span_id(&self.identity, &call_span_key(&call.id)),
-            parent: Some(self.run_span_id.clone()),
-            name: format!("execute_tool {}", request.value.tool_name),
-            kind: SpanKind::Internal,
-            start,
-            end,
             attributes,
-            events: Vec::new(),
             error: failure.map(|(_, message)| message),
+            ..self.part_of_run(&call_span_key(&call.id), name, times)
         });
     }
 
     fn add_hook(&mut self, seq: u64, at: Timestamp, hook: &str, code: Option<i32>, record: &str) {
         let record = self.exported.record(Some(record));
-        let (start, end) = record.and_then(record_times).unwrap_or((at, at));
+        let times = record.and_then(record_times).unwrap_or((at, at));
         let mut attributes = SpanAttributes::default();
         attributes.add_text("delta.hook.name", Some(hook));
         attributes.add_int("process.exit.code", code);
@@ -442,16 +430,25 @@ impl<'a> RunSpans<'a> {
         let failure = program_failure(code, true, end_reason);
         attributes.add_text("error.type", failure.as_ref().map(|(kind, _)| *kind));
         self.spans.push(Span {
-            id: span::span_id(&self.identity, &format!("hook {seq}")),
-            parent: Some(self.run_span_id.clone()),
-            name: format!("hook {hook}"),
-            kind: SpanKind::Internal,
-            start,
-            end,
             attributes,
-            events: Vec::new(),
             error: failure.map(|(_, message)| message),
+            ..self.part_of_run(&format!("hook {seq}"), format!("hook {hook}"), times)
         });
+    }
+
+    /// A span in the one of the run; `key` is unique in it.
+    fn part_of_run(&self, key: &str, name: String, times: (Timestamp, Timestamp)) -> Span {
+        Span {
+            id: span::span_id(&self.identity, key),
+            parent: Some(self.run_span_id.clone()),
+            name,
+            kind: SpanKind::Internal,
+            start: times.0,
+            end: times.1,
+            attributes: SpanAttributes::default(),
+            events: Vec::new(),
+            error: None,
+        }
     }
 }
 

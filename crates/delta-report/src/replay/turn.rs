@@ -19,7 +19,7 @@ pub struct ReplayTurn {
 }
 
 /// A call and its result, if it has one.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ToolCallOutcome {
     /// The call id, unique in the run.
     pub id: String,
@@ -35,19 +35,6 @@ pub struct ToolCallOutcome {
     is_interrupted: bool,
 }
 
-impl ToolCallOutcome {
-    fn new(id: String, tool: &str) -> Self {
-        Self {
-            id,
-            tool: tool.to_owned(),
-            observation: None,
-            exit_code: None,
-            is_started: false,
-            is_interrupted: false,
-        }
-    }
-}
-
 /// The turns in a journal, without the names of its run.
 pub fn collect_turns(events: &[Event], names: &RunNames) -> Vec<ReplayTurn> {
     let mut turns: Vec<ReplayTurn> = Vec::new();
@@ -57,9 +44,10 @@ pub fn collect_turns(events: &[Event], names: &RunNames) -> Vec<ReplayTurn> {
         match &event.payload {
             Payload::Thought(thought) => {
                 let ids = conversation.push_thought(thought).into_iter();
-                let calls = ids
-                    .zip(&thought.tool_calls)
-                    .map(|(id, call)| ToolCallOutcome::new(id, &call.function.name));
+                let calls = ids.zip(&thought.tool_calls).map(|(id, call)| {
+                    let tool = call.function.name.clone();
+                    ToolCallOutcome { id, tool, ..ToolCallOutcome::default() }
+                });
                 turns.push(ReplayTurn { iteration: thought.iteration, calls: calls.collect() });
             }
             Payload::ActionRequest(request) => {

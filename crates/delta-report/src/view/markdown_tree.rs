@@ -79,7 +79,7 @@ pub fn parse_markdown(text: &str, is_allowed: impl Fn(&str) -> bool) -> Option<M
     }
     let options =
         Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
-    let mut builder = TreeBuilder::new(text);
+    let mut builder = TreeBuilder { text, ..TreeBuilder::default() };
     let mut diffs = diff_offsets(text);
     for (event, range) in Parser::new_ext(text, options).into_offset_iter() {
         if matches!(event, Event::Start(Tag::CodeBlock(_))) {
@@ -113,6 +113,7 @@ fn diff_offsets(text: &str) -> Vec<usize> {
     offsets
 }
 
+#[derive(Default)]
 struct TreeBuilder<'t> {
     text: &'t str,
     steps: Vec<MarkdownStep>,
@@ -134,23 +135,6 @@ struct TreeBuilder<'t> {
 }
 
 impl<'t> TreeBuilder<'t> {
-    fn new(text: &'t str) -> Self {
-        Self {
-            text,
-            steps: Vec::new(),
-            plain: String::new(),
-            shown_letters: 0,
-            depth: 0,
-            paragraphs: 0,
-            has_structure: false,
-            literal_bytes: 0,
-            alignments: Vec::new(),
-            column: 0,
-            position: (0, 0),
-            last_end: None,
-        }
-    }
-
     fn add_event(&mut self, event: Event<'_>, range: Range<usize>) {
         match event {
             Event::Start(tag) => self.open_tag(tag),

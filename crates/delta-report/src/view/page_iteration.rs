@@ -13,14 +13,12 @@ use delta_run::conversation::history::Iteration;
 use delta_run::event::{CallSandbox, HostTrafficRecord, Payload};
 use delta_run::limits::token_estimate::TokenRatio;
 use delta_run::record::{
-    ContextBlock, HashedRequest, HookExecutionRecord, LlmCallRecord, ProcessOutcome, RecordFile,
-    RecordedStream, ToolExecutionRecord,
+    ContextBlock, ExecutionSandbox, HashedRequest, ProcessOutcome, RecordFile, RecordedStream,
 };
 use delta_words::{Attempt, Usage};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -76,7 +74,8 @@ struct PageLlmCall {
 }
 
 /// The fields of a record of io/invocations that the page shows.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 struct PageLlmRecord {
     provider: String,
     model: String,
@@ -86,6 +85,8 @@ struct PageLlmRecord {
     attempts: Vec<Attempt>,
     context: Option<Vec<ContextBlock>>,
     error: Option<String>,
+    #[serde(skip_serializing)]
+    reasoning: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -246,19 +247,10 @@ impl PageSource<'_> {
             }
         };
         let mut reasoning = None;
-        match parse_page_record::<LlmCallRecord<'_>>(&text) {
-            Ok(record) => {
-                reasoning = record.reasoning.map(Cow::into_owned);
-                llm_call.record = Some(PageLlmRecord {
-                    provider: record.provider.into_owned(),
-                    model: record.model.into_owned(),
-                    started_at: record.started_at,
-                    duration_ms: record.duration_ms,
-                    status: record.status,
-                    attempts: record.attempts.into_owned(),
-                    context: record.context.map(Cow::into_owned),
-                    error: record.error.map(Cow::into_owned),
-                });
+        match parse_page_record::<PageLlmRecord>(&text) {
+            Ok(mut record) => {
+                reasoning = record.reasoning.take();
+                llm_call.record = Some(record);
             }
             Err(reason) => llm_call.missing = Some(reason),
         }
@@ -336,20 +328,15 @@ impl PageSource<'_> {
     /// Reads the record `name` of a process; `observation` is what the LLM got from it, once it ended.
     fn build_execution(&mut self, name: &str, observation: Option<&str>) -> PageExecution {
         let record = run_files::read_run_record(&self.dir, name);
-        let process = record.map_err(|error| error.to_string()).and_then(|text| {
-            if name.starts_with("io/hooks/") {
-                parse_page_record::<HookExecutionRecord<'_>>(&text).map(ExecutedProcess::from)
-            } else {
-                parse_page_record::<ToolExecutionRecord<'_>>(&text).map(ExecutedProcess::from)
-            }
-        });
-        let process = match process {
+        let record = record.map_err(|error| error.to_string());
+        let process: ExecutedProcess = match record.and_then(|text| parse_page_record(&text)) {
             Ok(process) => process,
             Err(reason) => return self.unfinished_execution(name, reason),
         };
         let mut cut = |stream: Option<RecordedStream>| {
             stream.map(|stream| run_files::cut_stream(stream, &self.dir, name, self.capacity))
         };
+        let is_hook = name.starts_with("io/hooks/");
         let stdin = cut(process.stdin).unwrap_or_default();
         let mut stdout = cut(process.outcome.stdout).unwrap_or_default();
         if stdout.tail.is_none() && observation == Some(&stdout.text) {
@@ -358,12 +345,12 @@ impl PageSource<'_> {
         PageExecution {
             file: name.to_owned(),
             missing: None,
-            argv: Some(process.argv).filter(|_| process.is_hook || observation.is_none()),
+            argv: Some(process.argv).filter(|_| is_hook || observation.is_none()),
             cwd: Some(process.cwd),
             ended: process.outcome.ended,
             failure: process.failure,
             duration_ms: Some(process.outcome.duration_ms),
-            reached: process.reached,
+            reached: process.sandbox.reached,
             stdin,
             stdout,
             stderr: cut(process.outcome.stderr).unwrap_or_default(),
@@ -398,42 +385,17 @@ fn is_concurrent(previous: &CallHistory<'_>, call: &CallHistory<'_>) -> bool {
 }
 
 /// The record of a tool or hook process, in one form.
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct ExecutedProcess {
-    is_hook: bool,
+    #[serde(alias = "command")]
     argv: Vec<String>,
     cwd: String,
     stdin: Option<RecordedStream>,
+    #[serde(flatten)]
     outcome: ProcessOutcome,
-    reached: BTreeMap<String, HostTrafficRecord>,
+    sandbox: ExecutionSandbox,
     failure: Option<String>,
-}
-
-impl From<ToolExecutionRecord<'_>> for ExecutedProcess {
-    fn from(record: ToolExecutionRecord<'_>) -> Self {
-        Self {
-            is_hook: false,
-            argv: record.argv.into_owned(),
-            cwd: record.cwd.to_string_lossy().into_owned(),
-            stdin: Some(RecordedStream::Text(record.stdin.into_owned())),
-            outcome: record.outcome,
-            reached: record.sandbox.map(|sandbox| sandbox.reached).unwrap_or_default(),
-            failure: None,
-        }
-    }
-}
-
-impl From<HookExecutionRecord<'_>> for ExecutedProcess {
-    fn from(record: HookExecutionRecord<'_>) -> Self {
-        Self {
-            is_hook: true,
-            argv: record.command.into_owned(),
-            cwd: record.cwd.to_string_lossy().into_owned(),
-            stdin: record.stdin,
-            outcome: record.outcome,
-            reached: BTreeMap::new(),
-            failure: record.failure.map(Cow::into_owned),
-        }
-    }
 }
 
 fn parse_page_record<T: DeserializeOwned>(text: &str) -> Result<T, String> {

@@ -136,10 +136,6 @@ impl GrantFiles {
         self.dir.join(format!("{number:06}"))
     }
 
-    fn read_error(path: PathBuf) -> impl FnOnce(io::Error) -> FileError {
-        move |source| FileError { action: "read", path, source }
-    }
-
     /// Reads all grants. Without the directory there are none.
     ///
     /// # Errors
@@ -149,7 +145,7 @@ impl GrantFiles {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(GrantBook::default());
             }
-            entries => entries.map_err(Self::read_error(self.dir.clone()))?,
+            entries => entries.map_err(FileError::at("read", &self.dir))?,
         };
         let numbers = entries.iter().filter_map(|entry| {
             let name = entry.name.to_str()?;
@@ -159,7 +155,9 @@ impl GrantFiles {
         let newest = numbers.max().unwrap_or(0);
         let mut book = GrantBook::default();
         for number in 1..=newest {
-            book.apply(&self.read_grant(number).map_err(Self::read_error(self.path(number)))?);
+            book.apply(
+                &self.read_grant(number).map_err(FileError::at("read", &self.path(number)))?,
+            );
         }
         Ok(book)
     }

@@ -64,7 +64,7 @@ pub struct CallStage {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,
     /// The number of changes that have no line in `changes`.
-    #[serde(default, skip_serializing_if = "is_no_change")]
+    #[serde(default, skip_serializing_if = "crate::event::is_zero_number")]
     pub more_changes: usize,
     /// The SHA-256 of all changes; absent in runs of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -110,10 +110,6 @@ impl CallStage {
     pub fn has_cut_diff(&self) -> bool {
         self.diff.lines().next_back().is_some_and(|line| line.starts_with("… cut in "))
     }
-}
-
-fn is_no_change(count: &usize) -> bool {
-    *count == 0
 }
 
 /// The decision on an [`ApprovalRequest`].

@@ -46,16 +46,16 @@ impl WorkspaceCopier<'_> {
         let Some(metadata) = metadata.filter(|_| source != self.to) else { return Ok(()) };
         let kind = metadata.file_type();
         if kind.is_dir() {
-            fs::create_dir(&copy).map_err(copy_error("create the directory", &copy))?;
+            fs::create_dir(&copy).map_err(FileError::at("create the directory", &copy))?;
             self.copy_dir(path)?;
             // After its contents, which change its time and may not be writable afterwards.
-            let dir = File::open(&copy).map_err(copy_error("write", &copy))?;
+            let dir = File::open(&copy).map_err(FileError::at("write", &copy))?;
             copy_file_metadata(&dir, &copy, &metadata)
         } else if kind.is_symlink() {
             let Some(target) = unless_missing(fs::read_link(&source), "read", &source)? else {
                 return Ok(());
             };
-            symlink(target, &copy).map_err(copy_error("create", &copy))
+            symlink(target, &copy).map_err(FileError::at("create", &copy))
         } else if kind.is_file() {
             copy_workspace_file(&source, &copy, &metadata)
         } else {
@@ -73,8 +73,8 @@ fn copy_workspace_file(source: &Path, copy: &Path, metadata: &Metadata) -> Resul
     let Some(mut from) = unless_missing(options.open(source), "read", source)? else {
         return Ok(());
     };
-    let mut to = File::create_new(copy).map_err(copy_error("create", copy))?;
-    durable::copy_with_holes(&mut from, &mut to).map_err(copy_error("write", copy))?;
+    let mut to = File::create_new(copy).map_err(FileError::at("create", copy))?;
+    durable::copy_with_holes(&mut from, &mut to).map_err(FileError::at("write", copy))?;
     copy_file_metadata(&to, copy, metadata)
 }
 
@@ -87,7 +87,7 @@ fn copy_file_metadata(file: &File, path: &Path, metadata: &Metadata) -> Result<(
     file.set_times(times)
         .and_then(|()| file.metadata())
         .and_then(|copied| file.set_permissions(allowed_permissions(metadata, &copied)))
-        .map_err(copy_error("write", path))
+        .map_err(FileError::at("write", path))
 }
 
 /// The permissions of a file for its copy; without setuid and setgid unless owner and group came out the same.
@@ -107,11 +107,6 @@ fn unless_missing<T>(
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(copy_error(action, path)(error)),
+        Err(error) => Err(FileError::at(action, path)(error)),
     }
-}
-
-fn copy_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
-    let path = path.to_owned();
-    move |source| FileError { action, path, source }
 }

@@ -102,12 +102,8 @@ impl<'a> TurnClaim<'a> {
     }
 
     fn newest_turn(&self) -> Result<u64, FileError> {
-        let newest = self.files.newest_turn().map_err(|source| FileError {
-            action: "read",
-            path: self.files.dir().to_owned(),
-            source,
-        })?;
-        Ok(newest.unwrap_or(0))
+        let newest = self.files.newest_turn();
+        Ok(newest.map_err(FileError::at("read", self.files.dir()))?.unwrap_or(0))
     }
 
     /// `None` if something was not found that the newest turn has: then this is an old view.

@@ -148,8 +148,7 @@ impl TurnLease {
         };
         match base.journal {
             Some((path, _, length)) => {
-                let source = durable::open_no_follow(path)
-                    .map_err(|source| lease_read_error(path, source))?;
+                let source = durable::open_no_follow(path).map_err(FileError::at("read", path))?;
                 copy_journal(source, length, &lease.journal_path())?;
             }
             None => durable::create_private_synced(&lease.journal_path(), &mut io::empty())?,
@@ -172,7 +171,7 @@ impl TurnLease {
             return Ok(());
         }
         let path = self.journal_path();
-        let read = |source| lease_read_error(&late.path, source);
+        let read = |source| FileError::at("read", &late.path)(source);
         let mut file = durable::open_no_follow(&late.path).map_err(read)?;
         io::copy(&mut file.by_ref().take(copied), &mut io::sink()).map_err(read)?;
         let mut lines = Vec::new();
@@ -304,9 +303,7 @@ impl TurnLease {
         if self.beat.is_none() {
             let path = self.beat_path();
             let started = LeaseBeat::start(path.clone(), self.token.beat_interval());
-            let started =
-                started.map_err(|source| FileError { action: "show life in", path, source });
-            self.beat = Some(started?);
+            self.beat = Some(started.map_err(FileError::at("show life in", &path))?);
         }
         Ok(())
     }
@@ -339,17 +336,9 @@ fn copy_journal(source: fs::File, length: u64, to: &Path) -> Result<(), FileErro
         missing => {
             let reason =
                 format!("the journal that it copies is {missing} bytes shorter than it was");
-            Err(FileError {
-                action: "write",
-                path: to.to_owned(),
-                source: io::Error::other(reason),
-            })
+            Err(FileError::at("write", to)(io::Error::other(reason)))
         }
     }
-}
-
-fn lease_read_error(path: &Path, source: io::Error) -> FileError {
-    FileError { action: "read", path: path.to_owned(), source }
 }
 
 fn unknown_turn(files: &LeaseFiles, turn: u64) -> FileError {

@@ -110,12 +110,7 @@ fn damaged_pack(reason: &str) -> io::Error {
 }
 
 fn not_regular(path: &Path) -> FileError {
-    pack_error("pack", path)(io::Error::other("it is not a regular file"))
-}
-
-fn pack_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
-    let path = path.to_owned();
-    move |source| FileError { action, path, source }
+    FileError::at("pack", path)(io::Error::other("it is not a regular file"))
 }
 
 /// Packs the files of the run in `run_dir`, which this process owns and which has ended. Files that were packed before
@@ -125,7 +120,7 @@ fn pack_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Fi
 /// A file is not regular or cannot be read, or the pack cannot be written. Every file can still be read.
 pub fn pack_records(run_dir: &Path) -> Result<PackSummary, FileError> {
     let pack_path = run_dir.join(PACK_FILE);
-    let opened = open_pack(run_dir).map_err(pack_error("read", &pack_path))?;
+    let opened = open_pack(run_dir).map_err(FileError::at("read", &pack_path))?;
     let loose_files = LooseFiles::find(run_dir)?;
     let mut names: BTreeSet<String> = loose_files.names.iter().cloned().collect();
     if let Some((_, index)) = &opened {
@@ -150,8 +145,9 @@ fn write_pack(
     let mut entries = Vec::new();
     let mut offset = 0;
     for name in names {
-        let file = hash_record(run_dir, name).map_err(pack_error("read", &run_dir.join(name)))?;
-        let file = PackedFile { offset, ..file };
+        let path = run_dir.join(name);
+        let mut source = RecordFile::open(run_dir, name).map_err(FileError::at("read", &path))?;
+        let file = PackedFile { offset, ..read_hashed(&mut source, &path, |_| Ok(()))? };
         offset += file.bytes;
         entries.push(PackedEntry { name: name.clone(), file });
     }
@@ -164,48 +160,34 @@ fn write_pack(
     draft.write(&line)?;
     for PackedEntry { name, file } in &header.files {
         let path = run_dir.join(name);
-        let mut source = RecordFile::open(run_dir, name).map_err(pack_error("read", &path))?;
-        let copied = copy_to_draft(&mut source, &path, &mut draft)?;
-        if copied != file.sha256 {
+        let mut source = RecordFile::open(run_dir, name).map_err(FileError::at("read", &path))?;
+        let copied = read_hashed(&mut source, &path, |piece| draft.write(piece))?;
+        if copied.sha256 != file.sha256 {
             let source = io::Error::other("it has changed while it was packed");
-            return Err(pack_error("pack", &path)(source));
+            return Err(FileError::at("pack", &path)(source));
         }
     }
     draft.rename_synced(pack_path)?;
     Ok(summary)
 }
 
-/// The length and the hash of a file; its offset is 0.
-fn hash_record(run_dir: &Path, name: &str) -> io::Result<PackedFile> {
-    let mut source = RecordFile::open(run_dir, name)?;
+/// Reads the rest of a file, and gives each piece to `take`. Returns its length and hash; the offset is 0.
+fn read_hashed(
+    source: &mut RecordFile,
+    path: &Path,
+    mut take: impl FnMut(&[u8]) -> Result<(), FileError>,
+) -> Result<PackedFile, FileError> {
     let mut hash = Sha256::new();
     let mut buffer = vec![0; COPY_BYTES];
     let mut bytes = 0;
     loop {
-        let count = source.read(&mut buffer)?;
+        let count = source.read(&mut buffer).map_err(FileError::at("read", path))?;
         if count == 0 {
             return Ok(PackedFile { offset: 0, bytes, sha256: encode_hex(&hash.finalize()) });
         }
         hash.update(&buffer[..count]);
         bytes += count as u64;
-    }
-}
-
-/// Copies a file; returns the hash of what was copied.
-fn copy_to_draft(
-    source: &mut RecordFile,
-    path: &Path,
-    draft: &mut DraftFile,
-) -> Result<String, FileError> {
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; COPY_BYTES];
-    loop {
-        let count = source.read(&mut buffer).map_err(pack_error("read", path))?;
-        if count == 0 {
-            return Ok(encode_hex(&hash.finalize()));
-        }
-        hash.update(&buffer[..count]);
-        draft.write(&buffer[..count])?;
+        take(&buffer[..count])?;
     }
 }
 
@@ -216,21 +198,23 @@ fn copy_to_draft(
 /// The pack is damaged, or a file cannot be written. The pack stays, and every file that it has can still be read.
 pub fn unpack_records(run_dir: &Path) -> Result<Option<PackSummary>, FileError> {
     let pack_path = run_dir.join(PACK_FILE);
-    let opened = open_pack(run_dir).map_err(pack_error("read", &pack_path))?;
+    let opened = open_pack(run_dir).map_err(FileError::at("read", &pack_path))?;
     let Some((_, index)) = opened else { return Ok(None) };
     for (name, file) in &index.files {
         if name != LOG_FILE && !name.starts_with("io/") {
             let source = damaged_pack(&format!("{name} is not a file of io/"));
-            return Err(pack_error("unpack", &pack_path)(source));
+            return Err(FileError::at("unpack", &pack_path)(source));
         }
         let path =
-            durable::join_beneath(run_dir, name).map_err(pack_error("unpack", &pack_path))?;
+            durable::join_beneath(run_dir, name).map_err(FileError::at("unpack", &pack_path))?;
         path.parent().map_or(Ok(()), durable::ensure_private_dir)?;
-        let mut source = RecordFile::open(run_dir, name).map_err(pack_error("read", &pack_path))?;
+        let mut source =
+            RecordFile::open(run_dir, name).map_err(FileError::at("read", &pack_path))?;
         let mut draft = DraftFile::create(&with_suffix(&path, ".tmp"))?;
-        if copy_to_draft(&mut source, &pack_path, &mut draft)? != file.sha256 {
+        let copied = read_hashed(&mut source, &pack_path, |piece| draft.write(piece))?;
+        if copied.sha256 != file.sha256 {
             let source = damaged_pack(&format!("the bytes of {name} do not match their SHA-256"));
-            return Err(pack_error("unpack", &pack_path)(source));
+            return Err(FileError::at("unpack", &pack_path)(source));
         }
         draft.rename_unsynced(&path)?;
     }
@@ -264,24 +248,25 @@ impl LooseFiles {
             Ok(metadata) if metadata.is_file() => files.names.push(LOG_FILE.to_owned()),
             Ok(_) => return Err(not_regular(&log)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(pack_error("read", &log)(error)),
+            Err(error) => return Err(FileError::at("read", &log)(error)),
         }
         let io_dir = run_dir.join(IO_DIR);
         match durable::metadata_no_follow(&io_dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(files),
-            Err(error) => return Err(pack_error("read", &io_dir)(error)),
+            Err(error) => return Err(FileError::at("read", &io_dir)(error)),
             Ok(_) => files.dirs.push(IO_DIR.to_owned()),
         }
         let mut next = 0;
         while let Some(dir) = files.dirs.get(next).cloned() {
             next += 1;
             let path = run_dir.join(&dir);
-            let entries = durable::read_dir_no_follow(&path).map_err(pack_error("read", &path))?;
+            let entries =
+                durable::read_dir_no_follow(&path).map_err(FileError::at("read", &path))?;
             for entry in entries {
                 let path = path.join(&entry.name);
                 let Some(name) = entry.name.to_str() else {
                     let source = io::Error::other("its name is not UTF-8");
-                    return Err(pack_error("pack", &path)(source));
+                    return Err(FileError::at("pack", &path)(source));
                 };
                 let name = format!("{dir}/{name}");
                 if entry.is_dir() {

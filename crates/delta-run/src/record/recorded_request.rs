@@ -91,9 +91,7 @@ pub fn read_context_blocks(
     run_dir: &Path,
     name: &str,
 ) -> Result<Option<Vec<ContextBlock>>, RecordError> {
-    let text = read_record_file(run_dir, name)?;
-    let record: LlmCallRecord<'_> =
-        serde_json::from_str(&text).map_err(|error| unreadable_record(name, error))?;
+    let record = read_call_record(run_dir, name)?;
     Ok(record.context.map(Cow::into_owned))
 }
 
@@ -105,9 +103,7 @@ pub fn read_recorded_usage(
     run_dir: &Path,
     name: &str,
 ) -> Result<(String, Option<Usage>), RecordError> {
-    let text = read_record_file(run_dir, name)?;
-    let record: LlmCallRecord<'_> =
-        serde_json::from_str(&text).map_err(|error| unreadable_record(name, error))?;
+    let record = read_call_record(run_dir, name)?;
     Ok((record.model.into_owned(), record.usage.map(Cow::into_owned)))
 }
 
@@ -117,9 +113,7 @@ pub fn read_recorded_usage(
 /// # Errors
 /// The record is missing or was not written by delta.
 pub fn read_wire_exchange(run_dir: &Path, name: &str) -> Result<Option<SentExchange>, RecordError> {
-    let text = read_record_file(run_dir, name)?;
-    let record: LlmCallRecord<'_> =
-        serde_json::from_str(&text).map_err(|error| unreadable_record(name, error))?;
+    let record = read_call_record(run_dir, name)?;
     Ok(record.wire.map(|wire| SentExchange {
         run_id: record.run_id.into_owned(),
         model: record.model.into_owned(),
@@ -196,6 +190,11 @@ pub(super) fn parse_sent_request<'a>(
         .ok_or_else(|| unreadable_record(name, "missing field `request_sha256`"))?;
     let request = sent.request.ok_or_else(|| unreadable_record(name, "missing field `request`"))?;
     Ok((sha256, request.get()))
+}
+
+fn read_call_record(run_dir: &Path, name: &str) -> Result<LlmCallRecord<'static>, RecordError> {
+    let text = read_record_file(run_dir, name)?;
+    serde_json::from_str(&text).map_err(|error| unreadable_record(name, error))
 }
 
 pub(super) fn read_record_file(run_dir: &Path, name: &str) -> Result<String, RecordError> {

@@ -96,7 +96,8 @@ pub struct HolderOrder {
 /// How the command of a call ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SurvivingEnd {
-    end: EndKind,
+    #[serde(with = "EndKind")]
+    end: ProcessEnd,
     duration_ms: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     ended_background: Vec<String>,
@@ -176,14 +177,22 @@ impl LostOutput {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+/// The names of the ends in the file.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "ProcessEnd", rename_all = "snake_case")]
 enum EndKind {
     Exited(i32),
     Killed(i32),
     TimedOut,
-    Stopped,
-    NotStarted { code: i32, reason: String },
+    #[serde(rename = "stopped")]
+    Cancelled,
+    /// Counts as `Cancelled`.
+    #[serde(skip)]
+    OutOfTime,
+    NotStarted {
+        code: i32,
+        reason: String,
+    },
 }
 
 impl SurvivingEnd {
@@ -197,34 +206,16 @@ impl SurvivingEnd {
 
     /// The end of a command that took so long and left these processes, which were ended.
     pub fn new(end: ProcessEnd, duration: Duration, left: LeftProcesses) -> Self {
-        let end = match end {
-            ProcessEnd::Exited(code) => EndKind::Exited(code),
-            ProcessEnd::Killed(signal) => EndKind::Killed(signal),
-            ProcessEnd::TimedOut => EndKind::TimedOut,
-            ProcessEnd::Cancelled | ProcessEnd::OutOfTime => EndKind::Stopped,
-            ProcessEnd::NotStarted { code, reason } => EndKind::NotStarted { code, reason },
-        };
+        let end = if end == ProcessEnd::OutOfTime { ProcessEnd::Cancelled } else { end };
         let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let ended_background = left.ended;
         Self { end, duration_ms, ended_background, files: None, stdout: None, stderr: None }
     }
 
-    fn process_end(&self) -> ProcessEnd {
-        match &self.end {
-            EndKind::Exited(code) => ProcessEnd::Exited(*code),
-            EndKind::Killed(signal) => ProcessEnd::Killed(*signal),
-            EndKind::TimedOut => ProcessEnd::TimedOut,
-            EndKind::Stopped => ProcessEnd::Cancelled,
-            EndKind::NotStarted { code, reason } => {
-                ProcessEnd::NotStarted { code: *code, reason: reason.clone() }
-            }
-        }
-    }
-
     /// Makes `result`, which has what the files have, the result of the command; its end stays if `keeps_end`.
     pub fn add_to(&self, result: &mut ProcessResult, keeps_end: bool) {
         if !keeps_end {
-            result.end = self.process_end();
+            result.end = self.end.clone();
         }
         result.duration = Duration::from_millis(self.duration_ms);
         result.left =

@@ -112,11 +112,8 @@ impl StageDir {
         }
         durable::create_private_dir_synced(&upper)?;
         // The root of the upper layer becomes the workspace itself.
-        copy_owner_and_mode(workspace, &upper).map_err(|source| FileError {
-            action: "change the mode of",
-            path: upper,
-            source,
-        })?;
+        copy_owner_and_mode(workspace, &upper)
+            .map_err(FileError::at("change the mode of", &upper))?;
         Ok(true)
     }
 
@@ -138,11 +135,7 @@ impl StageDir {
 }
 
 fn remove_layers(path: &Path) -> Result<(), FileError> {
-    durable::remove_dir_all_no_follow(path).map_err(|source| FileError {
-        action: "remove",
-        path: path.to_owned(),
-        source,
-    })
+    durable::remove_dir_all_no_follow(path).map_err(FileError::at("remove", path))
 }
 
 fn copy_owner_and_mode(from: &Path, to: &Path) -> io::Result<()> {

@@ -47,10 +47,10 @@ impl RunPacks {
             let source = io::Error::other(format!(
                 "the archive of run {id} has more than {MAX_ARCHIVE_BYTES} bytes"
             ));
-            return Err(read_failure(path, source));
+            return Err(FileError::at("read", &path)(source));
         }
         let archive = File::open(&path).and_then(|file| member.read(file));
-        archive.map(Some).map_err(|source| read_failure(path, source))
+        archive.map(Some).map_err(FileError::at("read", &path))
     }
 
     /// Whether the newest pack that has the run has this archive of it.
@@ -76,7 +76,7 @@ impl RunPacks {
         let path = self.dir.packs();
         let entries = match durable::read_dir_no_follow(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(|source| read_failure(path, source))?,
+            entries => entries.map_err(FileError::at("read", &path))?,
         };
         let names = entries.into_iter().filter_map(|entry| entry.name.into_string().ok());
         let start = format!("{shard}-");
@@ -91,9 +91,8 @@ impl RunPacks {
         if let Some(known) = self.known.borrow().get(&name) {
             return Ok(Rc::clone(known));
         }
-        let members = File::open(path)
-            .and_then(read_directory)
-            .map_err(|source| read_failure(path.to_owned(), source))?;
+        let members =
+            File::open(path).and_then(read_directory).map_err(FileError::at("read", path))?;
         let members: HashMap<_, _> =
             members.into_iter().map(|member| (member.name.clone(), member)).collect();
         let members = Rc::new(members);
@@ -105,11 +104,7 @@ impl RunPacks {
     pub fn extract(&self, id: &RunId, target: &Path) -> Result<bool, FileError> {
         let Some(archive) = self.read(id)? else { return Ok(false) };
         durable::ensure_shared_dir(target)?;
-        extract_archive(&archive, target).map_err(|source| FileError {
-            action: "unpack into",
-            path: target.to_owned(),
-            source,
-        })?;
+        extract_archive(&archive, target).map_err(FileError::at("unpack into", target))?;
         Ok(true)
     }
 
@@ -130,10 +125,6 @@ impl RunPacks {
         renamed?;
         Ok(Some(pack))
     }
-}
-
-fn read_failure(path: PathBuf, source: io::Error) -> FileError {
-    FileError { action: "read", path, source }
 }
 
 /// The sweep of which `path` is, or was, the workspace of a run.

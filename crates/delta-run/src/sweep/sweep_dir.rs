@@ -198,12 +198,10 @@ pub fn read_plan_files(
     dir: &SweepDir,
     mut add: impl FnMut(&str) -> Result<(), String>,
 ) -> Result<(), PlanFileError> {
-    let unreadable =
-        |path: &Path, source| FileError { action: "read", path: path.to_owned(), source };
     // Listed, not looked for: on a shared file system a name that was missing may stay missing.
     let entries = match durable::read_dir_no_follow(&dir.root) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries.map_err(|source| unreadable(&dir.root, source))?,
+        entries => entries.map_err(FileError::at("read", &dir.root))?,
     };
     let mut numbers: Vec<usize> =
         entries.iter().filter_map(|entry| plan_number(entry.name.as_ref())).collect();
@@ -217,7 +215,7 @@ pub fn read_plan_files(
         // A plan of a million runs has some 200 MB.
         let text = durable::read_no_follow(&path)
             .and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other))
-            .map_err(|source| unreadable(&path, source))?;
+            .map_err(FileError::at("read", &path))?;
         add(&text).map_err(|reason| PlanFileError::Changed { path, reason })?;
     }
     Ok(())

@@ -152,9 +152,7 @@ pub fn read_workers(dir: &SweepDir) -> Result<Vec<WorkerState>, FileError> {
     let path = dir.workers();
     let entries = match durable::read_dir_no_follow(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => {
-            entries.map_err(|source| FileError { action: "read", path: path.clone(), source })?
-        }
+        entries => entries.map_err(FileError::at("read", &path))?,
     };
     // A file that is gone meanwhile, or not complete, is the one of a process that ends or begins.
     let texts = entries

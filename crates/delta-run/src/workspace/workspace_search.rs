@@ -27,7 +27,7 @@ pub fn find_workspaces(roots: &[&Path]) -> Result<WorkspaceSearch, FileError> {
     let mut search = WorkspaceSearch::default();
     let mut sorted_roots = BTreeSet::new();
     for root in roots {
-        sorted_roots.insert(root.canonicalize().map_err(read_error(root))?);
+        sorted_roots.insert(root.canonicalize().map_err(FileError::at("read", root))?);
     }
     // In this order a root comes before the roots inside it, which its search covers unless it skips them.
     let mut searched: Vec<PathBuf> = Vec::new();
@@ -59,7 +59,7 @@ impl WorkspaceSearch {
             if let Err(source) = self.visit_entries(&dir, &mut remaining) {
                 // A directory that was removed since its name was read has no workspaces.
                 if source.kind() != io::ErrorKind::NotFound {
-                    self.unreadable.push(read_error(&dir)(source));
+                    self.unreadable.push(FileError::at("read", &dir)(source));
                 }
             }
         }
@@ -88,14 +88,9 @@ impl WorkspaceSearch {
         } else {
             let reason = "its path is not UTF-8";
             let source = io::Error::new(io::ErrorKind::InvalidData, reason);
-            self.unreadable.push(read_error(root)(source));
+            self.unreadable.push(FileError::at("read", root)(source));
         }
     }
-}
-
-fn read_error(path: &Path) -> impl FnOnce(io::Error) -> FileError {
-    let path = path.to_owned();
-    move |source| FileError { action: "read", path, source }
 }
 
 #[cfg(test)]

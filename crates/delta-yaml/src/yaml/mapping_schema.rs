@@ -102,7 +102,7 @@ impl KeySchema {
         shape: ValueShape,
         description: &'static str,
     ) -> Self {
-        Self { name, description, shape, required: true, default: None, wrong_value_help: None }
+        Self { required: true, ..Self::optional(name, shape, description) }
     }
 
     /// An optional key.
@@ -121,14 +121,7 @@ impl KeySchema {
         default: DefaultValue,
         description: &'static str,
     ) -> Self {
-        Self {
-            name,
-            description,
-            shape,
-            required: false,
-            default: Some(default),
-            wrong_value_help: None,
-        }
+        Self { default: Some(default), ..Self::optional(name, shape, description) }
     }
 
     /// The key, with help for values that authors write by mistake.
@@ -149,6 +142,27 @@ impl KeySchema {
 }
 
 impl MappingSchema {
+    /// A mapping with these keys and no others, each as required as its schema says.
+    pub const fn new(
+        label: &'static str,
+        description: &'static str,
+        keys: &'static [KeySchema],
+    ) -> Self {
+        Self { label, description, keys, exactly_one_of: &[], allows_other_keys: false }
+    }
+
+    /// The mapping, of whose keys exactly one of `names` is required.
+    #[must_use]
+    pub const fn with_exactly_one_of(self, names: &'static [&'static str]) -> Self {
+        Self { exactly_one_of: names, ..self }
+    }
+
+    /// The mapping, in which unknown keys are allowed and kept.
+    #[must_use]
+    pub const fn with_other_keys(self) -> Self {
+        Self { allows_other_keys: true, ..self }
+    }
+
     /// The schema of a key.
     pub fn key(&self, name: &str) -> Option<&'static KeySchema> {
         self.keys.iter().find(|key| key.name == name)

@@ -1,17 +1,15 @@
 use super::mapping_schema::{KeySchema, ValueShape};
 use super::*;
 
-static FILE: MappingSchema = MappingSchema {
-    label: "the file",
-    description: "",
-    keys: &[
+static FILE: MappingSchema = MappingSchema::new(
+    "the file",
+    "",
+    &[
         KeySchema::optional("name", ValueShape::Text, ""),
         KeySchema::optional("list", ValueShape::Any, ""),
         KeySchema::optional("map", ValueShape::Any, ""),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 fn check_errors(text: &str, expected: &[&str]) {
     let mut report = DiagnosticReport::default();

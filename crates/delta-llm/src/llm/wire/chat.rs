@@ -4,9 +4,8 @@ mod call_ids;
 mod image_parts;
 mod message_fields;
 
-use super::super::CallObserver;
 use super::super::answer_error::AnswerError;
-use super::super::reply_assembler::{ReplyAssembler, StreamError};
+use super::super::reply_assembler::ReplyAssembler;
 use super::{
     CodecSettings, DecodeContext, EncodedRequest, NeutralBody, RejectedRequest, StreamAssembler,
     WireCodec,
@@ -200,31 +199,5 @@ impl ChatCodec {
             is_changed = true;
         }
         Ok(is_changed.then(|| to_json(&request)))
-    }
-}
-
-impl StreamAssembler for ReplyAssembler {
-    fn push(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
-        Self::push(self, bytes)
-    }
-
-    fn finish(&mut self) -> Result<(), StreamError> {
-        Self::finish(self)
-    }
-
-    fn is_done(&self) -> bool {
-        Self::is_done(self)
-    }
-
-    fn is_complete(&self) -> bool {
-        Self::is_complete(self)
-    }
-
-    fn pass_new_text(&mut self, observe: CallObserver<'_>) {
-        Self::pass_new_text(self, observe);
-    }
-
-    fn into_reply(self: Box<Self>, context: &DecodeContext<'_>) -> Result<Reply, AnswerError> {
-        Ok(Self::into_reply(*self, context.model))
     }
 }

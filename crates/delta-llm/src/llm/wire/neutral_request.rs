@@ -27,13 +27,14 @@ pub struct NeutralRequest<'a> {
 }
 
 /// A tool that is offered.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
 pub struct NeutralTool<'a> {
     /// The name.
     pub name: String,
     /// What it does.
     pub description: Option<String>,
     /// The JSON Schema of its arguments.
+    #[serde(borrow)]
     pub parameters: Option<&'a RawValue>,
 }
 
@@ -213,21 +214,6 @@ impl<'de> Deserialize<'de> for RequestMembers<'de> {
 struct RawTool<'a> {
     #[serde(borrow)]
     function: NeutralTool<'a>,
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for NeutralTool<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct RawFunction<'a> {
-            name: String,
-            #[serde(default)]
-            description: Option<String>,
-            #[serde(borrow, default)]
-            parameters: Option<&'a RawValue>,
-        }
-        let RawFunction { name, description, parameters } = RawFunction::deserialize(deserializer)?;
-        Ok(Self { name, description, parameters })
-    }
 }
 
 #[derive(Deserialize)]
