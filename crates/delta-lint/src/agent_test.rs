@@ -11,10 +11,9 @@ use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{self, MappingFields, MappingSchema, YamlDocument, YamlNode};
 use expectation::{EXPECT_MAPPING, Expectation};
-use std::fs;
-use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
+use std::{fs, io};
 
 mod bipartite_matching;
 pub mod expectation;
@@ -27,10 +26,10 @@ pub mod test_runner;
 pub const TESTS_DIR_NAME: &str = "tests";
 
 /// The keys of a test file.
-pub static TEST_MAPPING: MappingSchema = MappingSchema {
-    label: "a test",
-    description: "A test of an agent: a task in a temporary workspace, and the expected outcome.",
-    keys: &[
+pub static TEST_MAPPING: MappingSchema = MappingSchema::new(
+    "a test",
+    "A test of an agent: a task in a temporary workspace, and the expected outcome.",
+    &[
         KeySchema::optional("description", ValueShape::Text, "What the test shows; for humans."),
         KeySchema::required("task", ValueShape::Text, "The message to the agent."),
         KeySchema::optional(
@@ -76,14 +75,12 @@ pub static TEST_MAPPING: MappingSchema = MappingSchema {
             "The expected outcome.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
-static TEST_LLM_MAPPING: MappingSchema = MappingSchema {
-    label: "`llm` of a test",
-    description: "What plays the LLM.",
-    keys: &[
+static TEST_LLM_MAPPING: MappingSchema = MappingSchema::new(
+    "`llm` of a test",
+    "What plays the LLM.",
+    &[
         KeySchema::optional(
             "turns",
             ValueShape::List(&ValueShape::Mapping(&TURN_MAPPING)),
@@ -102,9 +99,7 @@ static TEST_LLM_MAPPING: MappingSchema = MappingSchema {
             "With `cassette`: a request that differs from the recorded one fails the test.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// A test of an agent, read from its file.
 #[derive(Debug)]

@@ -10,10 +10,10 @@ pub const RETRIED_TYPES: [&str; 3] = ["llm", "io", "context"];
 const TIME_SHAPE: ValueShape = ValueShape::Pattern("[0-9].*[a-z]");
 
 /// The keys of sweep.yaml.
-pub static SWEEP_MAPPING: MappingSchema = MappingSchema {
-    label: "sweep.yaml",
-    description: "A sweep: agents, models and parameters on inputs, each a number of times.",
-    keys: &[
+pub static SWEEP_MAPPING: MappingSchema = MappingSchema::new(
+    "sweep.yaml",
+    "A sweep: agents, models and parameters on inputs, each a number of times.",
+    &[
         KeySchema::required(
             "name",
             ValueShape::Text,
@@ -103,15 +103,13 @@ pub static SWEEP_MAPPING: MappingSchema = MappingSchema {
             "Graders of the runs. The first one counts unless another one is named.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// The keys of an entry of `agents`.
-pub static AGENT_MAPPING: MappingSchema = MappingSchema {
-    label: "an entry of `agents`",
-    description: "An agent and its name in the sweep.",
-    keys: &[
+pub static AGENT_MAPPING: MappingSchema = MappingSchema::new(
+    "an entry of `agents`",
+    "An agent and its name in the sweep.",
+    &[
         KeySchema::optional(
             "id",
             ValueShape::Text,
@@ -123,15 +121,13 @@ pub static AGENT_MAPPING: MappingSchema = MappingSchema {
             "The agent directory, relative to this file.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// The keys of an entry of `models`.
-pub static MODEL_MAPPING: MappingSchema = MappingSchema {
-    label: "an entry of `models`",
-    description: "A model and its name in the sweep.",
-    keys: &[
+pub static MODEL_MAPPING: MappingSchema = MappingSchema::new(
+    "an entry of `models`",
+    "A model and its name in the sweep.",
+    &[
         KeySchema::optional(
             "id",
             ValueShape::Text,
@@ -149,9 +145,7 @@ pub static MODEL_MAPPING: MappingSchema = MappingSchema {
             "Variables, which replace the ones of the sweep.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// The keys of an entry of `inputs`.
 pub static INPUT_MAPPING: MappingSchema = MappingSchema {
@@ -181,23 +175,21 @@ pub static INPUT_MAPPING: MappingSchema = MappingSchema {
 };
 
 /// The keys of `inputs`, if it names directories.
-pub static DIRS_MAPPING: MappingSchema = MappingSchema {
-    label: "`inputs`",
-    description: "A directory for each input.",
-    keys: &[KeySchema::required(
+pub static DIRS_MAPPING: MappingSchema = MappingSchema::new(
+    "`inputs`",
+    "A directory for each input.",
+    &[KeySchema::required(
         "dirs",
         ValueShape::Text,
         "The directories, such as `cases/*`, relative to this file. Each is an input with the name of the directory as `id`, and the directory as `from`.",
     )],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// The keys of `run`.
-pub static RUN_MAPPING: MappingSchema = MappingSchema {
-    label: "`run`",
-    description: "The limits of each run.",
-    keys: &[
+pub static RUN_MAPPING: MappingSchema = MappingSchema::new(
+    "`run`",
+    "The limits of each run.",
+    &[
         KeySchema::optional(
             "max_iterations",
             ValueShape::Integer(1..1 << 31),
@@ -221,15 +213,13 @@ pub static RUN_MAPPING: MappingSchema = MappingSchema {
             "As `--snapshots`.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// The keys of `budget`.
-pub static BUDGET_MAPPING: MappingSchema = MappingSchema {
-    label: "`budget`",
-    description: "The limits of the whole sweep.",
-    keys: &[
+pub static BUDGET_MAPPING: MappingSchema = MappingSchema::new(
+    "`budget`",
+    "The limits of the whole sweep.",
+    &[
         KeySchema::optional("max_cost", ValueShape::Number(0.0, f64::MAX), "USD for all runs."),
         KeySchema::optional(
             "max_tokens",
@@ -237,15 +227,13 @@ pub static BUDGET_MAPPING: MappingSchema = MappingSchema {
             "Tokens of all runs.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// The keys of `retry`.
-pub static RETRY_MAPPING: MappingSchema = MappingSchema {
-    label: "`retry`",
-    description: "Failures of the infrastructure that are tried again.",
-    keys: &[
+pub static RETRY_MAPPING: MappingSchema = MappingSchema::new(
+    "`retry`",
+    "Failures of the infrastructure that are tried again.",
+    &[
         KeySchema::with_default(
             "attempts",
             ValueShape::Integer(1..1 << 20),
@@ -258,23 +246,19 @@ pub static RETRY_MAPPING: MappingSchema = MappingSchema {
             "The types of errors: all of them by default.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// The keys of `rate`.
-pub static RATE_MAPPING: MappingSchema = MappingSchema {
-    label: "`rate`",
-    description: "How much the runs ask of an endpoint.",
-    keys: &[KeySchema::with_default(
+pub static RATE_MAPPING: MappingSchema = MappingSchema::new(
+    "`rate`",
+    "How much the runs ask of an endpoint.",
+    &[KeySchema::with_default(
         "concurrent",
         ValueShape::Integer(1..1 << 16),
         DefaultValue::Integer(8),
         "LLM calls at a time on one host; also the default of `--jobs`.",
     )],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// The keys of a grader.
 pub static GRADER_MAPPING: MappingSchema = MappingSchema {

@@ -14,10 +14,10 @@ use serde_json::{Value as Json, json};
 use std::path::Path;
 
 /// The keys of the section `expect:` of a test.
-pub static EXPECT_MAPPING: MappingSchema = MappingSchema {
-    label: "`expect`",
-    description: "The expected outcome of the run.",
-    keys: &[
+pub static EXPECT_MAPPING: MappingSchema = MappingSchema::new(
+    "`expect`",
+    "The expected outcome of the run.",
+    &[
         KeySchema::optional(
             "status",
             ValueShape::Choice(&RUN_STATUSES),
@@ -62,9 +62,7 @@ pub static EXPECT_MAPPING: MappingSchema = MappingSchema {
             "What all processes of the run print to stderr.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// The statuses of a run on which no process works.
 const RUN_STATUSES: [&str; 4] = ["COMPLETED", "FAILED", "WAITING_FOR_INPUT", "INTERRUPTED"];
@@ -84,21 +82,19 @@ const EVENT_TYPES: [&str; 12] = [
     "ENGINE_END",
 ];
 
-static ERROR_MAPPING: MappingSchema = MappingSchema {
-    label: "an expected error",
-    description: "The error of a run.",
-    keys: &[
+static ERROR_MAPPING: MappingSchema = MappingSchema::new(
+    "an expected error",
+    "The error of a run.",
+    &[
         KeySchema::optional("type", ValueShape::Text, "The type of the error, such as `llm`."),
         KeySchema::optional("message", MATCH_SHAPE, "The message of the error."),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
-static CALL_MAPPING: MappingSchema = MappingSchema {
-    label: "an expected call",
-    description: "A call of a tool.",
-    keys: &[
+static CALL_MAPPING: MappingSchema = MappingSchema::new(
+    "an expected call",
+    "A call of a tool.",
+    &[
         KeySchema::required("tool", ValueShape::Text, "The name of the tool."),
         KeySchema::optional("args", ValueShape::Any, "Arguments of the call, which may have more."),
         KeySchema::optional("observation", MATCH_SHAPE, "What the LLM sees as the result."),
@@ -108,14 +104,12 @@ static CALL_MAPPING: MappingSchema = MappingSchema {
             "The exit code of the tool's program.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
-static EVENT_MAPPING: MappingSchema = MappingSchema {
-    label: "an expected event",
-    description: "An event of the journal.",
-    keys: &[
+static EVENT_MAPPING: MappingSchema = MappingSchema::new(
+    "an expected event",
+    "An event of the journal.",
+    &[
         KeySchema::required("type", ValueShape::Choice(&EVENT_TYPES), "The type of the event."),
         KeySchema::optional("fields", ValueShape::Any, "Fields of the event, which may have more."),
         KeySchema::optional(
@@ -124,9 +118,7 @@ static EVENT_MAPPING: MappingSchema = MappingSchema {
             "How many such events the journal has; one or more by default.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// What a test expects of a run.
 #[derive(Debug)]

@@ -13,31 +13,27 @@ use serde_json::Value as Json;
 pub const MATCH_SHAPE: ValueShape =
     ValueShape::OneOf(&[ValueShape::Text, ValueShape::Mapping(&MATCHER_MAPPING)]);
 
-static MATCHER_MAPPING: MappingSchema = MappingSchema {
-    label: "an expectation",
-    description: "The expectations of a text or a value; all must hold.",
-    keys: &[EQUALS_KEY, INCLUDES_KEY, CONTAINS_KEY, MATCHES_KEY],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+static MATCHER_MAPPING: MappingSchema = MappingSchema::new(
+    "an expectation",
+    "The expectations of a text or a value; all must hold.",
+    &[EQUALS_KEY, INCLUDES_KEY, CONTAINS_KEY, MATCHES_KEY],
+);
 
 /// The shape of an expected file, which may have to be missing.
 pub const FILE_MATCH_SHAPE: ValueShape =
     ValueShape::OneOf(&[ValueShape::Text, ValueShape::Mapping(&FILE_MATCHER_MAPPING)]);
 
-static FILE_MATCHER_MAPPING: MappingSchema = MappingSchema {
-    label: "an expectation of a file",
-    description: "The expectations of a file; all must hold.",
-    keys: &[
+static FILE_MATCHER_MAPPING: MappingSchema = MappingSchema::new(
+    "an expectation of a file",
+    "The expectations of a file; all must hold.",
+    &[
         EQUALS_KEY,
         INCLUDES_KEY,
         CONTAINS_KEY,
         MATCHES_KEY,
         KeySchema::optional("exists", ValueShape::Boolean, "Whether the file or directory exists."),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 const EQUALS_KEY: KeySchema = KeySchema::optional(
     "equals",

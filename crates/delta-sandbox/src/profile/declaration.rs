@@ -27,13 +27,11 @@ pub const SANDBOX_SHAPE: ValueShape =
     ValueShape::OneOf(&[ValueShape::Text, ValueShape::Mapping(&PROFILE_MAPPING)]);
 
 /// The keys of a profile.
-pub static PROFILE_MAPPING: MappingSchema = MappingSchema {
-    label: "a sandbox",
-    description: "What the processes of a tool may do; a missing key is the one of the profile below it.",
-    keys: &PROFILE_KEYS_WITH_HELP,
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+pub static PROFILE_MAPPING: MappingSchema = MappingSchema::new(
+    "a sandbox",
+    "What the processes of a tool may do; a missing key is the one of the profile below it.",
+    &PROFILE_KEYS_WITH_HELP,
+);
 
 const PROFILE_KEYS: [KeySchema; 10] = [
     KeySchema::optional(
@@ -126,10 +124,10 @@ const PROFILE_KEYS_WITH_HELP: [KeySchema; 15] = {
     ]
 };
 
-static SANDBOX_LIMITS_MAPPING: MappingSchema = MappingSchema {
-    label: "`limits` of a sandbox",
-    description: "The resources of the processes of a call.",
-    keys: &[
+static SANDBOX_LIMITS_MAPPING: MappingSchema = MappingSchema::new(
+    "`limits` of a sandbox",
+    "The resources of the processes of a call.",
+    &[
         KeySchema::optional(
             "memory",
             ValueShape::Pattern("[0-9]+ ?[KMGT](iB)?"),
@@ -156,18 +154,11 @@ static SANDBOX_LIMITS_MAPPING: MappingSchema = MappingSchema {
             "The open files of each process.",
         ),
     ],
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+);
 
 /// The operator's file: a profile, and the guarantees that no option waives.
-pub static POLICY_MAPPING: MappingSchema = MappingSchema {
-    label: "a sandbox file",
-    description: "The most that any tool may do.",
-    keys: &POLICY_KEYS,
-    exactly_one_of: &[],
-    allows_other_keys: false,
-};
+pub static POLICY_MAPPING: MappingSchema =
+    MappingSchema::new("a sandbox file", "The most that any tool may do.", &POLICY_KEYS);
 
 const REQUIRE_KEY: KeySchema = KeySchema::optional(
     "require",

@@ -20,6 +20,17 @@ pub struct MappingSchema {
     pub allows_other_keys: bool,
 }
 
+impl MappingSchema {
+    /// A mapping with these keys, of which any may be there.
+    pub const fn new(
+        label: &'static str,
+        description: &'static str,
+        keys: &'static [KeySchema],
+    ) -> Self {
+        Self { label, description, keys, exactly_one_of: &[], allows_other_keys: false }
+    }
+}
+
 /// A key and its value.
 #[derive(Debug)]
 pub struct KeySchema {
