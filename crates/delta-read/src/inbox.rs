@@ -28,7 +28,6 @@ use delta_run::run_result::{ContinueCommand, call_diff_command};
 use delta_run::state::{HumanRequest, RunState};
 use serde::Serialize;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// The number of lines of a question, a command line or a diff in the list.
 const MAX_QUESTION_LINES: usize = 12;
@@ -92,15 +91,8 @@ struct InboxEntry<'a> {
     commands: Vec<String>,
 }
 
-/// Lists waiting runs, or asks about them; returns the exit code.
-pub fn inbox_command(args: &InboxArgs) -> ExitCode {
-    match open_inbox(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    }
-}
-
-fn open_inbox(args: &InboxArgs) -> Result<(), CommandFailure> {
+/// Lists waiting runs, or asks about them.
+pub fn inbox_command(args: &InboxArgs) -> Result<(), CommandFailure> {
     if args.interactive && !terminal::can_prompt() {
         let hint = "without `-i` it lists what waits, with the commands that answer";
         return Err(CommandFailure::usage("`-i` needs a terminal", hint.to_owned()));

@@ -3,8 +3,7 @@
 use crate::live_view::{self, AddressOutput};
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
-use delta_base::durable;
-use delta_base::time;
+use delta_base::{durable, time};
 use delta_launch::drive::run_argument::{LocatedRun, RunArgument};
 use delta_launch::drive::{page_server, run_list};
 use delta_launch::operator::failure::CommandFailure;
@@ -13,7 +12,6 @@ use delta_launch::prepare::completion_candidates;
 use delta_program::stdio;
 use delta_report::view::{self, PageEnd, PageOptions};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 /// Render runs as an HTML page
 ///
@@ -57,15 +55,8 @@ Examples:
   delta view ONE OTHER -w ./work -o both.html
   delta view RUN -w ./work -o - | gzip > run.html.gz";
 
-/// Writes the page; returns the exit code.
-pub fn view_command(args: &ViewArgs) -> ExitCode {
-    match write_page(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    }
-}
-
-fn write_page(args: &ViewArgs) -> Result<(), CommandFailure> {
+/// Writes the page.
+pub fn view_command(args: &ViewArgs) -> Result<(), CommandFailure> {
     let runs: Vec<LocatedRun> = args
         .runs
         .iter()

@@ -10,7 +10,6 @@ use delta_launch::prepare::options::RunOptions;
 use delta_launch::prepare::served_output::ServedOutput;
 use delta_launch::prepare::{agent_choice, completion_candidates};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 mod acp_server;
 mod editor_prompt;
@@ -39,15 +38,8 @@ Examples:
 
 Exit codes: 0 the editor has closed stdin or a signal came, 2 usage error, 126 configuration error";
 
-/// Serves one editor; returns the exit code.
-pub fn acp_command(args: &AcpArgs) -> ExitCode {
-    match serve_editor(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    }
-}
-
-fn serve_editor(args: &AcpArgs) -> Result<(), CommandFailure> {
+/// Serves one editor.
+pub fn acp_command(args: &AcpArgs) -> Result<(), CommandFailure> {
     let chosen = agent_choice::choose_agent(args.agent.as_deref(), None)?;
     let agent = agent_choice::load_agent(&chosen.home, &RunOptions::new(None, None))?;
     let cancel = cancel::install_cancel()?;

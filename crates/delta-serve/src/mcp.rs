@@ -86,7 +86,9 @@ pub fn mcp_command(command: &McpCommand) -> ExitCode {
         McpCommand::List(args) => list_tools(args),
         McpCommand::Call(args) => call::call_tool(args),
         McpCommand::Lock(args) => lock::lock_servers(args),
-        McpCommand::Serve(args) => return mcp_serve::serve_command(args),
+        McpCommand::Serve(args) => {
+            mcp_serve::serve_command(args).map(|()| ExitCode::SUCCESS).map_err(Into::into)
+        }
         McpCommand::Hold(args) => hold(args),
     };
     done.unwrap_or_else(|error| error.report())
