@@ -201,7 +201,7 @@ impl AcpServer {
             RunStanding::Waiting(open) if open.request.sensitive => Ok(()),
             RunStanding::Waiting(open) => {
                 let answer = message_for(&open, text);
-                self.supervisor.continue_run(&run, answer.as_str(), open.seq)
+                self.supervisor.continue_run(&run, Some(answer.as_str()), open.seq)
             }
             RunStanding::Working => {
                 let message =
@@ -272,7 +272,7 @@ impl AcpServer {
         if question_form::is_approval(open) {
             let tool = open.request.tool.as_deref().unwrap_or_default();
             if session.grants.covers(tool) {
-                let continued = self.supervisor.continue_run(&session.run, "yes", open.seq);
+                let continued = self.supervisor.continue_run(&session.run, Some("yes"), open.seq);
                 if let (Err(_), Some(turn)) = (continued, &mut session.turn) {
                     turn.is_cancelled = true;
                 }
@@ -364,7 +364,7 @@ impl AcpServer {
         if is_always && question_form::is_approval(&open) {
             session.grants.tools.extend(open.request.tool.clone());
         }
-        if self.supervisor.continue_run(&session.run, message.as_str(), open.seq).is_err() {
+        if self.supervisor.continue_run(&session.run, Some(message.as_str()), open.seq).is_err() {
             turn.is_cancelled = true;
         }
     }
