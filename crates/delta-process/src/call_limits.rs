@@ -8,12 +8,11 @@
 //! call gets a group with its limits and one below, `call`, for its processes. A run inside of the call creates its groups
 //! in the former, so that the limits hold for them too.
 
-use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::{fmt, io};
 
 /// The group for the processes of a call, in version 2.
 const INNER_GROUP: &str = "call";

@@ -13,12 +13,11 @@ use crate::profile::{Guarantee, HomeAccess, NetAccess, SandboxLimits, SandboxPro
 use crate::sandbox_error::{MissingGuarantee, SandboxError};
 use crate::scratch::SandboxScratch;
 use delta_process::{EntrySteps, HelperProcess, SandboxEntry};
-use std::fs;
 use std::fs::FileType;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+use std::{fs, io};
 
 /// Where and for whom a sandbox is prepared.
 #[derive(Debug, Clone, Copy)]

@@ -1,9 +1,8 @@
 //! Why a sandbox cannot be prepared.
 
 use crate::profile::Guarantee;
-use std::fmt;
-use std::io;
 use std::path::PathBuf;
+use std::{fmt, io};
 
 /// A guarantee that cannot be given here.
 #[derive(Debug, Clone, PartialEq, Eq)]

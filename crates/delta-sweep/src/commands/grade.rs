@@ -17,8 +17,7 @@ use crate::running::continued_runs::record_continued_runs;
 use crate::running::delta_program::find_delta;
 use crate::running::host_grants::open_shared_limits;
 use crate::running::line_writer::LineWriter;
-use crate::running::run_choice::ONLY_HELP;
-use crate::running::run_choice::choose_runs;
+use crate::running::run_choice::{ONLY_HELP, choose_runs};
 use clap::Args;
 use delta_base::durable::{self, FileLock};
 use delta_base::id::RunId;
@@ -37,9 +36,8 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// How often a command that waits for another one looks for its end.
