@@ -6,6 +6,7 @@ use crate::peers::PeerServer;
 use crate::question_form::{self, FormAnswer, served_preview};
 use crate::supervisor::{OpenRequest, RunStanding, RunSupervisor, ServedRun, WorkerInput};
 use delta_agent::approval_prompt::ApprovalAnswer;
+use delta_agent::tool::value_text;
 use delta_base::id::RunId;
 use delta_base::signal::CancelToken;
 use delta_launch::drive::run_list;
@@ -314,11 +315,7 @@ impl AcpServer {
     /// The end of a turn whose run has ended.
     fn report_end(&mut self, session: &mut EditorSession, report: &Json) -> AcpReply {
         if report["status"] == "COMPLETED" {
-            let text = match &report["result"] {
-                Json::String(text) => text.clone(),
-                other => other.to_string(),
-            };
-            self.outgoing.extend(session.say(&text));
+            self.outgoing.extend(session.say(&value_text(&report["result"])));
             return Ok(stop_reason("end_turn"));
         }
         let error = &report["error"];
