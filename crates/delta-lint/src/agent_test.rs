@@ -230,13 +230,8 @@ fn report_file(
 impl AgentTest {
     /// Parses the text of the test `file`, and adds its errors to `report`.
     fn parse(file: &Path, text: String, report: &mut DiagnosticReport) -> Option<Self> {
-        let doc = match YamlDocument::parse(file.display().to_string(), text) {
-            Ok(doc) => doc,
-            Err(diagnostic) => {
-                report.push(diagnostic);
-                return None;
-            }
-        };
+        let doc = YamlDocument::parse(file.display().to_string(), text);
+        let doc = doc.map_err(|diagnostic| report.push(diagnostic)).ok()?;
         let test = Self::from_document(&doc, file);
         doc.drain_diagnostics(report);
         test

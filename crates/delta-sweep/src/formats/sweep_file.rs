@@ -146,13 +146,8 @@ impl SweepFile {
     /// All mistakes of the file, with their positions.
     pub fn parse(name: &str, text: String) -> Result<Self, DiagnosticReport> {
         let mut report = DiagnosticReport::default();
-        let doc = match YamlDocument::parse(name, text) {
-            Ok(doc) => doc,
-            Err(diagnostic) => {
-                report.push(diagnostic);
-                return Err(report);
-            }
-        };
+        let doc = YamlDocument::parse(name, text)
+            .map_err(|diagnostic| DiagnosticReport { diagnostics: vec![diagnostic] })?;
         if doc.root.is_null() {
             let help = "write `name`, `agents` and `inputs`".to_owned();
             report.push(Diagnostic::for_file(name, "the file is empty", Some(help)));

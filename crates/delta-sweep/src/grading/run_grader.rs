@@ -257,13 +257,8 @@ pub fn read_expectation(grader: &str, expect: &Json) -> Result<Expectation, Diag
     let mut report = DiagnosticReport::default();
     let name = format!("`expect` of grader `{grader}`");
     let text = serde_json::to_string_pretty(expect).unwrap_or_default();
-    let doc = match YamlDocument::parse(name, text) {
-        Ok(doc) => doc,
-        Err(diagnostic) => {
-            report.push(diagnostic);
-            return Err(report);
-        }
-    };
+    let doc = YamlDocument::parse(name, text)
+        .map_err(|diagnostic| DiagnosticReport { diagnostics: vec![diagnostic] })?;
     let expectation = Expectation::read(&doc, &doc.root);
     doc.drain_diagnostics(&mut report);
     expectation.filter(|_| report.is_empty()).ok_or(report)
