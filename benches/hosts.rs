@@ -44,7 +44,7 @@ fn main() {
             let began = Instant::now();
             let sandbox = prepare_net(net, &workspace, &scratch);
             preparing[index] = preparing[index].min(began.elapsed());
-            if sandbox.grade() != SandboxGrade::Namespaces {
+            if sandbox.grade != SandboxGrade::Namespaces {
                 println!("not measured: this machine has no user namespaces");
                 return;
             }
@@ -161,7 +161,7 @@ fn time_script(script: &str, sandbox: Option<&PreparedSandbox>, workspace: &Path
         env: env.into(),
         secrets: Secrets::default(),
         containment: None,
-        sandbox: sandbox.map(PreparedSandbox::entry),
+        sandbox: sandbox.map(|sandbox| sandbox.entry.clone()),
     };
     let argv = ["/bin/sh", "-c", script].map(str::to_owned);
     let command = ProcessCommand {

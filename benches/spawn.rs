@@ -101,7 +101,7 @@ fn measure_sandboxes(cancel: &CancelToken, bars: &mut Bars) {
     fs::set_permissions(&refusing, fs::Permissions::from_mode(0o755)).unwrap();
     let confined = prepare_sandbox(&refusing, &dir.path().join("confined"), &mut Bars::default());
     let mut costs = [joined, confined].map(|(sandbox, scratch)| {
-        let cost = Cost { sandbox: Some(sandbox.entry()), ..Cost::default() };
+        let cost = Cost { sandbox: Some(sandbox.entry.clone()), ..Cost::default() };
         (sandbox, scratch, cost)
     });
     for _ in 0..TURNS {
@@ -110,10 +110,10 @@ fn measure_sandboxes(cancel: &CancelToken, bars: &mut Bars) {
         }
     }
     for (sandbox, _scratch, cost) in costs {
-        if sandbox.grade() == SandboxGrade::Namespaces {
+        if sandbox.grade == SandboxGrade::Namespaces {
             measure_openings(&dir.path().join("joined/workspace"), &sandbox, cancel, bars);
         }
-        println!("by {}", sandbox.grade().name());
+        println!("by {}", sandbox.grade.name());
         cost.show_below("a tool in a sandbox to posix_spawn", 1.10, bars);
     }
 }
@@ -136,7 +136,7 @@ fn measure_openings(
     let mut inside = Vec::new();
     let mut outside = Vec::new();
     for _ in 0..OPENERS {
-        for (times, entry) in [(&mut outside, None), (&mut inside, Some(sandbox.entry()))] {
+        for (times, entry) in [(&mut outside, None), (&mut inside, Some(sandbox.entry.clone()))] {
             let env = BTreeMap::from([(OPENED_VARIABLE.into(), file.clone().into())]);
             let launch = LaunchContext {
                 cwd: workspace.to_owned(),

@@ -16,6 +16,7 @@ use delta_launch::drive::{
     apply, approve, continue_run, discard, export, fork, models, pack, replay, rm, rollback, run,
     stop, trust,
 };
+use delta_operator::failure::CommandFailure;
 use delta_operator::global_options::GlobalOptions;
 use delta_operator::{build_info, config, environment};
 use delta_program::completions::{self, CliProgram};
@@ -26,7 +27,7 @@ use delta_sandbox::{HELPER_COMMAND, run_helper};
 use delta_serve::acp;
 use std::ffi::OsString;
 use std::mem::ManuallyDrop;
-use std::process::ExitCode;
+use std::process::{ExitCode, Termination};
 
 /// Run AI agents the Unix way: an agent is a directory of plain files, its tools are ordinary commands, and its state is
 /// one append-only journal.
@@ -210,11 +211,13 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         DeltaCommand::Continue(args) => continue_run::continue_command(&args),
         DeltaCommand::Approve(args) => approve::approve_command(&args),
         DeltaCommand::Deny(args) => approve::deny_command(&args),
-        DeltaCommand::Inbox(args) => inbox::inbox_command(&args, continue_run::continue_in_inbox),
+        DeltaCommand::Inbox(args) => {
+            finish(inbox::inbox_command(&args, continue_run::continue_in_inbox))
+        }
         DeltaCommand::Answer(args) => approve::answer_command(&args),
         DeltaCommand::Fork(args) => fork::fork_command(&args),
-        DeltaCommand::ListRuns(args) => list_runs::list_runs_command(&args),
-        DeltaCommand::Show(args) => show::show_command(&args),
+        DeltaCommand::ListRuns(args) => finish(list_runs::list_runs_command(&args)),
+        DeltaCommand::Show(args) => finish(show::show_command(&args)),
         DeltaCommand::Rollback(args) => rollback::rollback_command(&args),
         DeltaCommand::Apply(args) => apply::apply_command(&args),
         DeltaCommand::Discard(args) => discard::discard_command(&args),
@@ -223,37 +226,45 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         DeltaCommand::Pack(args) => pack::pack_command(&args),
         DeltaCommand::Unpack(args) => pack::unpack_command(&args),
         DeltaCommand::Diff(args) => diff::diff_command(&args),
-        DeltaCommand::Export(args) => export::export_command(&args),
-        DeltaCommand::View(args) => view::view_command(&args),
-        DeltaCommand::Replay(args) => replay::replay_command(&args),
-        DeltaCommand::Verify(args) => verify::verify_command(&args),
-        DeltaCommand::Context(command) => context::context_command(&command),
-        DeltaCommand::Acp(args) => acp::acp_command(&args),
+        DeltaCommand::Export(args) => finish(export::export_command(&args)),
+        DeltaCommand::View(args) => finish(view::view_command(&args)),
+        DeltaCommand::Replay(args) => finish(replay::replay_command(&args)),
+        DeltaCommand::Verify(args) => finish(verify::verify_command(&args)),
+        DeltaCommand::Context(command) => finish(context::context_command(&command)),
+        DeltaCommand::Acp(args) => finish(acp::acp_command(&args)),
         DeltaCommand::Mcp(command) => mcp::mcp_command(&command),
         DeltaCommand::Test(args) => test::test_command(&args),
         DeltaCommand::Schema(args) => schema::schema_command(&args),
         DeltaCommand::Models(args) => models::models_command(&args),
-        DeltaCommand::Init(args) => init::init_command(&args),
+        DeltaCommand::Init(args) => finish(init::init_command(&args)),
         DeltaCommand::Demo(args) => demo::demo_command(&args),
         DeltaCommand::Completions(args) => {
             completions::print_completions(&args, &PROGRAM, environment::os_variable)
         }
         DeltaCommand::Man(args) => man::man_command(&args, &PROGRAM),
         DeltaCommand::Tool(command) => match &command {
-            tool::ToolCommand::Expand(args) => tool::expand_command(args),
-            tool::ToolCommand::Migrate(args) => migrate::migrate_command(args),
-            tool::ToolCommand::Lint(args) => lint::lint_command(args),
-            tool::ToolCommand::Hold(_) => tool_holder::hold_command(),
-            tool::ToolCommand::Await(args) => tool_holder::await_command(args),
+            tool::ToolCommand::Expand(args) => finish(tool::expand_command(args)),
+            tool::ToolCommand::Migrate(args) => finish(migrate::migrate_command(args)),
+            tool::ToolCommand::Lint(args) => finish(lint::lint_command(args)),
+            tool::ToolCommand::Hold(_) => finish(tool_holder::hold_command()),
+            tool::ToolCommand::Await(args) => finish(tool_holder::await_command(args)),
         },
-        DeltaCommand::Skill(command) => skill::skill_command(&command),
-        DeltaCommand::Sandbox(command) => sandbox::sandbox_command(&command),
+        DeltaCommand::Skill(command) => finish(skill::skill_command(&command)),
+        DeltaCommand::Sandbox(command) => finish(sandbox::sandbox_command(&command)),
         DeltaCommand::Trust(args) => trust::trust_command(&args),
         DeltaCommand::Config(args) => config::config_command(&args),
         DeltaCommand::Doctor(args) => doctor::doctor_command(&args, models::ask_for_models),
-        DeltaCommand::ToolExpand(args) => tool::expand_command(&args),
-        DeltaCommand::ToolMigrate(args) => migrate::migrate_command(&args),
-        DeltaCommand::ToolLint(args) => lint::lint_command(&args),
+        DeltaCommand::ToolExpand(args) => finish(tool::expand_command(&args)),
+        DeltaCommand::ToolMigrate(args) => finish(migrate::migrate_command(&args)),
+        DeltaCommand::ToolLint(args) => finish(lint::lint_command(&args)),
+    }
+}
+
+/// The exit code of a command whose failure is reported here.
+fn finish(done: Result<impl Termination, CommandFailure>) -> ExitCode {
+    match done {
+        Ok(outcome) => outcome.report(),
+        Err(failure) => failure.report(),
     }
 }
 

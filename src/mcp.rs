@@ -19,6 +19,6 @@ pub enum McpCommand {
 pub fn mcp_command(command: &McpCommand) -> ExitCode {
     match command {
         McpCommand::Client(command) => client_command(command),
-        McpCommand::Serve(args) => mcp_serve::serve_command(args),
+        McpCommand::Serve(args) => crate::finish(mcp_serve::serve_command(args)),
     }
 }

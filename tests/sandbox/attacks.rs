@@ -394,7 +394,7 @@ fn c_22_4_limits_hold() {
         ] {
             place.fail(&sandbox, script);
         }
-        let counts = sandbox.warnings().is_empty();
+        let counts = sandbox.warnings.is_empty();
         assert_eq!(counts, case.grade == SandboxGrade::Namespaces && !case.is_root());
         let fork = "for i in $(seq 40); do sleep 0.2 & done; wait";
         let outcome = place.run(&sandbox, fork);
@@ -450,7 +450,7 @@ fn c_22_4_the_grade_is_the_best_that_the_machine_has() {
     in_every_case(
         "attacks::c_22_4_the_grade_is_the_best_that_the_machine_has",
         |case: &SandboxCase| {
-            assert_eq!(case.prepare(&case.place.profile()).grade(), case.grade);
+            assert_eq!(case.prepare(&case.place.profile()).grade, case.grade);
         },
     );
 }

@@ -106,14 +106,14 @@ impl Place {
         let mut env = BTreeMap::new();
         env.insert("PATH".into(), std::env::var_os("PATH").unwrap_or_default());
         env.insert("HOME".into(), self.home.clone().into());
-        let temp_dir = sandbox.temp_dir().unwrap_or(Path::new("/tmp"));
+        let temp_dir = sandbox.temp_dir.as_deref().unwrap_or(Path::new("/tmp"));
         env.insert("TMPDIR".into(), temp_dir.as_os_str().to_owned());
         let launch = LaunchContext {
             cwd: self.workspace.clone(),
             env: env.into(),
             secrets: Secrets::default(),
             containment: None,
-            sandbox: Some(sandbox.entry()),
+            sandbox: Some(sandbox.entry.clone()),
         };
         let argv = ["/bin/sh", "-c", script].map(str::to_owned);
         let command = ProcessCommand {

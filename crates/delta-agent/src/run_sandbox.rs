@@ -272,7 +272,7 @@ impl RunSandbox {
         let mut warnings: Vec<String> = Vec::new();
         for profile in &self.profiles {
             let prepared = profile.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-            let new = prepared.warnings().iter().filter(|text| !warnings.contains(text));
+            let new = prepared.warnings.iter().filter(|text| !warnings.contains(text));
             let new: Vec<String> = new.cloned().collect();
             warnings.extend(new);
         }
@@ -329,18 +329,18 @@ impl<'a> ActiveSandbox<'a> {
     /// The guarantees that do not hold, which the profile does not need or the operator has waived, with the reasons.
     pub fn missing(&self) -> Vec<(&'static str, String)> {
         let prepared = self.lock();
-        let missing = prepared.missing().iter();
+        let missing = prepared.missing.iter();
         missing.map(|one| (one.guarantee.name(), one.reason.clone())).collect()
     }
 
     /// What a process does to enter it.
     pub fn entry(&self) -> SandboxEntry {
-        self.lock().entry()
+        self.lock().entry.clone()
     }
 
     /// The directory for TMPDIR, where /tmp cannot be written; `None` where /tmp is a directory of the sandbox.
     pub fn temp_dir(&self) -> Option<PathBuf> {
-        self.lock().temp_dir().map(Path::to_owned)
+        self.lock().temp_dir.clone()
     }
 
     /// What happened on the network since the last report.
@@ -369,12 +369,12 @@ impl<'a> ActiveSandbox<'a> {
                 return Err(profile.subject.failure(SandboxProblem::Other(reason)));
             }
             let refreshed = prepare_use(&profile.subject, &resolved, setup, &run.scratch, None)?;
-            if refreshed.grade() < prepared.grade() {
+            if refreshed.grade < prepared.grade {
                 // The journal says what is enforced.
                 let reason = format!(
                     "it was enforced by {} and can only be enforced by {} now",
-                    prepared.grade().name(),
-                    refreshed.grade().name()
+                    prepared.grade.name(),
+                    refreshed.grade.name()
                 );
                 return Err(profile.subject.failure(SandboxProblem::Other(reason)));
             }
@@ -620,10 +620,10 @@ fn profile_record(
     workspace: &Path,
 ) -> ProfileRecord {
     ProfileRecord {
-        by: prepared.grade().name().to_owned(),
+        by: prepared.grade.name().to_owned(),
         keys: profile_keys(&resolved.profile),
-        holds: prepared.holds().iter().map(|one| one.name().to_owned()).collect(),
-        watched: prepared.watched().iter().map(|one| one.name().to_owned()).collect(),
+        holds: prepared.holds.iter().map(|one| one.name().to_owned()).collect(),
+        watched: prepared.watched.iter().map(|one| one.name().to_owned()).collect(),
         line: describe_profile(&resolved.profile, workspace),
     }
 }

@@ -2,20 +2,18 @@
 
 use crate::init_provider::InitProvider;
 use clap::{Args, ValueEnum};
-use delta_base::durable;
 use delta_base::shell_quote::shell_quote;
 use delta_base::signal::CancelToken;
-use delta_base::terminal;
 use delta_base::terminal_text::strip_terminal_controls;
+use delta_base::{durable, terminal};
 use delta_operator::arguments::agent_template::AgentTemplate;
 use delta_operator::arguments::run_sandbox;
 use delta_operator::failure::CommandFailure;
 use delta_operator::{cancel, command_line};
 use delta_program::stdio;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::{fs, io};
 
 /// Create an agent from a template
 ///
@@ -43,15 +41,13 @@ Examples:
     delta run --model script:script.yaml -m \"What is here?\"";
 
 /// Creates an agent; returns the exit code.
-pub fn init_command(args: &InitArgs) -> ExitCode {
+pub fn init_command(args: &InitArgs) -> Result<ExitCode, CommandFailure> {
     let dir = args.name.clone().unwrap_or_else(|| PathBuf::from("."));
     let name = match parse_agent_name(&dir) {
         Ok(name) => name,
-        Err(message) => return command_line::print_usage_error::<InitArgs>("init", &message),
+        Err(message) => return Ok(command_line::print_usage_error::<InitArgs>("init", &message)),
     };
-    if let Err(failure) = check_directory_is_empty(&dir) {
-        return failure.report();
-    }
+    check_directory_is_empty(&dir)?;
     let default = args.yes.then_some(AgentTemplate::Minimal);
     let template = args.template.or(default);
     if template.is_none() && !terminal::can_prompt() {
@@ -60,12 +56,9 @@ pub fn init_command(args: &InitArgs) -> ExitCode {
         let message = format!(
             "delta cannot ask for the template without a terminal: pass `-t TEMPLATE` ({names}), or `-y` for minimal"
         );
-        return command_line::print_usage_error::<InitArgs>("init", &message);
+        return Ok(command_line::print_usage_error::<InitArgs>("init", &message));
     }
-    match create_agent(&dir, &name, template, args.yes) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    }
+    create_agent(&dir, &name, template, args.yes).map(|()| ExitCode::SUCCESS)
 }
 
 fn create_agent(

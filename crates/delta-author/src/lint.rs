@@ -3,9 +3,9 @@
 use crate::tool::find_agent_dir;
 use anstyle::{AnsiColor, Style};
 use clap::{Args, ValueEnum};
-use delta_base::redact::Secrets;
 use delta_base::terminal;
 use delta_lint::lint::{LintFinding, LintLevel, find_agents_below, lint_agent};
+use delta_operator::failure::CommandFailure;
 use delta_operator::{environment, trust};
 use delta_process::LaunchContext;
 use delta_program::stdio;
@@ -53,11 +53,8 @@ enum LintFormat {
 }
 
 /// Prints the findings; returns the exit code.
-pub fn lint_command(args: &LintArgs) -> ExitCode {
-    let dir = match find_agent_dir(&args.dir, "delta tool lint") {
-        Ok(dir) => dir,
-        Err(failure) => return failure.report(),
-    };
+pub fn lint_command(args: &LintArgs) -> Result<ExitCode, CommandFailure> {
+    let dir = find_agent_dir(&args.dir, "delta tool lint")?;
     let level = match args.level {
         LintThreshold::Error => LintLevel::Error,
         LintThreshold::Warning => LintLevel::Warning,
@@ -66,13 +63,7 @@ pub fn lint_command(args: &LintArgs) -> ExitCode {
     let allowed = trust::read_import_path();
     let mut findings = Vec::new();
     for home in find_agents_below(&dir) {
-        let launch = LaunchContext {
-            cwd: home.clone(),
-            env: environment::variables().clone().into(),
-            secrets: Secrets::default(),
-            containment: None,
-            sandbox: None,
-        };
+        let launch = LaunchContext::new(&home, environment::variables().clone());
         findings.extend(lint_agent(&home, &allowed, &launch));
     }
     findings.retain(|finding| finding.level >= level);
@@ -86,7 +77,7 @@ pub fn lint_command(args: &LintArgs) -> ExitCode {
         LintFormat::Text => stdio::print_painted(&render_findings_text(&findings), paint_finding),
         LintFormat::Json => stdio::print_text(&render_findings_json(&findings)),
     };
-    if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// A line of a finding with colours: the level, the marks below the source, and the word `help`.

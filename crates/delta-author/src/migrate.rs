@@ -32,15 +32,8 @@ pub struct MigrateArgs {
     write: bool,
 }
 
-/// Prints or applies the migration; returns the exit code.
-pub fn migrate_command(args: &MigrateArgs) -> ExitCode {
-    match migrate_agent(args) {
-        Ok(code) => code,
-        Err(failure) => failure.report(),
-    }
-}
-
-fn migrate_agent(args: &MigrateArgs) -> Result<ExitCode, CommandFailure> {
+/// Prints or applies the migration.
+pub fn migrate_command(args: &MigrateArgs) -> Result<ExitCode, CommandFailure> {
     let dir = find_agent_dir(&args.dir, "delta tool migrate")?;
     let plan = plan_migration(&dir)?;
     let diff: String = plan.changes.iter().map(render_migration_diff).collect();

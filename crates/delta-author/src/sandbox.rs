@@ -26,9 +26,11 @@ pub enum SandboxCommand {
 }
 
 /// Runs a command about sandboxes; returns the exit code.
-pub fn sandbox_command(command: &SandboxCommand) -> ExitCode {
+pub fn sandbox_command(command: &SandboxCommand) -> Result<ExitCode, CommandFailure> {
     match command {
-        SandboxCommand::Check(args) => check::check_sandbox_command(args),
+        SandboxCommand::Check(args) => {
+            check::check_sandbox_command(args).map(|()| ExitCode::SUCCESS)
+        }
         SandboxCommand::Exec(args) => exec::exec_command(args),
     }
 }

@@ -13,7 +13,6 @@ use delta_operator::trust;
 use delta_program::stdio;
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// Show the skills of an agent
 #[derive(Debug, Subcommand)]
@@ -85,19 +84,14 @@ pub struct SkillShowArgs {
     place: SkillPlace,
 }
 
-/// Runs a subcommand; returns the exit code.
-pub fn skill_command(command: &SkillCommand) -> ExitCode {
+/// Runs a subcommand.
+pub fn skill_command(command: &SkillCommand) -> Result<(), CommandFailure> {
     let printed = match command {
         SkillCommand::List(args) => list_skills(args),
         SkillCommand::Show(args) => show_skill(args),
     };
-    match printed {
-        Ok(text) => {
-            stdio::print_text(&text);
-            ExitCode::SUCCESS
-        }
-        Err(failure) => failure.report(),
-    }
+    stdio::print_text(&printed?);
+    Ok(())
 }
 
 fn list_skills(args: &SkillListArgs) -> Result<String, CommandFailure> {

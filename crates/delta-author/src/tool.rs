@@ -15,7 +15,6 @@ use delta_program::stdio;
 use delta_yaml::diagnostic::Diagnostic;
 use delta_yaml::yaml::YamlDocument;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 /// The keys of agent.yaml that can bring tools which no file has.
 const BRINGING_KEYS: [&str; 3] = ["imports", "mcp", "skills"];
@@ -50,14 +49,9 @@ pub struct ExpandArgs {
 }
 
 /// Prints the expanded file.
-pub fn expand_command(args: &ExpandArgs) -> ExitCode {
-    match expand_file(&args.file) {
-        Ok(text) => {
-            stdio::print_text(&text);
-            ExitCode::SUCCESS
-        }
-        Err(failure) => failure.report(),
-    }
+pub fn expand_command(args: &ExpandArgs) -> Result<(), CommandFailure> {
+    stdio::print_text(&expand_file(&args.file)?);
+    Ok(())
 }
 
 /// The agent directory at `path`, which may also be the main file in it. `command` is named in the hint of the failure.

@@ -8,7 +8,7 @@ use delta_base::signal::CancelToken;
 use delta_operator::failure::CommandFailure;
 use delta_operator::{cancel, environment};
 use delta_process::{
-    Background, Containment, EnvVars, LaunchContext, ProcessCommand, ProcessNotice, ProcessResult,
+    Background, Containment, LaunchContext, ProcessCommand, ProcessNotice, ProcessResult,
     RunProcesses, adopt_orphans, prepare_process, run_together,
 };
 use delta_program::stdio;
@@ -50,15 +50,8 @@ pub struct AwaitArgs {
     epoch: u32,
 }
 
-/// Holds the command of a call; returns the exit code. The order is on standard input.
-pub fn hold_command() -> ExitCode {
-    match hold_call() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    }
-}
-
-fn hold_call() -> Result<(), CommandFailure> {
+/// Holds the command of a call. The order is on standard input.
+pub fn hold_command() -> Result<(), CommandFailure> {
     let failed = |error: io::Error| {
         CommandFailure::config(format!("could not hold the command of a call: {error}"), None)
     };
@@ -110,23 +103,18 @@ fn run_held(
         background: Background::Survive,
         is_limited: false,
     };
+    let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     let context = LaunchContext {
-        cwd: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
-        env: EnvVars::from(environment::variables().clone()),
         secrets: Secrets::new(order.secrets.iter().cloned()),
         containment: Some(containment),
-        sandbox: None,
+        ..LaunchContext::new(cwd, environment::variables().clone())
     };
+    let timeout = Duration::from_millis(order.timeout_ms);
+    let excerpt_bytes = order.excerpt_bytes.max(MIN_EXCERPT_BYTES);
     let process = ProcessCommand {
-        argv: &order.command.argv,
         program: order.program.as_deref(),
-        context: &context,
         stdin: order.command.stdin.as_bytes(),
-        timeout: Duration::from_millis(order.timeout_ms),
-        spool: None,
-        excerpt_bytes: order.excerpt_bytes.max(MIN_EXCERPT_BYTES),
-        capture_whole: false,
-        marks: &[],
+        ..ProcessCommand::new(&order.command.argv, &context, timeout, excerpt_bytes)
     };
     let mut held_result = None;
     run_together(vec![prepare_process(&process)], cancel, &mut |_, notice| match notice {
@@ -208,14 +196,7 @@ impl HeldOutput {
 }
 
 /// Prints what the command of a call prints until it ends, and exits with its code.
-pub fn await_command(args: &AwaitArgs) -> ExitCode {
-    match await_call(args) {
-        Ok(code) => code,
-        Err(failure) => failure.report(),
-    }
-}
-
-fn await_call(args: &AwaitArgs) -> Result<ExitCode, CommandFailure> {
+pub fn await_command(args: &AwaitArgs) -> Result<ExitCode, CommandFailure> {
     let call = SurvivingCall::open(args.dir.clone());
     let cancel = cancel::install_cancel()?;
     let mut streams = [

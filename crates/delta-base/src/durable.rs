@@ -168,13 +168,7 @@ pub fn create_private_unsynced(path: &Path, bytes: &[u8]) -> FileResult<()> {
 /// Creates a private file with everything that `source` yields. Fails when the path exists. The content is synced, the
 /// name is not: see [`sync_dir`].
 pub fn create_private_synced(to: &Path, source: &mut impl io::Read) -> FileResult<()> {
-    let mut target = NewPrivateFile::create(to.to_owned())?;
-    check_failpoint()
-        .and_then(|()| io::copy(source, &mut target.file))
-        .map_err(file_error("write", to))?;
-    check_failpoint().and_then(|()| target.file.sync_all()).map_err(file_error("sync", to))?;
-    target.is_written = true;
-    Ok(())
+    NewPrivateFile::create(to.to_owned())?.copy_from(source, true)
 }
 
 /// Overwrites the beginning of an existing private file and syncs it. A reader finds the old bytes or the new ones, if
@@ -202,12 +196,7 @@ pub fn copy_private_unsynced(from: &Path, to: &Path) -> FileResult<()> {
 
 /// Creates a private file with everything that `source` yields. Fails when the path exists. Not synced.
 pub fn create_private_from_unsynced(to: &Path, source: &mut impl io::Read) -> FileResult<()> {
-    let mut target = NewPrivateFile::create(to.to_owned())?;
-    check_failpoint()
-        .and_then(|()| io::copy(source, &mut target.file))
-        .map_err(file_error("write", to))?;
-    target.is_written = true;
-    Ok(())
+    NewPrivateFile::create(to.to_owned())?.copy_from(source, false)
 }
 
 /// A new private file, empty until its whole content is written; dropped before that, the file is removed.
@@ -237,6 +226,19 @@ impl NewPrivateFile {
         check_failpoint()
             .and_then(|()| self.file.write_all(bytes))
             .map_err(file_error("write", &self.path))?;
+        self.is_written = true;
+        Ok(())
+    }
+
+    fn copy_from(mut self, source: &mut impl io::Read, is_synced: bool) -> FileResult<()> {
+        check_failpoint()
+            .and_then(|()| io::copy(source, &mut self.file))
+            .map_err(file_error("write", &self.path))?;
+        if is_synced {
+            check_failpoint()
+                .and_then(|()| self.file.sync_all())
+                .map_err(file_error("sync", &self.path))?;
+        }
         self.is_written = true;
         Ok(())
     }
@@ -466,11 +468,7 @@ fn exchange_names(from: &Path, to: &Path) -> io::Result<bool> {
 /// A private file that is written in pieces under a temporary name and renamed when complete; dropped before that, it
 /// is removed. Not synced, but a killed process leaves no partial file under the final name.
 #[derive(Debug)]
-pub struct DraftFile {
-    file: File,
-    path: PathBuf,
-    is_renamed: bool,
-}
+pub struct DraftFile(NewPrivateFile);
 
 impl DraftFile {
     /// Creates the draft at `path`; an older draft there is truncated.
@@ -478,43 +476,35 @@ impl DraftFile {
         let file = check_failpoint()
             .and_then(|()| open_private(path, true))
             .map_err(file_error("create", path))?;
-        Ok(Self { file, path: path.to_owned(), is_renamed: false })
+        Ok(Self(NewPrivateFile { path: path.to_owned(), file, is_written: false }))
     }
 
     /// Appends a piece; blocks of zeros become holes.
     pub fn write(&mut self, bytes: &[u8]) -> FileResult<()> {
         check_failpoint()
-            .and_then(|()| write_with_holes(&mut self.file, bytes))
-            .map_err(file_error("write", &self.path))
+            .and_then(|()| write_with_holes(&mut self.0.file, bytes))
+            .map_err(file_error("write", &self.0.path))
     }
 
     /// Renames the complete file to `path`, replacing a file there.
     pub fn rename_unsynced(mut self, path: &Path) -> FileResult<()> {
-        end_with_holes(&mut self.file).map_err(file_error("write", &self.path))?;
+        end_with_holes(&mut self.0.file).map_err(file_error("write", &self.0.path))?;
         check_failpoint()
-            .and_then(|()| rename_file(&self.path, path))
+            .and_then(|()| rename_file(&self.0.path, path))
             .map_err(file_error("create", path))?;
-        self.is_renamed = true;
+        self.0.is_written = true;
         Ok(())
     }
 
     /// Renames the complete file to `path`, replacing a file there. Synced: after a crash `path` is as before or has all
     /// of the content.
     pub fn rename_synced(mut self, path: &Path) -> FileResult<()> {
-        end_with_holes(&mut self.file).map_err(file_error("write", &self.path))?;
+        end_with_holes(&mut self.0.file).map_err(file_error("write", &self.0.path))?;
         check_failpoint()
-            .and_then(|()| self.file.sync_all())
-            .map_err(file_error("sync", &self.path))?;
+            .and_then(|()| self.0.file.sync_all())
+            .map_err(file_error("sync", &self.0.path))?;
         self.rename_unsynced(path)?;
         path.parent().map_or(Ok(()), sync_dir)
-    }
-}
-
-impl Drop for DraftFile {
-    fn drop(&mut self) {
-        if !self.is_renamed {
-            let _ = remove_file_no_follow(&self.path);
-        }
     }
 }
 

@@ -11,10 +11,9 @@ use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{self, MappingFields, MappingSchema, YamlDocument, YamlNode};
 use expectation::{EXPECT_MAPPING, Expectation};
-use std::fs;
-use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
+use std::{fs, io};
 
 mod bipartite_matching;
 pub mod expectation;
@@ -231,13 +230,8 @@ fn report_file(
 impl AgentTest {
     /// Parses the text of the test `file`, and adds its errors to `report`.
     fn parse(file: &Path, text: String, report: &mut DiagnosticReport) -> Option<Self> {
-        let doc = match YamlDocument::parse(file.display().to_string(), text) {
-            Ok(doc) => doc,
-            Err(diagnostic) => {
-                report.push(diagnostic);
-                return None;
-            }
-        };
+        let doc = YamlDocument::parse(file.display().to_string(), text);
+        let doc = doc.map_err(|diagnostic| report.push(diagnostic)).ok()?;
         let test = Self::from_document(&doc, file);
         doc.drain_diagnostics(report);
         test

@@ -8,7 +8,6 @@
 //! call gets a group with its limits and one below, `call`, for its processes. A run inside of the call creates its groups
 //! in the former, so that the limits hold for them too.
 
-use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -263,34 +262,14 @@ impl Drop for CallLimiter {
 }
 
 /// Why no group limits a call.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum GroupProblem {
+    #[error("the system has no control groups with the controller `{}`", .0.name())]
     NoController(Controller),
+    #[error("the control group {} does not distribute the controller `{}`", .1.display(), .0.name())]
     NotDistributed(Controller, PathBuf),
+    #[error("could not create a control group in {}: {}", .0.display(), .1)]
     NotCreated(PathBuf, io::Error),
-}
-
-impl fmt::Display for GroupProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoController(controller) => {
-                write!(
-                    f,
-                    "the system has no control groups with the controller `{}`",
-                    controller.name()
-                )
-            }
-            Self::NotDistributed(controller, path) => write!(
-                f,
-                "the control group {} does not distribute the controller `{}`",
-                path.display(),
-                controller.name()
-            ),
-            Self::NotCreated(path, error) => {
-                write!(f, "could not create a control group in {}: {error}", path.display())
-            }
-        }
-    }
 }
 
 /// The control groups of this process.

@@ -7,10 +7,9 @@
 use super::sandbox_entry::{FilterInstruction, join_new_keyring};
 use rustix::io::Errno;
 use rustix::thread::set_no_new_privs;
-use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
+use std::{io, thread};
 
 /// The size of a thread's stack: it makes a few system calls, and allocates the stacks of children.
 const STACK_BYTES: usize = 128 * 1024;

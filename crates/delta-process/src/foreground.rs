@@ -1,14 +1,14 @@
 //! A command that a person started: it has the standard streams of this process, and nothing of it is captured.
 
-use super::POLL_INTERVAL;
 use super::exit_status::poll_process_end;
 use super::spawn::spawn_with_own_streams;
-use super::{ExecImage, LaunchContext, ProcessEnd, TERMINATION_GRACE, exit_fd, program_lookup};
+use super::{
+    ExecImage, LaunchContext, POLL_INTERVAL, ProcessEnd, TERMINATION_GRACE, exit_fd, program_lookup,
+};
 use delta_base::signal::{CancelToken, to_timespec};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::AsFd;
-use rustix::process::kill_process_group;
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::time::{Duration, Instant};
 
 /// Runs a command with the standard streams of this process to its end, in a session of its own. If `cancel` is requested it

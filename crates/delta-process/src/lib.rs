@@ -90,6 +90,12 @@ pub struct LaunchContext {
 }
 
 impl LaunchContext {
+    /// A child in no sandbox that has no secrets, and may leave processes.
+    pub fn new(cwd: impl Into<PathBuf>, env: impl Into<EnvVars>) -> Self {
+        let (cwd, env, secrets) = (cwd.into(), env.into(), Secrets::default());
+        Self { cwd, env, secrets, containment: None, sandbox: None }
+    }
+
     /// The same for a child whose processes become `background`.
     #[must_use]
     pub fn with_background(mut self, background: Background) -> Self {
@@ -176,7 +182,27 @@ pub struct ProcessCommand<'a> {
     pub marks: ProcessMarks<'a>,
 }
 
-impl ProcessCommand<'_> {
+impl<'a> ProcessCommand<'a> {
+    /// A command without input and marks, of whose output the excerpts are kept.
+    pub fn new(
+        argv: &'a [String],
+        context: &'a LaunchContext,
+        timeout: Duration,
+        excerpt_bytes: usize,
+    ) -> Self {
+        Self {
+            argv,
+            program: None,
+            context,
+            stdin: &[],
+            timeout,
+            spool: None,
+            excerpt_bytes,
+            capture_whole: false,
+            marks: &[],
+        }
+    }
+
     fn program_name(&self) -> &str {
         self.argv.first().map_or("", String::as_str)
     }

@@ -4,10 +4,9 @@
 //! It has the filter of system calls from the thread that starts it (`filter_thread`).
 
 use rustix::io::Errno;
-use std::fmt;
-use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::{fmt, io};
 
 /// What a child does to enter a sandbox. Clones share it.
 #[derive(Debug, Clone)]

@@ -15,7 +15,6 @@ use delta_report::request_breakdown::{RequestBlock, RequestBreakdown, RequestSum
 use iteration_request::IterationRequest;
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 mod diff;
 pub mod iteration_request;
@@ -77,20 +76,15 @@ enum RequestFormat {
     Json,
 }
 
-/// Runs a subcommand; returns the exit code.
-pub fn context_command(command: &ContextCommand) -> ExitCode {
+/// Runs a subcommand.
+pub fn context_command(command: &ContextCommand) -> Result<(), CommandFailure> {
     let text = match command {
         ContextCommand::Show(args) => show_request(args),
         ContextCommand::Diff(args) => diff::diff_requests(args),
         ContextCommand::Preview(args) => preview::preview_request(args),
     };
-    match text {
-        Ok(text) => {
-            stdio::print_text(&text);
-            ExitCode::SUCCESS
-        }
-        Err(failure) => failure.report(),
-    }
+    stdio::print_text(&text?);
+    Ok(())
 }
 
 fn show_request(args: &ContextShowArgs) -> Result<String, CommandFailure> {

@@ -94,15 +94,8 @@ struct InboxEntry<'a> {
 /// Continues a run in a workspace with a message, which answers the request with this id; returns the exit code.
 pub type ContinueRun = fn(&RunArgument, PathBuf, Option<String>, &InboxExit, String) -> ExitCode;
 
-/// Lists waiting runs, or asks about them and continues each with `continue_run`; returns the exit code.
-pub fn inbox_command(args: &InboxArgs, continue_run: ContinueRun) -> ExitCode {
-    match open_inbox(args, continue_run) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    }
-}
-
-fn open_inbox(args: &InboxArgs, continue_run: ContinueRun) -> Result<(), CommandFailure> {
+/// Lists waiting runs, or asks about them and continues each with `continue_run`.
+pub fn inbox_command(args: &InboxArgs, continue_run: ContinueRun) -> Result<(), CommandFailure> {
     if args.interactive && !terminal::can_prompt() {
         let hint = "without `-i` it lists what waits, with the commands that answer";
         return Err(CommandFailure::usage("`-i` needs a terminal", hint.to_owned()));

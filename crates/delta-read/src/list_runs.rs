@@ -16,7 +16,6 @@ use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
 use delta_run::workspace::Workspace;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// List the runs of a workspace, most recently updated first
 #[derive(Debug, Args)]
@@ -93,15 +92,8 @@ fn parse_since(text: &str) -> Result<Timestamp, String> {
     })
 }
 
-/// Lists runs; returns the exit code.
-pub fn list_runs_command(args: &ListRunsArgs) -> ExitCode {
-    match print_run_list(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    }
-}
-
-fn print_run_list(args: &ListRunsArgs) -> Result<(), CommandFailure> {
+/// Lists runs.
+pub fn list_runs_command(args: &ListRunsArgs) -> Result<(), CommandFailure> {
     let mut runs = read_listed_runs(args)?;
     let count = runs.len();
     args.select(&mut runs);

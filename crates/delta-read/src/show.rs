@@ -33,7 +33,6 @@ use delta_run::state::{HumanRequest, RunState};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
 /// How often `--follow` looks for new events.
@@ -83,15 +82,8 @@ enum ShowFormat {
     Json,
 }
 
-/// Prints a run; returns the exit code.
-pub fn show_command(args: &ShowArgs) -> ExitCode {
-    match show_run(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    }
-}
-
-fn show_run(args: &ShowArgs) -> Result<(), CommandFailure> {
+/// Prints a run.
+pub fn show_command(args: &ShowArgs) -> Result<(), CommandFailure> {
     let (run, events) = args.run.find_and_read(&args.work_dir)?;
     if let Some(iteration) = args.request {
         return print_request(&run.dir, &events, iteration, args.wire);

@@ -2,9 +2,8 @@
 
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
-use delta_base::durable;
-use delta_base::json;
 use delta_base::terminal_text::strip_terminal_controls;
+use delta_base::{durable, json};
 use delta_operator::arguments::completion_candidates;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
@@ -66,20 +65,16 @@ Examples:
 Exit codes: 0 everything that was checked is intact, 3 something is not, 2 usage error, 1 or 126 not verified";
 
 /// Verifies runs; returns the exit code.
-pub fn verify_command(args: &VerifyArgs) -> ExitCode {
-    match verify_runs(args) {
-        Ok(reports) => {
-            for report in &reports {
-                stdio::print_text(&match args.format {
-                    VerifyFormat::Text => strip_terminal_controls(&report.render_text()),
-                    VerifyFormat::Json => format!("{}\n", json::to_json(report)),
-                });
-            }
-            let holds = reports.iter().all(|report| report.holds);
-            ExitCode::from(if holds { 0 } else { EXIT_BROKEN })
-        }
-        Err(failure) => failure.report(),
+pub fn verify_command(args: &VerifyArgs) -> Result<ExitCode, CommandFailure> {
+    let reports = verify_runs(args)?;
+    for report in &reports {
+        stdio::print_text(&match args.format {
+            VerifyFormat::Text => strip_terminal_controls(&report.render_text()),
+            VerifyFormat::Json => format!("{}\n", json::to_json(report)),
+        });
     }
+    let holds = reports.iter().all(|report| report.holds);
+    Ok(ExitCode::from(if holds { 0 } else { EXIT_BROKEN }))
 }
 
 fn verify_runs(args: &VerifyArgs) -> Result<Vec<VerifyReport>, CommandFailure> {

@@ -3,8 +3,7 @@
 use crate::live_view::{self, AddressOutput};
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
-use delta_base::durable;
-use delta_base::time;
+use delta_base::{durable, time};
 use delta_operator::arguments::completion_candidates;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::page::{check_page_file, open_in_browser};
@@ -13,7 +12,6 @@ use delta_operator::runs::{page_server, run_list};
 use delta_program::stdio;
 use delta_report::view::{self, PageEnd, PageOptions};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 /// Render runs as an HTML page
 ///
@@ -54,15 +52,8 @@ Examples:
   delta view --follow --open                  # watch the last run until it ends
   delta view ONE OTHER -w ./work -o both.html";
 
-/// Writes the page; returns the exit code.
-pub fn view_command(args: &ViewArgs) -> ExitCode {
-    match write_page(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    }
-}
-
-fn write_page(args: &ViewArgs) -> Result<(), CommandFailure> {
+/// Writes the page.
+pub fn view_command(args: &ViewArgs) -> Result<(), CommandFailure> {
     let runs: Vec<LocatedRun> = args
         .runs
         .iter()

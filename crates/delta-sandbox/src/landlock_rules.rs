@@ -14,10 +14,9 @@ use crate::sandbox_error::{MissingGuarantee, SandboxError};
 use delta_process::FilterInstruction;
 use rustix::fs::Access;
 use rustix::process::geteuid;
-use std::fs;
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// Shared memory that programs cannot do without.
 const SHARED_MEMORY: &str = "/dev/shm";

@@ -23,8 +23,8 @@ pub(crate) mod stage_layers;
 /// The name of the hidden command, its only argument.
 pub const HELPER_COMMAND: &str = "__sandbox";
 
-/// The most descriptors in an answer.
-const MAX_DESCRIPTORS: usize = 16;
+/// The most descriptors in a message.
+pub(crate) const MAX_DESCRIPTORS: usize = 16;
 /// The size of an answer; it holds at most one path and one reason.
 const MAX_REPLY_BYTES: usize = 64 * 1024;
 
@@ -182,7 +182,7 @@ pub(crate) fn send_reply(
     send_with_descriptors(socket, &text, &descriptors)
 }
 
-fn send_with_descriptors(
+pub(crate) fn send_with_descriptors(
     socket: BorrowedFd<'_>,
     text: &[u8],
     descriptors: &[BorrowedFd<'_>],
@@ -209,7 +209,7 @@ pub(crate) fn receive_reply(
 }
 
 /// Receives what fits into `text`, and the descriptors that came with it; the count of bytes is 0 at the end.
-fn receive_with_descriptors(
+pub(crate) fn receive_with_descriptors(
     socket: BorrowedFd<'_>,
     text: &mut [u8],
 ) -> io::Result<(usize, Vec<OwnedFd>)> {

@@ -13,12 +13,11 @@ use crate::profile::{Guarantee, HomeAccess, NetAccess, SandboxLimits, SandboxPro
 use crate::sandbox_error::{MissingGuarantee, SandboxError};
 use crate::scratch::SandboxScratch;
 use delta_process::{EntrySteps, HelperProcess, SandboxEntry};
-use std::fs;
 use std::fs::FileType;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+use std::{fs, io};
 
 /// Where and for whom a sandbox is prepared.
 #[derive(Debug, Clone, Copy)]
@@ -73,17 +72,24 @@ impl SandboxGrade {
 /// A sandbox that processes can enter. It ends when it is dropped; processes in it keep it alive.
 #[derive(Debug)]
 pub struct PreparedSandbox {
-    grade: SandboxGrade,
-    missing: Vec<MissingGuarantee>,
-    holds: Vec<Guarantee>,
-    watched: &'static [Guarantee],
-    warnings: Vec<String>,
-    entry: SandboxEntry,
+    /// How it is enforced.
+    pub grade: SandboxGrade,
+    /// The guarantees that do not hold, which the profile does not need or the operator has waived.
+    pub missing: Vec<MissingGuarantee>,
+    /// The guarantees that hold, in the order of [`Guarantee::ALL`].
+    pub holds: Vec<Guarantee>,
+    /// The guarantees that the kernel does not enforce here, and that the caller has to watch.
+    pub watched: &'static [Guarantee],
+    /// What does not hold although the profile says it, and no guarantee covers it: sentences without a full stop.
+    pub warnings: Vec<String>,
+    /// What a process does to enter it.
+    pub entry: SandboxEntry,
     counters: Option<NetworkCounters>,
     service: Option<HostConnection>,
     is_service_dead: bool,
     roots: Vec<(PathBuf, FileIdentity)>,
-    temp_dir: Option<PathBuf>,
+    /// The directory for TMPDIR, where /tmp cannot be written; `None` where /tmp is a directory of the sandbox.
+    pub temp_dir: Option<PathBuf>,
 }
 
 /// The process that serves the network of the sandbox. It ends before the descriptor that it is asked through.
@@ -311,41 +317,6 @@ impl PreparedSandbox {
         });
         let fatal: Vec<MissingGuarantee> = fatal.cloned().collect();
         if fatal.is_empty() { Ok(self) } else { Err(SandboxError::Missing(fatal)) }
-    }
-
-    /// How it is enforced.
-    pub fn grade(&self) -> SandboxGrade {
-        self.grade
-    }
-
-    /// The guarantees that hold, in the order of [`Guarantee::ALL`].
-    pub fn holds(&self) -> &[Guarantee] {
-        &self.holds
-    }
-
-    /// The guarantees that the kernel does not enforce here, and that the caller has to watch.
-    pub fn watched(&self) -> &'static [Guarantee] {
-        self.watched
-    }
-
-    /// The guarantees that do not hold, which the profile does not need or the operator has waived.
-    pub fn missing(&self) -> &[MissingGuarantee] {
-        &self.missing
-    }
-
-    /// What does not hold although the profile says it, and no guarantee covers it: sentences without a full stop.
-    pub fn warnings(&self) -> &[String] {
-        &self.warnings
-    }
-
-    /// What a process does to enter it.
-    pub fn entry(&self) -> SandboxEntry {
-        self.entry.clone()
-    }
-
-    /// The directory for TMPDIR, where /tmp cannot be written; `None` where /tmp is a directory of the sandbox.
-    pub fn temp_dir(&self) -> Option<&Path> {
-        self.temp_dir.as_deref()
     }
 
     /// What happened on the network since the last report.

@@ -1,7 +1,6 @@
 //! Why a sandbox cannot be prepared.
 
 use crate::profile::Guarantee;
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -17,11 +16,13 @@ pub struct MissingGuarantee {
 }
 
 /// A sandbox cannot be prepared.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// Guarantees of the profile do not hold here, and were not waived.
+    #[error("the sandbox cannot be enforced here: {}", guarantee_names(.0))]
     Missing(Vec<MissingGuarantee>),
     /// A path of the profile cannot be used.
+    #[error("the sandbox cannot use `{}`: {reason}", path.display())]
     Path {
         /// The path.
         path: PathBuf,
@@ -29,28 +30,16 @@ pub enum SandboxError {
         reason: String,
     },
     /// What must not be possible in the sandbox is possible.
+    #[error("the sandbox failed its own check: {0}")]
     Canary(String),
     /// Anything else.
+    #[error("the sandbox could not be prepared: {0}")]
     Failed(String),
 }
 
-impl fmt::Display for SandboxError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing(missing) => {
-                let names: Vec<&str> = missing.iter().map(|one| one.guarantee.name()).collect();
-                write!(f, "the sandbox cannot be enforced here: {}", names.join(", "))
-            }
-            Self::Path { path, reason } => {
-                write!(f, "the sandbox cannot use `{}`: {reason}", path.display())
-            }
-            Self::Canary(reason) => write!(f, "the sandbox failed its own check: {reason}"),
-            Self::Failed(reason) => write!(f, "the sandbox could not be prepared: {reason}"),
-        }
-    }
+fn guarantee_names(missing: &[MissingGuarantee]) -> String {
+    missing.iter().map(|one| one.guarantee.name()).collect::<Vec<_>>().join(", ")
 }
-
-impl std::error::Error for SandboxError {}
 
 /// The text of a system error, without its number.
 pub(crate) fn plain_error(error: &io::Error) -> String {

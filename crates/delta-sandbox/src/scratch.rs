@@ -1,11 +1,10 @@
 //! The directory of what a run throws away: the /tmp of its sandboxes, and the changes to copies.
 
 use rustix::fs::{Mode, OFlags, open};
-use std::fs;
-use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// A directory that is removed when this is dropped.
 #[derive(Debug)]

@@ -10,7 +10,6 @@ use delta_operator::arguments::{agent_choice, completion_candidates};
 use delta_operator::cancel;
 use delta_operator::failure::CommandFailure;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 mod acp_server;
 mod editor_prompt;
@@ -37,15 +36,8 @@ Examples:
   delta acp --agent ./my-agent     # the command for the settings of the editor
   delta acp                        # the built-in coding agent";
 
-/// Serves one editor; returns the exit code.
-pub fn acp_command(args: &AcpArgs) -> ExitCode {
-    match serve_editor(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    }
-}
-
-fn serve_editor(args: &AcpArgs) -> Result<(), CommandFailure> {
+/// Serves one editor.
+pub fn acp_command(args: &AcpArgs) -> Result<(), CommandFailure> {
     let chosen = agent_choice::choose_agent(args.agent.as_deref(), None)?;
     let agent = agent_choice::load_agent(&chosen.home, &RunOptions::new(None, None))?;
     let cancel = cancel::install_cancel()?;

@@ -15,7 +15,6 @@ use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
 use delta_run::workspace::Workspace;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
 mod client_request;
@@ -72,15 +71,8 @@ struct ServeSettings {
     max_runs: usize,
 }
 
-/// Serves one client; returns the exit code.
-pub fn serve_command(args: &ServeArgs) -> ExitCode {
-    match serve(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    }
-}
-
-fn serve(args: &ServeArgs) -> Result<(), CommandFailure> {
+/// Serves one client.
+pub fn serve_command(args: &ServeArgs) -> Result<(), CommandFailure> {
     let options = RunOptions::new(None, None);
     let chosen = agent_choice::choose_agent(args.agent.as_deref(), None)?;
     let agent = agent_choice::load_agent(&chosen.home, &options)?;

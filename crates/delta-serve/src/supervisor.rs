@@ -3,11 +3,10 @@
 //!
 //! A server keeps nothing that the run directory does not say: the next server finds every run as this one left it.
 
-use delta_base::durable;
 use delta_base::id::RunId;
-use delta_base::random;
 use delta_base::signal::CancelToken;
 use delta_base::time::{self, Timestamp};
+use delta_base::{durable, random};
 use delta_operator::arguments::served_output::{self, ServedOutput, ServedPiece};
 use delta_operator::failure::{CONFLICT_ERROR, CommandFailure, RUN_ACTIVE_ERROR};
 use delta_operator::runs::own_run;
@@ -132,12 +131,6 @@ pub struct WorkerInput<'a> {
     pub message: Option<&'a str>,
     /// The images of the message.
     pub images: &'a [Vec<u8>],
-}
-
-impl<'a> From<&'a str> for WorkerInput<'a> {
-    fn from(message: &'a str) -> Self {
-        Self { message: Some(message), images: &[] }
-    }
 }
 
 impl<'a> From<Option<&'a str>> for WorkerInput<'a> {

@@ -9,10 +9,9 @@ use crate::{
     ENVIRONMENT_FILE, Environment, MARK_VARIABLES, SessionError, SessionResult, Sessions,
     WORK_DIR_FILE, bash, python,
 };
-use delta_base::durable;
 use delta_base::id::SessionId;
 use delta_base::signal::CancelToken;
-use delta_base::time;
+use delta_base::{durable, time};
 use delta_process::{
     self as process, LaunchContext, MAX_SPOOL_BYTES, OutputCapture, ProcessCommand, ProcessEnd,
     ProcessResult, SpoolFiles, truncated_output,
@@ -109,27 +108,18 @@ impl Sessions {
         let argv = [vec![session.metadata.program.clone()], arguments].concat();
         let output_dir = session.dir.join("output");
         remove_output_files(&output_dir, &count);
+        let secrets = turn.secrets.clone();
+        let launch = LaunchContext { secrets, ..LaunchContext::new(cwd, env) };
         let command = ProcessCommand {
-            program: None,
-            argv: &argv,
-            context: &LaunchContext {
-                cwd: cwd.to_owned(),
-                env: env.into(),
-                secrets: turn.secrets.clone(),
-                containment: None,
-                sandbox: None,
-            },
             stdin: if kind == SessionKind::Other { turn.text } else { &[] },
-            timeout,
             spool: Some(SpoolFiles {
                 dir: &output_dir,
                 stem: &count,
                 inline_bytes: MAX_SHOWN_BYTES,
                 max_bytes: MAX_SPOOL_BYTES,
             }),
-            excerpt_bytes: MAX_SHOWN_BYTES,
-            capture_whole: false,
             marks: &marks,
+            ..ProcessCommand::new(&argv, &launch, timeout, MAX_SHOWN_BYTES)
         };
         Ok(process::run_process(&command, cancel))
     }

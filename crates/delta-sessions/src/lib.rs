@@ -20,10 +20,9 @@ use self::store::{SessionMetadata, SessionStatus};
 use delta_base::api_key_names::api_key_variables;
 use delta_base::durable::{self, FileError};
 use delta_base::id::{SessionId, SessionIdError};
-use delta_base::random;
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
-use delta_base::time;
+use delta_base::{random, time};
 use delta_process::{self as process, LaunchContext};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -110,13 +109,7 @@ impl Sessions {
             return Err(SessionError::UnexpectedArguments(name.clone()));
         }
         let environment = self.session_environment();
-        let launch = LaunchContext {
-            cwd: self.cwd.clone(),
-            env: environment.clone().into(),
-            secrets: Secrets::default(),
-            containment: None,
-            sandbox: None,
-        };
+        let launch = LaunchContext::new(&self.cwd, environment.clone());
         let program = process::find_program(name, &launch)
             .map_err(|error| SessionError::NotStarted(error.reason))?;
         let metadata = SessionMetadata {

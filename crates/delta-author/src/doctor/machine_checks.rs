@@ -4,7 +4,6 @@ use super::DoctorCheck;
 use crate::sandbox;
 use delta_agent::run_sandbox::{RunSandbox, SandboxProblem};
 use delta_base::durable::{self, DirectoryRoom};
-use delta_base::redact::Secrets;
 use delta_base::terminal;
 use delta_operator::arguments::run_sandbox;
 use delta_operator::failure::CommandFailure;
@@ -12,8 +11,7 @@ use delta_operator::sandbox_options::SandboxOptions;
 use delta_operator::{build_info, cancel, config, environment, state};
 use delta_process::{self as process, LaunchContext, ProcessCommand, ProcessEnd};
 use delta_run::event::LeaseKind;
-use delta_run::ownership;
-use delta_run::workspace;
+use delta_run::{ownership, workspace};
 use delta_sandbox::{DeclaredProfile, SandboxMachine, file_system_type, probe};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -176,13 +174,8 @@ fn state_warning(reason: String) -> DoctorCheck {
 
 /// A program in PATH.
 fn find_in_path(name: &str) -> Option<(PathBuf, LaunchContext)> {
-    let launch = LaunchContext {
-        cwd: environment::home_or_root(),
-        env: environment::variables_without_keys(&[]).into(),
-        secrets: Secrets::default(),
-        containment: None,
-        sandbox: None,
-    };
+    let env = environment::variables_without_keys(&[]);
+    let launch = LaunchContext::new(environment::home_or_root(), env);
     let path = process::find_program(name, &launch).ok()?;
     Some((path, launch))
 }
@@ -219,17 +212,7 @@ fn check_git() -> DoctorCheck {
 /// The first line of `PROGRAM --version`, without the name of the program.
 fn read_version(program: &str, launch: &LaunchContext) -> Option<String> {
     let argv = [program.to_owned(), "--version".to_owned()];
-    let command = ProcessCommand {
-        program: None,
-        argv: &argv,
-        context: launch,
-        stdin: &[],
-        timeout: VERSION_TIMEOUT,
-        spool: None,
-        excerpt_bytes: 200,
-        capture_whole: false,
-        marks: &[],
-    };
+    let command = ProcessCommand::new(&argv, launch, VERSION_TIMEOUT, 200);
     let finished = process::run_process(&command, &cancel::install_cancel().ok()?);
     if finished.end != ProcessEnd::Exited(0) {
         return None;

@@ -13,7 +13,6 @@ use delta_program::stdio;
 use delta_run::event::NO_SANDBOX;
 use delta_sandbox::{MissingHidden, SandboxMachine, probe};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// Print what is enforced for each tool on this machine, by what, and what is not
 ///
@@ -35,15 +34,8 @@ pub struct SandboxCheckArgs {
     sandbox: SandboxOptions,
 }
 
-/// Checks the sandboxes of an agent; returns the exit code.
-pub fn check_sandbox_command(args: &SandboxCheckArgs) -> ExitCode {
-    match check_sandboxes(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    }
-}
-
-fn check_sandboxes(args: &SandboxCheckArgs) -> Result<(), CommandFailure> {
+/// Checks the sandboxes of an agent.
+pub fn check_sandbox_command(args: &SandboxCheckArgs) -> Result<(), CommandFailure> {
     let agent = sandbox::load_agent_without_llm(&args.agent)?;
     let vars = sandbox::workspace_vars(&agent.home, &args.work_dir)?;
     let setup = run_sandbox::sandbox_setup(vars, args.sandbox.policy()?)?;

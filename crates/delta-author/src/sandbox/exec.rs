@@ -50,14 +50,13 @@ pub struct SandboxExecArgs {
 }
 
 /// Runs the command; returns its exit code.
-pub fn exec_command(args: &SandboxExecArgs) -> ExitCode {
-    match run_in_sandbox(args) {
-        Ok(ProcessEnd::Exited(code)) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
-        Ok(ProcessEnd::Killed(signal)) => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
-        Ok(ProcessEnd::NotStarted { code, .. }) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
-        Ok(_) => ExitCode::FAILURE,
-        Err(failure) => failure.report(),
-    }
+pub fn exec_command(args: &SandboxExecArgs) -> Result<ExitCode, CommandFailure> {
+    let code = match run_in_sandbox(args)? {
+        ProcessEnd::Exited(code) | ProcessEnd::NotStarted { code, .. } => code,
+        ProcessEnd::Killed(signal) => 128 + signal,
+        _ => 1,
+    };
+    Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
 }
 
 fn run_in_sandbox(args: &SandboxExecArgs) -> Result<ProcessEnd, CommandFailure> {

@@ -46,12 +46,8 @@ pub fn ensure_private_dir_synced(path: &Path) -> FileResult<()> {
 /// Creates a directory with the usual mode and its missing ancestors; does nothing when it exists. What it creates is
 /// durable.
 pub fn ensure_shared_dir_synced(path: &Path) -> FileResult<()> {
-    ensure_dir_synced(path, 0o777)
-}
-
-fn ensure_dir_synced(path: &Path, mode: u32) -> FileResult<()> {
     let parents = parents_of_missing_dirs(path);
-    ensure_dir(path, mode)?;
+    ensure_shared_dir(path)?;
     parents.into_iter().try_for_each(sync_readable_dir)
 }
 

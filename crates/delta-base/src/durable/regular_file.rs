@@ -25,9 +25,7 @@ pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As for [`read_regular`]; also when the name is absolute or contains `..`.
 pub fn read_regular_beneath(dir: &Path, name: &Path) -> io::Result<Vec<u8>> {
-    beneath::join_beneath(dir, name)?;
-    let file = beneath::open_in(dir, name, OFlags::RDONLY | NO_FOLLOW_NONBLOCK);
-    read_whole(file.map_err(explain_file_error)?)
+    read_whole(open_beneath(dir, name)?)
 }
 
 fn read_whole(file: File) -> io::Result<Vec<u8>> {
@@ -53,8 +51,7 @@ fn read_whole(file: File) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As for [`read_regular`]; also when the content is not UTF-8.
 pub fn read_regular_text(path: &Path) -> io::Result<String> {
-    String::from_utf8(read_regular(path)?)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+    require_utf8(read_regular(path)?)
 }
 
 /// Reads a file of at most 1 GiB, as [`read_regular`] does: a file that has a line for each of many things.
@@ -71,8 +68,7 @@ pub fn read_large(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As for [`read_large`]; also when the content is not UTF-8.
 pub fn read_large_text(path: &Path) -> io::Result<String> {
-    String::from_utf8(read_large(path)?)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+    require_utf8(read_large(path)?)
 }
 
 /// Opens a regular file for reading, without following a symlink.
@@ -107,9 +103,7 @@ pub fn read_small_no_follow(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As for [`read_no_follow_at_most`]; also when the name is absolute or contains `..`.
 pub fn read_beneath(dir: &Path, name: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    beneath::join_beneath(dir, name)?;
-    let file = beneath::open_in(dir, name, OFlags::RDONLY | NO_FOLLOW_NONBLOCK);
-    read_at_most(require_regular_file(file.map_err(explain_file_error)?)?.0, limit)
+    read_at_most(require_regular_file(open_beneath(dir, name)?)?.0, limit)
 }
 
 /// Reads the first `limit` bytes of a regular file beneath a directory, as [`read_beneath`] does, and what the file is.
@@ -117,9 +111,7 @@ pub fn read_beneath(dir: &Path, name: &Path, limit: u64) -> io::Result<Vec<u8>> 
 /// # Errors
 /// As for [`open_no_follow`]; also when the name is absolute or contains `..`.
 pub fn read_start_beneath(dir: &Path, name: &Path, limit: u64) -> io::Result<(Vec<u8>, Metadata)> {
-    beneath::join_beneath(dir, name)?;
-    let file = beneath::open_in(dir, name, OFlags::RDONLY | NO_FOLLOW_NONBLOCK);
-    let (file, metadata) = require_regular_file(file.map_err(explain_file_error)?)?;
+    let (file, metadata) = require_regular_file(open_beneath(dir, name)?)?;
     let mut bytes = Vec::new();
     file.take(limit).read_to_end(&mut bytes)?;
     Ok((bytes, metadata))
@@ -147,12 +139,22 @@ fn read_at_most(file: File, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+fn open_beneath(dir: &Path, name: &Path) -> io::Result<File> {
+    beneath::join_beneath(dir, name)?;
+    beneath::open_in(dir, name, OFlags::RDONLY | NO_FOLLOW_NONBLOCK).map_err(explain_file_error)
+}
+
 fn require_regular_file(file: File) -> io::Result<(File, Metadata)> {
     let metadata = file.metadata()?;
     if metadata.is_dir() {
         return Err(rustix::io::Errno::ISDIR.into());
     }
     if metadata.is_file() { Ok((file, metadata)) } else { Err(not_regular_error()) }
+}
+
+fn require_utf8(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
 pub(super) fn not_regular_error() -> io::Error {

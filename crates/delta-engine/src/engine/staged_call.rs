@@ -54,7 +54,7 @@ impl CallLayer {
     pub(super) fn entry(&self) -> SandboxEntry {
         match &self.namespaces {
             CallNamespaces::Plain(entry) => entry.clone(),
-            CallNamespaces::Sandboxed(prepared) => prepared.borrow().entry(),
+            CallNamespaces::Sandboxed(prepared) => prepared.borrow().entry.clone(),
         }
     }
 

@@ -66,7 +66,7 @@ enum ExportFormat {
 }
 
 /// Exports runs; returns the exit code.
-pub fn export_command(args: &ExportArgs) -> ExitCode {
+pub fn export_command(args: &ExportArgs) -> Result<ExitCode, CommandFailure> {
     let sends = args.send || args.endpoint.is_some();
     if args.to != ExportFormat::Otlp && (sends || args.content.is_some()) {
         let option = match (args.content.is_some(), args.send) {
@@ -74,18 +74,9 @@ pub fn export_command(args: &ExportArgs) -> ExitCode {
             (_, true) => "--send",
             _ => "--endpoint",
         };
-        return print_usage_error::<ExportArgs>(
-            "export",
-            &format!("`{option}` is for `--to otlp`"),
-        );
+        let message = format!("`{option}` is for `--to otlp`");
+        return Ok(print_usage_error::<ExportArgs>("export", &message));
     }
-    match export_runs(args, sends) {
-        Ok(code) => code,
-        Err(failure) => failure.report(),
-    }
-}
-
-fn export_runs(args: &ExportArgs, sends: bool) -> Result<ExitCode, CommandFailure> {
     let mut subjects = Vec::new();
     for run in &args.runs {
         let (run, events) = run.find_and_read(&args.work_dir)?;

@@ -112,27 +112,19 @@ struct ReplayOutcome {
 }
 
 /// Replays a run; returns the exit code.
-pub fn replay_command(args: &ReplayArgs) -> ExitCode {
-    match replay_run(args) {
-        Ok(outcome) => {
-            stdio::print_text(&match args.format {
-                ReplayFormat::Text => outcome.render_text(),
-                ReplayFormat::Json => outcome.render_json(args),
-            });
-            ExitCode::from(if outcome.differences.is_empty() { 0 } else { EXIT_DIFFERENT })
-        }
-        Err(failure) => failure.report(),
-    }
-}
-
-fn replay_run(args: &ReplayArgs) -> Result<ReplayOutcome, CommandFailure> {
+pub fn replay_command(args: &ReplayArgs) -> Result<ExitCode, CommandFailure> {
     args.check_mode_options()?;
     let LocatedRun { id, dir, .. } = args.run.find_readable(&args.work_dir)?;
-    match args.mode {
+    let outcome = match args.mode {
         ReplayMode::Verify => verify_run(id, &dir),
         ReplayMode::Tools => tools::replay_tools(args, OriginalRun::read(id, dir)?),
         ReplayMode::Model => model::replay_model(args, &OriginalRun::read(id, dir)?),
-    }
+    }?;
+    stdio::print_text(&match args.format {
+        ReplayFormat::Text => outcome.render_text(),
+        ReplayFormat::Json => outcome.render_json(args),
+    });
+    Ok(ExitCode::from(if outcome.differences.is_empty() { 0 } else { EXIT_DIFFERENT }))
 }
 
 impl ReplayArgs {

@@ -6,7 +6,6 @@ use super::expectation::TestOutcome;
 use super::{AgentTest, TestFailure, TestLlm, test_cassette};
 use delta_base::durable;
 use delta_base::hex::sha256_hex;
-use delta_base::redact::Secrets;
 use delta_base::shell_quote::shell_quote;
 use delta_base::signal::CancelToken;
 use delta_llm::llm::cassette::{Cassette, CassetteHeader};
@@ -19,12 +18,11 @@ use delta_run::journal;
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 /// The run id of every test.
 pub const TEST_RUN_ID: &str = "test";
@@ -521,23 +519,12 @@ impl TestRun<'_> {
         stdin: &[u8],
         cancel: &CancelToken,
     ) -> Result<Option<TestProcessOutput>, TestFailure> {
-        let launch = LaunchContext {
-            cwd: cwd.to_owned(),
-            env: env.into(),
-            secrets: Secrets::default(),
-            containment: None,
-            sandbox: None,
-        };
+        let launch = LaunchContext::new(cwd, env);
+        let timeout = self.deadline.saturating_duration_since(Instant::now());
         let command = ProcessCommand {
-            program: None,
-            argv,
-            context: &launch,
             stdin,
-            timeout: self.deadline.saturating_duration_since(Instant::now()),
-            spool: None,
-            excerpt_bytes: MAX_STDERR_BYTES,
             capture_whole: true,
-            marks: &[],
+            ..ProcessCommand::new(argv, &launch, timeout, MAX_STDERR_BYTES)
         };
         let finished = process::run_process(&command, cancel);
         self.stderr.push_str(&stream_text(&finished.stderr));

@@ -10,9 +10,8 @@ use delta_base::engine_variables::{
 };
 use delta_base::suggest;
 use delta_yaml::yaml::{YamlDocument, YamlNode};
-use std::fs;
-use std::iter;
 use std::path::{Path, PathBuf};
+use std::{fs, iter};
 
 const UNFILLED_HELP: &str = "delta replaces only `${AGENT_HOME}`, `${CWD}` and `${RUN_DIR}`";
 /// Paths that all runs of a workspace share.

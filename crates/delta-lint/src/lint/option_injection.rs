@@ -1,6 +1,5 @@
 //! `option-injection`: values that a program may parse as options. `raw`: values that the shell splits.
 
-use super::command_options;
 use super::command_view::interpreter::Interpreter;
 use super::command_view::wrapper_program::strip_wrappers;
 use super::command_view::{ArgumentValue, CommandView, LeadingDash, LintWord};
@@ -9,7 +8,7 @@ use super::program_table::{
 };
 use super::proposed_line::propose_line;
 use super::tool_definition::is_mistaken_parameter;
-use super::{LintLevel, Linter, ToolSubject};
+use super::{LintLevel, Linter, ToolSubject, command_options};
 
 pub(super) fn check_option_injection(subject: &ToolSubject<'_>, linter: &mut Linter<'_>) {
     for command in &subject.commands {

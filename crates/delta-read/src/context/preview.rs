@@ -7,12 +7,10 @@ use delta_agent::agent::Agent;
 use delta_agent::child_environment::ChildEnvironment;
 use delta_agent::context::{ContextInputs, ContextProgram, TokenCounter};
 use delta_agent::hook::HookPoint;
-use delta_base::durable;
 use delta_base::engine_variables::EngineVars;
 use delta_base::hex::encode_hex;
-use delta_base::random;
 use delta_base::redact::Secrets;
-use delta_base::time;
+use delta_base::{durable, random, time};
 use delta_llm::llm::ModelChoice;
 use delta_operator::arguments::{
     agent_choice, budget, completion_candidates, message, project_skills, run_sandbox,

@@ -1,5 +1,6 @@
 //! Requests and their differences as text.
 
+use delta_agent::tool::value_text;
 use delta_base::terminal_text::escape_to_line;
 use delta_operator::command_line;
 use delta_report::request_breakdown::{
@@ -178,8 +179,7 @@ pub fn render_message(message: &Json) -> String {
     out.push('\n');
     let content = match &message["content"] {
         Json::Null => String::new(),
-        Json::String(content) => content.clone(),
-        other => other.to_string(),
+        content => value_text(content),
     };
     for part in [text(&message["reasoning_content"]), content] {
         if !part.is_empty() {

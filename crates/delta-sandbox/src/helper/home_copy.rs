@@ -5,11 +5,10 @@ use crate::kernel::mount_table::MountTable;
 use crate::kernel::mount_tree::{MountTree, open_place};
 use crate::plan::{HelperReply, HelperResult};
 use crate::sandbox_error::plain_error;
-use std::fs;
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// The source of the overlay of a copy: what tells it from any other overlay.
 const COPY_SOURCE: &str = "delta-home";

@@ -15,11 +15,10 @@ use rustix::fs::{FileType, Mode, OFlags, RawMode, fstat, mkdirat, openat};
 use rustix::mount::MountAttrFlags;
 use rustix::process::geteuid;
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// Directories in which a sandbox has a directory of its own.
 const TEMPORARY_DIRECTORIES: [&str; 2] = ["/tmp", "/var/tmp"];

@@ -7,10 +7,9 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::{getegid, geteuid};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
-use std::fs;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::{fs, io};
 
 /// Enters a new user namespace in which this user is itself, and then other new namespaces.
 pub(crate) fn enter_user_namespace(others: UnshareFlags) -> HelperResult<()> {

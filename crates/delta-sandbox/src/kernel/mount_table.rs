@@ -2,10 +2,9 @@
 
 use delta_base::text::byte_escape::unescape_bytes;
 use std::ffi::OsString;
-use std::fs;
-use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// The type of an overlay.
 const OVERLAY: &str = "overlay";

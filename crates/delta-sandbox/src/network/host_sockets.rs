@@ -4,18 +4,12 @@
 use super::host_policy::{DNS_PORT, HostPolicy};
 use super::loopback_routes::{bring_up_loopback, is_without_ipv6, route_everything_to_loopback};
 use super::refusal_tap::open_refusal_tap;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, bind, listen,
-    recvmsg, sendmsg, socket_with, sockopt,
-};
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use crate::plan::{MAX_DESCRIPTORS, receive_with_descriptors, send_with_descriptors};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Descriptors in one message; 253 are the most that the kernel takes.
-const BATCH: usize = 200;
 const BACKLOG: i32 = 512;
 
 /// Sockets of a network namespace: they keep their namespace when another process has them.
@@ -49,18 +43,10 @@ impl HostSockets {
 
     /// Sends the sockets through a Unix socket.
     pub fn send(&self, through: BorrowedFd<'_>) -> io::Result<()> {
-        for (index, batch) in self.sockets.chunks(BATCH).enumerate() {
-            let is_last = (index + 1) * BATCH >= self.sockets.len();
+        for (index, batch) in self.sockets.chunks(MAX_DESCRIPTORS).enumerate() {
+            let is_last = (index + 1) * MAX_DESCRIPTORS >= self.sockets.len();
             let batch: Vec<_> = batch.iter().map(AsFd::as_fd).collect();
-            let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
-            let mut control = SendAncillaryBuffer::new(&mut space);
-            control.push(SendAncillaryMessage::ScmRights(&batch));
-            sendmsg(
-                through,
-                &[IoSlice::new(&[u8::from(is_last)])],
-                &mut control,
-                SendFlags::NOSIGNAL,
-            )?;
+            send_with_descriptors(through, &[u8::from(is_last)], &batch)?;
         }
         Ok(())
     }
@@ -69,19 +55,12 @@ impl HostSockets {
     pub fn receive(through: BorrowedFd<'_>) -> io::Result<Self> {
         let mut sockets = Vec::new();
         loop {
-            let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
-            let mut control = RecvAncillaryBuffer::new(&mut space);
             let mut is_last = [0];
-            let mut slices = [IoSliceMut::new(&mut is_last)];
-            let message = recvmsg(through, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC)?;
-            for part in control.drain() {
-                if let RecvAncillaryMessage::ScmRights(descriptors) = part {
-                    sockets.extend(descriptors);
-                }
-            }
-            if message.bytes == 0 || message.flags.contains(ReturnFlags::CTRUNC) {
+            let (count, descriptors) = receive_with_descriptors(through, &mut is_last)?;
+            if count == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
+            sockets.extend(descriptors);
             if is_last[0] == 1 {
                 return Ok(Self { sockets });
             }

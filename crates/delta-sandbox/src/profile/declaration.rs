@@ -30,10 +30,10 @@ pub const SANDBOX_SHAPE: ValueShape =
 pub static PROFILE_MAPPING: MappingSchema = MappingSchema::new(
     "a sandbox",
     "What the processes of a tool may do; a missing key is the one of the profile below it.",
-    &PROFILE_KEYS_WITH_HELP,
+    &PROFILE_KEYS,
 );
 
-const PROFILE_KEYS: [KeySchema; 10] = [
+const PROFILE_KEYS: [KeySchema; 15] = [
     KeySchema::optional(
         "write",
         ValueShape::List(&ValueShape::Text),
@@ -91,38 +91,13 @@ const PROFILE_KEYS: [KeySchema; 10] = [
         ValueShape::Boolean,
         "Whether the tool starts runs of delta in the workspace. Default: false.",
     ),
-];
-
-/// Keys of other programs, and other words for the ones of a profile.
-const FOREIGN_KEYS: [KeySchema; 5] = [
+    // Keys of other programs, and other words for the ones of a profile.
     KeySchema::misplaced("network", "the key is `net`"),
     KeySchema::misplaced("allow_network", "write `net: all`, or list hosts in `net`"),
     KeySchema::misplaced("deny", "the key is `hide`"),
     KeySchema::misplaced("writable", "the key is `write`"),
     KeySchema::misplaced("profile", "write the name in place of the mapping: `sandbox: reader`"),
 ];
-
-const PROFILE_KEYS_WITH_HELP: [KeySchema; 15] = {
-    let [write, read, hide, show, home, net, env, sockets, limits, runs] = PROFILE_KEYS;
-    let [network, allow_network, deny, writable, profile] = FOREIGN_KEYS;
-    [
-        write,
-        read,
-        hide,
-        show,
-        home,
-        net,
-        env,
-        sockets,
-        limits,
-        runs,
-        network,
-        allow_network,
-        deny,
-        writable,
-        profile,
-    ]
-};
 
 static SANDBOX_LIMITS_MAPPING: MappingSchema = MappingSchema::new(
     "`limits` of a sandbox",
@@ -167,7 +142,7 @@ const REQUIRE_KEY: KeySchema = KeySchema::optional(
 );
 
 const POLICY_KEYS: [KeySchema; 11] = {
-    let [write, read, hide, show, home, net, env, sockets, limits, runs] = PROFILE_KEYS;
+    let [write, read, hide, show, home, net, env, sockets, limits, runs, ..] = PROFILE_KEYS;
     [write, read, hide, show, home, net, env, sockets, limits, runs, REQUIRE_KEY]
 };
 

@@ -6,6 +6,7 @@ use crate::peers::PeerServer;
 use crate::question_form::{self, FormAnswer, served_preview};
 use crate::supervisor::{OpenRequest, RunStanding, RunSupervisor, ServedRun, WorkerInput};
 use delta_agent::approval_prompt::ApprovalAnswer;
+use delta_agent::tool::value_text;
 use delta_base::id::RunId;
 use delta_base::signal::CancelToken;
 use delta_mcp::json_rpc::{
@@ -201,7 +202,7 @@ impl AcpServer {
             RunStanding::Waiting(open) if open.request.sensitive => Ok(()),
             RunStanding::Waiting(open) => {
                 let answer = message_for(&open, text);
-                self.supervisor.continue_run(&run, answer.as_str(), open.seq)
+                self.supervisor.continue_run(&run, Some(answer.as_str()), open.seq)
             }
             RunStanding::Working => {
                 let message =
@@ -272,7 +273,7 @@ impl AcpServer {
         if question_form::is_approval(open) {
             let tool = open.request.tool.as_deref().unwrap_or_default();
             if session.grants.covers(tool) {
-                let continued = self.supervisor.continue_run(&session.run, "yes", open.seq);
+                let continued = self.supervisor.continue_run(&session.run, Some("yes"), open.seq);
                 if let (Err(_), Some(turn)) = (continued, &mut session.turn) {
                     turn.is_cancelled = true;
                 }
@@ -314,11 +315,7 @@ impl AcpServer {
     /// The end of a turn whose run has ended.
     fn report_end(&mut self, session: &mut EditorSession, report: &Json) -> AcpReply {
         if report["status"] == "COMPLETED" {
-            let text = match &report["result"] {
-                Json::String(text) => text.clone(),
-                other => other.to_string(),
-            };
-            self.outgoing.extend(session.say(&text));
+            self.outgoing.extend(session.say(&value_text(&report["result"])));
             return Ok(stop_reason("end_turn"));
         }
         let error = &report["error"];
@@ -364,7 +361,7 @@ impl AcpServer {
         if is_always && question_form::is_approval(&open) {
             session.grants.tools.extend(open.request.tool.clone());
         }
-        if self.supervisor.continue_run(&session.run, message.as_str(), open.seq).is_err() {
+        if self.supervisor.continue_run(&session.run, Some(message.as_str()), open.seq).is_err() {
             turn.is_cancelled = true;
         }
     }

@@ -25,8 +25,8 @@ const LIST_TTL_MS: u64 = 3_600_000;
 /// The key of the one form that a result asks for.
 const FORM_KEY: &str = "answer";
 
-/// The answer to a request, if it can be given at once.
-pub type McpReply = Option<Result<Json, RpcError>>;
+/// The result of a call, if it can be given at once; or why a tool refuses it.
+type CallReply = Result<Option<Json>, String>;
 
 /// A server of one client.
 pub struct McpServer {
@@ -70,22 +70,20 @@ impl McpServer {
         };
         let era = request.era;
         let reply = match (method, era) {
-            ("initialize", ProtocolEra::Legacy) => Some(Ok(self.initialize(&request.params))),
-            ("ping", ProtocolEra::Legacy) => Some(Ok(json!({}))),
-            ("server/discover", ProtocolEra::Modern) => Some(Ok(self.discover())),
-            ("tools/list", _) => Some(Ok(self.list_tools(era))),
-            ("tools/call", _) => self.call_tool(request),
-            ("tasks/get", ProtocolEra::Modern) => Some(self.get_task(&request)),
-            ("tasks/update", ProtocolEra::Modern) => Some(self.update_task(&request)),
-            ("tasks/cancel", ProtocolEra::Modern) => Some(self.cancel_task(&request)),
-            _ => {
-                let message = format!("unknown method `{method}`");
-                Some(Err(RpcError::new(METHOD_NOT_FOUND, message)))
-            }
+            ("initialize", ProtocolEra::Legacy) => Ok(self.initialize(&request.params)),
+            ("ping", ProtocolEra::Legacy) => Ok(json!({})),
+            ("server/discover", ProtocolEra::Modern) => Ok(self.discover()),
+            ("tools/list", _) => Ok(self.list_tools(era)),
+            ("tools/call", _) => match self.call_tool(request).transpose() {
+                Some(reply) => reply,
+                None => return,
+            },
+            ("tasks/get", ProtocolEra::Modern) => self.get_task(&request),
+            ("tasks/update", ProtocolEra::Modern) => self.update_task(&request),
+            ("tasks/cancel", ProtocolEra::Modern) => self.cancel_task(&request),
+            _ => Err(RpcError::new(METHOD_NOT_FOUND, format!("unknown method `{method}`"))),
         };
-        if let Some(reply) = reply {
-            self.send_reply(id, reply.map(|result| complete(result, era)));
-        }
+        self.send_reply(id, reply.map(|result| complete(result, era)));
     }
 
     fn send_reply(&mut self, id: RpcId, outcome: Result<Json, RpcError>) {
@@ -125,24 +123,27 @@ impl McpServer {
         }
     }
 
-    fn call_tool(&mut self, request: ClientRequest) -> McpReply {
-        let Some(tool) = request.params["name"].as_str() else {
-            return Some(Err(RpcError::new(
-                INVALID_PARAMS,
-                "expected the name of a tool as `name`",
-            )));
-        };
-        let Some(call) = self.settings.read_call(tool, &request.params["arguments"]) else {
-            return Some(Err(RpcError::new(INVALID_PARAMS, format!("unknown tool `{tool}`"))));
-        };
-        let call = match call {
+    fn call_tool(&mut self, request: ClientRequest) -> Result<Option<Json>, RpcError> {
+        let invalid = |message: &str| RpcError::new(INVALID_PARAMS, message);
+        let tool = request.params["name"].as_str();
+        let tool = tool.ok_or_else(|| invalid("expected the name of a tool as `name`"))?;
+        let call = self.settings.read_call(tool, &request.params["arguments"]);
+        let call = match call.ok_or_else(|| invalid(&format!("unknown tool `{tool}`")))? {
             Ok(call) => call,
-            Err(reason) => return Some(Ok(tool_error(reason))),
+            Err(reason) => return Ok(Some(tool_error(reason))),
         };
-        if let Some(state) = request.params["requestState"].as_str() {
-            let state = state.to_owned();
-            return self.resume_call(request, &state);
-        }
+        let reply = match request.params["requestState"].as_str() {
+            Some(state) => {
+                let asked = read_request_state(state)
+                    .ok_or_else(|| invalid("expected the `requestState` of an earlier result"))?;
+                self.resume_call(request, asked)
+            }
+            None => self.answer_call(request, call),
+        };
+        Ok(reply.unwrap_or_else(|reason| Some(tool_error(reason))))
+    }
+
+    fn answer_call(&mut self, request: ClientRequest, call: ToolRequest) -> CallReply {
         match call {
             ToolRequest::Start { message } => self.start(request, &message),
             ToolRequest::Continue { message, run_id } => {
@@ -155,114 +156,101 @@ impl McpServer {
             }
             ToolRequest::Wait { run_id, wait } => {
                 let run = self.served_run(run_id);
-                if let Err(reason) = self.continue_if_left(&run) {
-                    return Some(Ok(tool_error(reason)));
-                }
+                self.continue_if_left(&run)?;
                 self.calls.push(WaitingCall::new(request, run, wait, false));
-                None
+                Ok(None)
             }
             ToolRequest::Stop { run_id } => {
                 let run = self.served_run(run_id);
-                if matches!(self.supervisor.look_at(&run), RunStanding::Working)
-                    && let Err(error) = self.supervisor.stop_run(&run)
-                {
-                    let text = format!("could not stop run {}: {error}", run.id);
-                    return Some(Ok(tool_error(text)));
+                if matches!(self.supervisor.look_at(&run), RunStanding::Working) {
+                    self.supervisor
+                        .stop_run(&run)
+                        .map_err(|error| format!("could not stop run {}: {error}", run.id))?;
                 }
                 let wait = self.settings.wait;
                 self.calls.push(WaitingCall::new(request, run, wait, false));
-                None
+                Ok(None)
             }
         }
     }
 
     /// Starts a run, or finds the one that this very call has started before.
-    fn start(&mut self, request: ClientRequest, message: &str) -> McpReply {
+    fn start(&mut self, request: ClientRequest, message: &str) -> CallReply {
         let key = request.call_key().and_then(|key| RunId::parse(&format!("mcp-{key}")).ok());
         let run = match key {
             Some(id) => self.served_run(id),
             None => ServedRun::with_new_id(&self.settings.work_dir),
         };
-        let started = match self.supervisor.look_at(&run) {
+        match self.supervisor.look_at(&run) {
             RunStanding::Absent => {
-                self.start_worker(|supervisor| supervisor.start_run(&run, message))
+                self.start_worker(|supervisor| supervisor.start_run(&run, Some(message)))?;
             }
-            _ => self.continue_if_left(&run),
-        };
-        self.wait_for(request, run, started)
+            _ => self.continue_if_left(&run)?,
+        }
+        self.wait_for(request, run)
     }
 
-    /// Waits for a run that was started or continued, unless that failed.
-    fn wait_for(
-        &mut self,
-        request: ClientRequest,
-        run: ServedRun,
-        started: Result<(), String>,
-    ) -> McpReply {
-        if let Err(reason) = started {
-            return Some(Ok(tool_error(reason)));
-        }
-        let wait = self.settings.wait;
-        self.calls.push(WaitingCall::new(request, run, wait, true));
-        None
+    /// Waits for a run that was started or continued.
+    fn wait_for(&mut self, request: ClientRequest, run: ServedRun) -> CallReply {
+        self.calls.push(WaitingCall::new(request, run, self.settings.wait, true));
+        Ok(None)
     }
 
     /// Gives a run its next message. A call that is repeated after a crash is delivered once.
-    fn deliver(&mut self, request: ClientRequest, run: ServedRun, message: &str) -> McpReply {
+    fn deliver(&mut self, request: ClientRequest, run: ServedRun, message: &str) -> CallReply {
         let seq = self.supervisor.last_event(&run);
-        match recorded_event(&request, &run, seq) {
-            Ok(recorded) if recorded != seq => return self.wait_for(request, run, Ok(())),
-            Ok(_) => {}
-            Err(reason) => return Some(Ok(tool_error(reason))),
+        if recorded_event(&request, &run, seq)? != seq {
+            return self.wait_for(request, run);
         }
         let wait = self.settings.tool_name("wait");
         let answer = self.settings.tool_name("answer");
         let id = &run.id;
-        let refusal = match self.supervisor.look_at(&run) {
-            RunStanding::Ended(_) if seq > 0 => None,
-            RunStanding::Left { .. } => None,
-            RunStanding::Working => Some(format!("run {id} is still working: call {wait}")),
-            RunStanding::Waiting(_) => Some(format!("run {id} waits for an answer: call {answer}")),
-            RunStanding::Refused(reason) => Some(reason),
-            RunStanding::Absent | RunStanding::Ended(_) => Some(unknown_run(id)),
-        };
-        let delivered = match refusal {
-            Some(reason) => Err(reason),
-            None => self.start_recorded(&request, &run, message, seq),
-        };
-        self.wait_for(request, run, delivered)
+        match self.supervisor.look_at(&run) {
+            RunStanding::Ended(_) if seq > 0 => {}
+            RunStanding::Left { .. } => {}
+            RunStanding::Working => return Err(format!("run {id} is still working: call {wait}")),
+            RunStanding::Waiting(_) => {
+                return Err(format!("run {id} waits for an answer: call {answer}"));
+            }
+            RunStanding::Refused(reason) => return Err(reason),
+            RunStanding::Absent | RunStanding::Ended(_) => return Err(unknown_run(id)),
+        }
+        self.start_recorded(&request, &run, message, seq)?;
+        self.wait_for(request, run)
     }
 
     /// Delivers the answer to a question. An approval is for a person, and not for the LLM that calls.
-    fn deliver_answer(&mut self, request: ClientRequest, run: ServedRun, answer: &str) -> McpReply {
+    fn deliver_answer(
+        &mut self,
+        request: ClientRequest,
+        run: ServedRun,
+        answer: &str,
+    ) -> CallReply {
         let seq = self.supervisor.last_event(&run);
-        match recorded_event(&request, &run, seq) {
-            Ok(recorded) if recorded != seq => return self.wait_for(request, run, Ok(())),
-            Ok(_) => {}
-            Err(reason) => return Some(Ok(tool_error(reason))),
+        if recorded_event(&request, &run, seq)? != seq {
+            return self.wait_for(request, run);
         }
         let is_yes_or_no =
             matches!(answer.trim().to_lowercase().as_str(), "y" | "yes" | "n" | "no");
         let open = match self.supervisor.look_at(&run) {
             RunStanding::Waiting(open) => open,
-            RunStanding::Absent => return Some(Ok(tool_error(unknown_run(&run.id)))),
-            RunStanding::Refused(reason) => return Some(Ok(tool_error(reason))),
+            RunStanding::Absent => return Err(unknown_run(&run.id)),
+            RunStanding::Refused(reason) => return Err(reason),
             _ => {
                 let wait = self.settings.tool_name("wait");
-                let text = format!("run {} does not wait for an answer: call {wait}", run.id);
-                return Some(Ok(tool_error(text)));
+                return Err(format!("run {} does not wait for an answer: call {wait}", run.id));
             }
         };
         if question_form::is_approval(&open) || open.request.sensitive {
             let mut result = self.settings.waiting_result(&run, &open);
             result["isError"] = true.into();
-            return Some(Ok(result));
+            return Ok(Some(result));
         }
         if open.request.input_type == InputType::Confirmation && !is_yes_or_no {
-            return Some(Ok(tool_error("expected `yes` or `no` as `answer`; the run still waits")));
+            return Err("expected `yes` or `no` as `answer`; the run still waits".to_owned());
         }
-        let delivered = self.start_recorded(&request, &run, answer, seq);
-        self.wait_for(request, run, delivered)
+        self.start_recorded(&request, &run, answer, seq)?;
+        self.wait_for(request, run)
     }
 
     /// Records the call of the client, and continues the run with its message.
@@ -280,48 +268,32 @@ impl McpServer {
         self.start_worker(|supervisor| supervisor.continue_run(run, Some(message), seq))
     }
 
-    /// The second call of a client that was asked to ask its user.
-    fn resume_call(&mut self, request: ClientRequest, state: &str) -> McpReply {
-        let parsed = state
-            .rsplit_once(':')
-            .and_then(|(id, seq)| Some((RunId::parse(id).ok()?, seq.parse::<u64>().ok()?)));
-        let Some((id, seq)) = parsed else {
-            let message = "expected the `requestState` of an earlier result";
-            return Some(Err(RpcError::new(INVALID_PARAMS, message)));
-        };
+    /// The second call of a client that was asked to ask its user about the event `seq` of a run.
+    fn resume_call(&mut self, request: ClientRequest, (id, seq): (RunId, u64)) -> CallReply {
         let run = self.served_run(id);
         let response = request.params["inputResponses"].get(FORM_KEY).cloned();
-        let delivered = match (self.supervisor.look_at(&run), response) {
+        match (self.supervisor.look_at(&run), response) {
             (RunStanding::Waiting(open), Some(response)) if open.seq == seq => {
-                match self.deliver_form(&run, &open, &response) {
-                    Ok(true) => Ok(()),
-                    Ok(false) => return Some(Ok(self.settings.waiting_result(&run, &open))),
-                    Err(reason) => Err(reason),
+                if let Some(result) = self.deliver_form(&run, &open, &response)? {
+                    return Ok(Some(result));
                 }
             }
-            (RunStanding::Absent, _) => Err(unknown_run(&run.id)),
             // It was delivered before, or was forgotten: the run says what comes next.
-            _ => self.continue_if_left(&run),
-        };
-        self.wait_for(request, run, delivered)
+            _ => self.continue_if_left(&run)?,
+        }
+        self.wait_for(request, run)
     }
 
-    /// Delivers what the user did with a form; false if that was nothing.
-    pub fn deliver_form(
-        &mut self,
-        run: &ServedRun,
-        open: &OpenRequest,
-        response: &Json,
-    ) -> Result<bool, String> {
-        match question_form::read_form_answer(open, response)? {
-            FormAnswer::Declined => Ok(false),
-            FormAnswer::Message(message) => {
-                self.start_worker(|supervisor| {
-                    supervisor.continue_run(run, message.as_str(), open.seq)
-                })?;
-                Ok(true)
-            }
-        }
+    /// Delivers what the user did with a form; the result of a call if that was nothing.
+    pub fn deliver_form(&mut self, run: &ServedRun, open: &OpenRequest, form: &Json) -> CallReply {
+        let message = match question_form::read_form_answer(open, form)? {
+            FormAnswer::Declined => return Ok(Some(self.settings.waiting_result(run, open))),
+            FormAnswer::Message(message) => message,
+        };
+        self.start_worker(|supervisor| {
+            supervisor.continue_run(run, Some(message.as_str()), open.seq)
+        })?;
+        Ok(None)
     }
 
     /// Continues a run whose process was interrupted or died, unless a client stopped it.
@@ -357,11 +329,11 @@ impl McpServer {
     }
 
     /// The reply to a call whose run is as it is, or `None` as long as it should wait.
-    fn reply_to(&mut self, call: &mut WaitingCall) -> McpReply {
+    fn reply_to(&mut self, call: &mut WaitingCall) -> Option<Json> {
         let standing = self.supervisor.look_at(&call.run);
         self.outgoing.extend(call.take_progress());
         let run = &call.run;
-        Some(Ok(match standing {
+        Some(match standing {
             RunStanding::Working if call.is_due_as_task() && run.dir().is_dir() => {
                 self.task_result(run)
             }
@@ -372,23 +344,23 @@ impl McpServer {
             RunStanding::Ended(report) => self.settings.ended_result(&report),
             RunStanding::Refused(reason) => tool_error(reason),
             RunStanding::Waiting(open) => return self.ask_client(call, &open),
-        }))
+        })
     }
 
     /// Lets the client ask its user, if it can.
-    fn ask_client(&mut self, call: &mut WaitingCall, open: &OpenRequest) -> McpReply {
+    fn ask_client(&mut self, call: &mut WaitingCall, open: &OpenRequest) -> Option<Json> {
         let run = &call.run;
         if !call.request.abilities.elicits || !question_form::may_ask_client(open) {
-            return Some(Ok(self.settings.waiting_result(run, open)));
+            return Some(self.settings.waiting_result(run, open));
         }
         let params = question_form::form_params(run, open);
         if call.request.era == ProtocolEra::Modern {
             let form = json!({"method": "elicitation/create", "params": params});
-            return Some(Ok(json!({
+            return Some(json!({
                 "resultType": "input_required",
                 "inputRequests": {FORM_KEY: form},
                 "requestState": format!("{}:{}", run.id, open.seq),
-            })));
+            }));
         }
         if call.asked.is_none() {
             let number = self.next_request;
@@ -408,27 +380,28 @@ impl McpServer {
         let Some(index) = index else { return };
         let mut call = self.calls.swap_remove(index);
         let seq = call.asked.take().map(|(_, seq)| seq);
-        let delivered = match self.supervisor.look_at(&call.run) {
-            RunStanding::Waiting(open) if Some(open.seq) == seq => {
-                let delivered = match &outcome {
-                    Ok(response) => self.deliver_form(&call.run, &open, response),
-                    Err(_) => Ok(false),
-                };
-                match delivered {
-                    Ok(false) => Err(self.settings.waiting_result(&call.run, &open)),
-                    Ok(true) => Ok(()),
-                    Err(reason) => Err(tool_error(reason)),
-                }
-            }
+        let result = match self.supervisor.look_at(&call.run) {
+            RunStanding::Waiting(open) if Some(open.seq) == seq => match outcome {
+                Ok(form) => self
+                    .deliver_form(&call.run, &open, &form)
+                    .unwrap_or_else(|reason| Some(tool_error(reason))),
+                Err(_) => Some(self.settings.waiting_result(&call.run, &open)),
+            },
             // It was answered elsewhere.
-            _ => Ok(()),
+            _ => None,
         };
-        match delivered {
-            Ok(()) => {
-                call.restart_wait();
-                self.calls.push(call);
+        call.restart_wait();
+        self.reply_or_wait(call, result);
+    }
+
+    /// Ends a call with its result; without one, the call waits on.
+    fn reply_or_wait(&mut self, call: WaitingCall, result: Option<Json>) {
+        match result {
+            Some(result) => {
+                let result = complete(result, call.request.era);
+                self.send_reply(call.request.id, Ok(result));
             }
-            Err(result) => self.send_reply(call.request.id, Ok(complete(result, call.request.era))),
+            None => self.calls.push(call),
         }
     }
 
@@ -463,13 +436,8 @@ impl PeerServer for McpServer {
         // Reaps processes whose end no call waits for.
         self.supervisor.worker_count();
         for mut call in mem::take(&mut self.calls) {
-            match self.reply_to(&mut call) {
-                None => self.calls.push(call),
-                Some(reply) => {
-                    let era = call.request.era;
-                    self.send_reply(call.request.id, reply.map(|result| complete(result, era)));
-                }
-            }
+            let result = self.reply_to(&mut call);
+            self.reply_or_wait(call, result);
         }
     }
 
@@ -489,6 +457,12 @@ fn recorded_event(request: &ClientRequest, run: &ServedRun, seq: u64) -> Result<
     recorded
         .map(|recorded| recorded.unwrap_or(seq))
         .map_err(|error| format!("could not read the record of the call: {error}"))
+}
+
+/// The run and the event that a result with a form names.
+fn read_request_state(state: &str) -> Option<(RunId, u64)> {
+    let (id, seq) = state.rsplit_once(':')?;
+    Some((RunId::parse(id).ok()?, seq.parse().ok()?))
 }
 
 fn unknown_run(id: &RunId) -> String {

@@ -3,6 +3,7 @@
 use super::ServeSettings;
 use crate::question_form::{describe_approval, is_approval};
 use crate::supervisor::{OpenRequest, ServedRun};
+use delta_agent::tool::value_text;
 use delta_run::event::InputType;
 use serde_json::{Value as Json, json};
 
@@ -32,11 +33,7 @@ impl ServeSettings {
     /// The result of a run that has ended.
     pub fn ended_result(&self, report: &Json) -> Json {
         if report["status"] == "COMPLETED" {
-            let text = match &report["result"] {
-                Json::String(text) => text.clone(),
-                other => other.to_string(),
-            };
-            return tool_result(text, Some(report.clone()), false);
+            return tool_result(value_text(&report["result"]), Some(report.clone()), false);
         }
         let error = &report["error"];
         let mut text = error["message"].as_str().unwrap_or("the run failed").to_owned();

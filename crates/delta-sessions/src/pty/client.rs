@@ -3,13 +3,12 @@
 use super::holder::{Holder, SETTLE_TIME};
 use super::keys;
 use super::protocol::{HolderConnection, HolderReply, HolderRequest, OutputForm, ReadQuery};
-use super::report::{
-    PtyDetachReport, PtyResizeReport, PtyStatusReport, PtyWriteReport, WaitPattern,
-};
+use super::report::{PtyStatusReport, WaitPattern};
 use super::screen::{PaintedScreen, TerminalSize};
 use super::store::PtyStatus;
 use crate::report::SessionEndReport;
 use serde::Serialize;
+use serde_json::json;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -164,9 +163,10 @@ impl Holder {
             HolderRequest::Resize { cols, rows } => self.resize_for_client(index, cols, rows),
             HolderRequest::Attach(size) => self.attach(index, size),
             HolderRequest::Detach => {
-                let session_id = self.metadata.session_id.clone();
                 let detached = self.detach_terminal();
-                self.clients[index].reply_done(&PtyDetachReport { session_id, detached });
+                let session_id = &self.metadata.session_id;
+                let report = json!({"session_id": session_id, "detached": detached});
+                self.clients[index].reply_done(&report);
             }
             HolderRequest::End => {
                 self.clients[index].state = ClientState::AwaitingEnd;
@@ -193,8 +193,9 @@ impl Holder {
         }
         self.pending_input.extend(bytes);
         self.last_activity = Instant::now();
-        let session_id = self.metadata.session_id.clone();
-        self.clients[index].reply_done(&PtyWriteReport { session_id, written_bytes: bytes.len() });
+        let session_id = &self.metadata.session_id;
+        let report = json!({"session_id": session_id, "written_bytes": bytes.len()});
+        self.clients[index].reply_done(&report);
     }
 
     fn start_read(&mut self, index: usize, query: ReadQuery) {
@@ -225,9 +226,9 @@ impl Holder {
         size.cols = cols.and_then(|cols| cols.try_into().ok()).unwrap_or(size.cols);
         size.rows = rows.and_then(|rows| rows.try_into().ok()).unwrap_or(size.rows);
         self.resize(size);
-        let session_id = self.metadata.session_id.clone();
+        let session_id = &self.metadata.session_id;
         let TerminalSize { cols, rows } = self.terminal.size();
-        let report = PtyResizeReport { session_id, cols: cols.get(), rows: rows.get() };
+        let report = json!({"session_id": session_id, "cols": cols.get(), "rows": rows.get()});
         self.clients[index].reply_done(&report);
     }
 

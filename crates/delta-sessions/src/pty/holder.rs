@@ -14,7 +14,6 @@ use crate::store::{LOCK_FILE, METADATA_FILE};
 use crate::{Environment, SessionError, system_error};
 use delta_base::durable::{self, FileLock};
 use delta_base::id::SessionId;
-use delta_base::redact::Secrets;
 use delta_base::signal::{CancelToken, to_timespec};
 use delta_base::time;
 use delta_process::{LaunchContext, ProcessEnd, TerminalProcess};
@@ -96,13 +95,7 @@ impl Holder {
         let lock =
             FileLock::try_acquire(Path::new(LOCK_FILE))?.ok_or(PtyError::HolderUnresponsive)?;
         let listener = bind_session_socket()?;
-        let launch = LaunchContext {
-            cwd: options.work_dir.to_owned(),
-            env: options.environment.clone().into(),
-            secrets: Secrets::default(),
-            containment: None,
-            sandbox: None,
-        };
+        let launch = LaunchContext::new(options.work_dir, options.environment.clone());
         let TerminalSize { cols, rows } = options.size;
         let program = TerminalProcess::spawn(options.argv, &launch, cols.get(), rows.get())
             .map_err(|end| match end {

@@ -42,29 +42,6 @@ fn is_nothing(bytes: &u64) -> bool {
     *bytes == 0
 }
 
-/// What `write` and `write-key` print.
-#[derive(Debug, Serialize)]
-pub(super) struct PtyWriteReport {
-    pub(super) session_id: String,
-    pub(super) written_bytes: usize,
-}
-
-/// What `resize` prints.
-#[derive(Debug, Serialize)]
-pub(super) struct PtyResizeReport {
-    pub(super) session_id: String,
-    pub(super) cols: u16,
-    pub(super) rows: u16,
-}
-
-/// What `detach` prints.
-#[derive(Debug, Serialize)]
-pub(super) struct PtyDetachReport {
-    pub(super) session_id: String,
-    /// Whether a terminal was attached.
-    pub(super) detached: bool,
-}
-
 /// The text that a read waits for.
 #[derive(Debug)]
 pub(super) struct WaitPattern(Regex);

@@ -16,11 +16,10 @@ use crate::planning::sweep_keys::planned_key_names;
 use crate::running::continued_runs::record_continued_runs;
 use crate::running::delta_program::find_delta;
 use crate::running::host_grants::open_shared_limits;
-use crate::running::line_writer::LineWriter;
-use crate::running::run_choice::ONLY_HELP;
-use crate::running::run_choice::choose_runs;
+use crate::running::line_writer::open_line_file;
+use crate::running::run_choice::{ONLY_HELP, choose_runs};
 use clap::Args;
-use delta_base::durable::{self, FileLock};
+use delta_base::durable::{self, FileLock, SharedLineFile};
 use delta_base::id::RunId;
 use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_base::signal::CancelToken;
@@ -37,9 +36,8 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// How often a command that waits for another one looks for its end.
@@ -385,7 +383,7 @@ struct GradeQueue<'a> {
     busy: AtomicUsize,
     /// Woken after each grade.
     cancel: &'a CancelToken,
-    written: Mutex<(LineWriter, GradeCounts, Option<CommandFailure>)>,
+    written: Mutex<(SharedLineFile, GradeCounts, Option<CommandFailure>)>,
 }
 
 fn grade_all(
@@ -421,7 +419,7 @@ fn grade_all(
         next: AtomicUsize::new(0),
         busy: AtomicUsize::new(jobs),
         cancel,
-        written: Mutex::new((LineWriter::open(&dir.grades())?, counts, None)),
+        written: Mutex::new((open_line_file(&dir.grades())?, counts, None)),
     };
     std::thread::scope(|scope| {
         for token in &tokens {
@@ -490,7 +488,7 @@ impl GradeQueue<'_> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         match written.0.append(&line.to_line()) {
             Ok(()) => written.1.add(&line),
-            Err(failure) => written.2 = Some(failure),
+            Err(error) => written.2 = Some(error.into()),
         }
         let is_written = written.2.is_none();
         drop(written);

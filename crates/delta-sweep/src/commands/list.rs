@@ -3,8 +3,7 @@
 use crate::formats::result_line::ResultLine;
 use crate::formats::selection::RunSelection;
 use crate::running::result_reader::{ResultReader, read_sweep};
-use crate::running::run_choice::ONLY_HELP;
-use crate::running::run_choice::choose_runs;
+use crate::running::run_choice::{ONLY_HELP, choose_runs};
 use clap::Args;
 use delta_operator::failure::CommandFailure;
 use delta_program::stdio;

@@ -55,7 +55,7 @@ pub fn plan_command(args: &PlanArgs) -> Result<ExitCode, CommandFailure> {
             known.contains(id)
         })
         .map_err(plan_failure)?;
-        plan_checks::check_run_settings(&sources, new.settings.list())?;
+        plan_checks::check_run_settings(&sources, &new.settings.list)?;
         let report = PlanReport::new(&dir, &plan, &new, &sources.header);
         if args.dry_run || report.is_unchanged() {
             return print_plan_report(&report, &dir, args.dry_run);

@@ -8,7 +8,6 @@ use crate::running::delta_program::find_delta;
 use crate::running::result_reader::{ResultReader, read_sweep};
 use clap::{Args, ValueEnum};
 use delta_base::durable::{self, FileError};
-use delta_base::redact::Secrets;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_operator::command_line::pluralize;
@@ -172,9 +171,7 @@ impl SlurmClient {
             CommandFailure::config(format!("could not find the current directory: {error}"), None)
         })?;
         // With the operator's keys: sbatch gives its environment to the tasks.
-        let env = environment::variables().clone().into();
-        let secrets = Secrets::default();
-        let launch = LaunchContext { cwd, env, secrets, containment: None, sandbox: None };
+        let launch = LaunchContext::new(cwd, environment::variables().clone());
         Ok(Self { launch, cancel })
     }
 
@@ -187,17 +184,7 @@ impl SlurmClient {
     }
 
     fn run(&self, argv: &[String]) -> ProcessResult {
-        let command = ProcessCommand {
-            program: None,
-            argv,
-            context: &self.launch,
-            stdin: &[],
-            timeout: SLURM_TIMEOUT,
-            spool: None,
-            excerpt_bytes: 2 * MAX_OUTPUT_BYTES,
-            capture_whole: false,
-            marks: &[],
-        };
+        let command = ProcessCommand::new(argv, &self.launch, SLURM_TIMEOUT, 2 * MAX_OUTPUT_BYTES);
         delta_process::run_process(&command, &self.cancel)
     }
 

@@ -3,7 +3,7 @@
 use crate::formats::grade::GradeLine;
 use crate::formats::result_line::ResultLine;
 use csv::{Terminator, WriterBuilder};
-use serde_json::Value as Json;
+use delta_agent::tool::value_text;
 use std::collections::BTreeSet;
 
 /// The columns before and after the parameters.
@@ -69,7 +69,9 @@ fn record(line: &ResultLine, params: &BTreeSet<&str>) -> Vec<String> {
         line.group.clone().unwrap_or_default(),
         line.repeat.to_string(),
     ];
-    cells.extend(params.iter().map(|name| line.params.get(*name).map(to_cell).unwrap_or_default()));
+    cells.extend(
+        params.iter().map(|name| line.params.get(*name).map(value_text).unwrap_or_default()),
+    );
     let result = line.result.as_ref().and_then(|result| serde_json::from_str(result.get()).ok());
     cells.extend([
         line.status.to_string(),
@@ -85,16 +87,9 @@ fn record(line: &ResultLine, params: &BTreeSet<&str>) -> Vec<String> {
         line.usage.cached_input_tokens.to_string(),
         line.usage.output_tokens.to_string(),
         line.cost_usd.map(|cost| cost.to_string()).unwrap_or_default(),
-        result.as_ref().map(to_cell).unwrap_or_default(),
+        result.as_ref().map(value_text).unwrap_or_default(),
         line.host.clone(),
         line.ended_at.clone(),
     ]);
     cells
-}
-
-fn to_cell(value: &Json) -> String {
-    match value {
-        Json::String(text) => text.clone(),
-        value => value.to_string(),
-    }
 }

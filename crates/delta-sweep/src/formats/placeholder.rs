@@ -3,6 +3,7 @@
 //! They are the only form of `${...}` that a text of a sweep may contain; `$${` is the text `${`.
 //! Texts of inputs are values: what looks like a placeholder in them is text.
 
+use delta_agent::tool::value_text;
 use serde_json::{Map, Value as Json};
 
 /// The values of placeholders in one run.
@@ -46,10 +47,7 @@ pub fn substitute(text: &str, values: PlaceholderValues<'_>) -> Result<String, P
     for piece in split_text(text) {
         match piece? {
             Piece::Text(text) => result.push_str(text),
-            Piece::Placeholder(name) => match find_value(name, values)? {
-                Json::String(value) => result.push_str(&value),
-                value => result.push_str(&value.to_string()),
-            },
+            Piece::Placeholder(name) => result.push_str(&value_text(&find_value(name, values)?)),
         }
     }
     Ok(result)

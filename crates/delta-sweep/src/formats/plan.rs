@@ -11,6 +11,7 @@ use crate::formats::placeholder::{
 use crate::formats::retry_policy::RetryPolicy;
 use crate::formats::run_settings::DistinctSettings;
 use crate::formats::sweep_file::{RunLimits, SweepFile};
+use delta_agent::tool::value_text;
 use delta_base::id::RunId;
 use delta_run::sweep::sweep_dir::{HASH_DIGITS, PLAN_VERSION, SweepBudget, SweepRate};
 use serde::{Deserialize, Serialize};
@@ -107,8 +108,8 @@ impl PlannedModel {
     }
 }
 
-/// A run of a plan.
-#[derive(Debug, Clone, PartialEq)]
+/// A run of a plan, as its line has it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PlannedRun {
     /// Its number in the sweep, from 0, over all plans.
     pub n: u64,
@@ -121,6 +122,7 @@ pub struct PlannedRun {
     /// The id of the input.
     pub input: Arc<str>,
     /// The group of the input.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<Arc<str>>,
     /// The number of the repeat, from 1.
     pub repeat: u32,
@@ -129,6 +131,7 @@ pub struct PlannedRun {
     /// The limits of the run.
     pub limits: Arc<RunLimits>,
     /// The index of its plan.
+    #[serde(skip)]
     pub plan: usize,
 }
 
@@ -171,10 +174,7 @@ impl RunChoice<'_> {
             "agent" => Some(self.agent.to_owned()),
             "model" => Some(self.model.to_owned()),
             "input" => Some(input.id.clone()),
-            key => match self.params.get(key)? {
-                Json::String(text) => Some(text.clone()),
-                value => Some(value.to_string()),
-            },
+            key => self.params.get(key).map(value_text),
         }
     }
 }
@@ -199,13 +199,8 @@ impl PlanHeader {
                 .models
                 .iter()
                 .map(|entry| {
-                    let planned = PlannedModel {
-                        model: entry.model.clone(),
-                        file: model_files.get(&entry.id).cloned(),
-                        llm: entry.llm.clone(),
-                        env: entry.env.clone(),
-                    };
-                    (entry.id.clone(), planned)
+                    let file = model_files.get(&entry.id).cloned();
+                    (entry.id.clone(), PlannedModel { file, ..entry.model.clone() })
                 })
                 .collect(),
             inputs,

@@ -4,7 +4,7 @@ use crate::formats::plan::{PlanHeader, PlannedRun};
 use crate::formats::sweep_file::RunLimits;
 use delta_base::id::RunId;
 use delta_run::sweep::sweep_dir::{check_plan_version, lines_with_id};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
@@ -43,35 +43,9 @@ struct PlanLine<'a> {
     limits: &'a RawValue,
 }
 
-#[derive(Serialize)]
-struct NewPlanLine<'a> {
-    n: u64,
-    id: &'a str,
-    agent: &'a str,
-    model: &'a str,
-    input: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    group: Option<&'a str>,
-    repeat: u32,
-    params: &'a Map<String, Json>,
-    limits: &'a RunLimits,
-}
-
 /// The line of a run, with its newline.
 pub fn plan_line(run: &PlannedRun) -> String {
-    let mut line = delta_base::json::to_json(&NewPlanLine {
-        n: run.n,
-        id: run.id.as_str(),
-        agent: &run.agent,
-        model: &run.model,
-        input: &run.input,
-        group: run.group.as_deref(),
-        repeat: run.repeat,
-        params: &run.params,
-        limits: &run.limits,
-    });
-    line.push('\n');
-    line
+    delta_base::json::to_json(run) + "\n"
 }
 
 /// The first line of a plan, with its newline.

@@ -38,7 +38,8 @@ impl RunSettings {
 #[derive(Debug, Default)]
 pub struct DistinctSettings {
     known: HashSet<String>,
-    list: Vec<RunSettings>,
+    /// The sets, in the order of the plan.
+    pub list: Vec<RunSettings>,
 }
 
 impl DistinctSettings {
@@ -59,10 +60,5 @@ impl DistinctSettings {
                 params: choice.params.clone(),
             });
         }
-    }
-
-    /// The sets, in the order of the plan.
-    pub fn list(&self) -> &[RunSettings] {
-        &self.list
     }
 }

@@ -1,6 +1,7 @@
 //! Which runs a command works on: `--only`, and the share `K/M` of a task.
 
 use crate::formats::plan::PlannedRun;
+use delta_agent::tool::value_text;
 use delta_base::suggest;
 use std::fmt;
 
@@ -123,10 +124,7 @@ pub fn run_field(run: &PlannedRun, key: &str) -> Option<String> {
         "group" => run.group.as_ref().map(ToString::to_string),
         "repeat" => Some(run.repeat.to_string()),
         "id" => Some(run.id.to_string()),
-        key => match run.params.get(key.strip_prefix("param.")?)? {
-            serde_json::Value::String(text) => Some(text.clone()),
-            value => Some(value.to_string()),
-        },
+        key => run.params.get(key.strip_prefix("param.")?).map(value_text),
     }
 }
 

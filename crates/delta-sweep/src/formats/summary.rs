@@ -21,7 +21,7 @@ const MAX_MESSAGE_CHARS: usize = 100;
 const BAR_CELLS: u64 = 20;
 
 /// How far a sweep is.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct SweepSummary {
     /// The name of the sweep.
     pub name: String,
@@ -161,27 +161,10 @@ impl SweepSummary {
         Self {
             name: settings.map(|settings| settings.name.clone()).unwrap_or_default(),
             runs: plan.runs.len() as u64,
-            settled: 0,
-            completed: 0,
-            failed: 0,
-            interrupted: 0,
-            waiting: 0,
-            not_started: 0,
-            running: 0,
-            hosts: 0,
-            silent: 0,
-            run_ms: None,
-            eta_ms: None,
-            cost_usd: None,
-            used_usd: None,
-            used_tokens: None,
-            grants: Vec::new(),
             max_cost: settings.and_then(|settings| settings.budget.max_cost),
             max_tokens: settings.and_then(|settings| settings.budget.max_tokens),
-            duration_ms: 0,
-            throttled_ms: 0,
             damaged_lines,
-            failures: Vec::new(),
+            ..Self::default()
         }
     }
 

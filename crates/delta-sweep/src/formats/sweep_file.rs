@@ -3,7 +3,9 @@
 use crate::formats::grader::{GraderEntry, read_graders};
 use crate::formats::input::{InputSet, SweepInput, check_workspace_path};
 use crate::formats::placeholder::{check_text_placeholders, used_parameters};
+use crate::formats::plan::PlannedModel;
 use crate::formats::retry_policy::RetryPolicy;
+use delta_agent::tool::value_text;
 use delta_base::api_key_names::is_key_name;
 use delta_lint::sweep_schema::{
     AGENT_MAPPING, BUDGET_MAPPING, DIRS_MAPPING, INPUT_MAPPING, MODEL_MAPPING, RATE_MAPPING,
@@ -56,12 +58,8 @@ pub struct AgentEntry {
 pub struct ModelEntry {
     /// Its name in the sweep.
     pub id: String,
-    /// The model as for `--model`; `None` for the agents' own.
-    pub model: Option<String>,
-    /// Keys of `llm`, which replace the keys of the sweep.
-    pub llm: Map<String, Json>,
-    /// Variables, which replace the ones of the sweep.
-    pub env: BTreeMap<String, String>,
+    /// The model, whose file is not known yet.
+    pub model: PlannedModel,
 }
 
 /// Where the inputs are.
@@ -148,13 +146,8 @@ impl SweepFile {
     /// All mistakes of the file, with their positions.
     pub fn parse(name: &str, text: String) -> Result<Self, DiagnosticReport> {
         let mut report = DiagnosticReport::default();
-        let doc = match YamlDocument::parse(name, text) {
-            Ok(doc) => doc,
-            Err(diagnostic) => {
-                report.push(diagnostic);
-                return Err(report);
-            }
-        };
+        let doc = YamlDocument::parse(name, text)
+            .map_err(|diagnostic| DiagnosticReport { diagnostics: vec![diagnostic] })?;
         if doc.root.is_null() {
             let help = "write `name`, `agents` and `inputs`".to_owned();
             report.push(Diagnostic::for_file(name, "the file is empty", Some(help)));
@@ -277,12 +270,7 @@ fn read_models(doc: &YamlDocument, fields: MappingFields<'_>) -> Vec<ModelEntry>
     let node = fields.non_null("models");
     let items = node.and_then(|node| expect_entries(doc, node, "models")).unwrap_or_default();
     if items.is_empty() {
-        return vec![ModelEntry {
-            id: OWN_MODEL_ID.to_owned(),
-            model: None,
-            llm: Map::new(),
-            env: BTreeMap::new(),
-        }];
+        return vec![ModelEntry { id: OWN_MODEL_ID.to_owned(), model: PlannedModel::default() }];
     }
     let mut ids = HashSet::new();
     let mut models = Vec::new();
@@ -290,9 +278,7 @@ fn read_models(doc: &YamlDocument, fields: MappingFields<'_>) -> Vec<ModelEntry>
         let entry = match item.scalar() {
             Some(model) => ModelEntry {
                 id: model.to_owned(),
-                model: Some(model.to_owned()),
-                llm: Map::new(),
-                env: BTreeMap::new(),
+                model: PlannedModel { model: Some(model.to_owned()), ..PlannedModel::default() },
             },
             None => {
                 let Some(entry) = doc.fields(item, &MODEL_MAPPING) else { continue };
@@ -301,12 +287,13 @@ fn read_models(doc: &YamlDocument, fields: MappingFields<'_>) -> Vec<ModelEntry>
                 else {
                     continue;
                 };
-                ModelEntry {
-                    id: entry.text("id").unwrap_or(model).to_owned(),
+                let planned = PlannedModel {
                     model: Some(model.to_owned()),
+                    file: None,
                     llm: read_json_map(doc, entry.non_null("llm"), "`llm`"),
                     env: read_env(doc, entry.non_null("env")),
-                }
+                };
+                ModelEntry { id: entry.text("id").unwrap_or(model).to_owned(), model: planned }
             }
         };
         if !ids.insert(entry.id.clone()) {
@@ -464,10 +451,7 @@ fn read_exclusions(
                     Some(help),
                 );
             }
-            let text = match doc.to_json(value) {
-                Some(Json::String(text)) => text,
-                value => value.unwrap_or_default().to_string(),
-            };
+            let text = value_text(&doc.to_json(value).unwrap_or_default());
             exclusion.insert(name.to_owned(), text);
         }
         if exclusion.is_empty() {

@@ -9,7 +9,6 @@ use crate::formats::plan::{PlannedModel, PlannedRun};
 use crate::formats::result_line::ResultLine;
 use crate::grading::graded_inputs::GradeTarget;
 use delta_agent::agent::env_layers::EnvMap;
-use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_lint::agent_test::expectation::{Expectation, TestOutcome};
 use delta_operator::{build_info, environment};
@@ -258,13 +257,8 @@ pub fn read_expectation(grader: &str, expect: &Json) -> Result<Expectation, Diag
     let mut report = DiagnosticReport::default();
     let name = format!("`expect` of grader `{grader}`");
     let text = serde_json::to_string_pretty(expect).unwrap_or_default();
-    let doc = match YamlDocument::parse(name, text) {
-        Ok(doc) => doc,
-        Err(diagnostic) => {
-            report.push(diagnostic);
-            return Err(report);
-        }
-    };
+    let doc = YamlDocument::parse(name, text)
+        .map_err(|diagnostic| DiagnosticReport { diagnostics: vec![diagnostic] })?;
     let expectation = Expectation::read(&doc, &doc.root);
     doc.drain_diagnostics(&mut report);
     expectation.filter(|_| report.is_empty()).ok_or(report)
@@ -285,23 +279,11 @@ fn run_grader_process(
     timeout: Duration,
     cancel: &CancelToken,
 ) -> Option<Result<GraderOutput, String>> {
-    let launch = LaunchContext {
-        cwd: cwd.to_owned(),
-        env: env.into(),
-        secrets: Secrets::default(),
-        containment: None,
-        sandbox: None,
-    };
+    let launch = LaunchContext::new(cwd, env);
     let command = ProcessCommand {
-        program: None,
-        argv,
-        context: &launch,
         stdin,
-        timeout,
-        spool: None,
-        excerpt_bytes: MAX_OUTPUT_BYTES,
         capture_whole: true,
-        marks: &[],
+        ..ProcessCommand::new(argv, &launch, timeout, MAX_OUTPUT_BYTES)
     };
     let finished = process::run_process(&command, cancel);
     let exit_code = match &finished.end {

@@ -60,11 +60,8 @@ fn select_model(
     set: &RunSettings,
 ) -> Result<ModelSelection, CommandFailure> {
     let path = model_file(entry, &sources.source_dirs.base);
-    let planned = PlannedModel {
-        model: entry.model.clone(),
-        file: path.as_ref().map(|path| path.display().to_string()),
-        ..PlannedModel::default()
-    };
+    let file = path.as_ref().map(|path| path.display().to_string());
+    let planned = PlannedModel { file, ..entry.model.clone() };
     let option = planned.option(|_| path.clone().unwrap_or_default(), &agent.home);
     let option = option.map(|text| ModelChoice::parse(&text)).transpose();
     let option = option.map_err(|message| {
@@ -158,7 +155,7 @@ fn check_key_variables(
     agent: &Agent,
 ) -> Result<(), CommandFailure> {
     let keys: HashSet<String> = environment::key_names_of(Some(agent)).into_iter().collect();
-    let mut names = sources.file.env.keys().chain(model.env.keys());
+    let mut names = sources.file.env.keys().chain(model.model.env.keys());
     match names.find(|name| is_key_name(name) || keys.contains(*name)) {
         Some(name) => Err(CommandFailure::config(
             format!("`env`: {name}: a key would be written into the plan"),

@@ -3,7 +3,7 @@
 use crate::formats::canonical_json::content_hash;
 use crate::formats::grader::{GraderKind, PlannedGrader};
 use crate::formats::input::{InputSet, SweepInput};
-use crate::formats::plan::{PlanHeader, PlannedModel};
+use crate::formats::plan::PlanHeader;
 use crate::formats::sweep_file::{AgentEntry, InputSource, ModelEntry, SweepFile};
 use crate::grading::run_grader;
 use crate::planning::plan_checks;
@@ -170,8 +170,7 @@ fn find_agent(entry: &AgentEntry, base: &Path) -> Result<PathBuf, CommandFailure
 
 /// The file that a model names, relative to sweep.yaml. One that is not there may be in the agent directory.
 pub fn model_file(model: &ModelEntry, base: &Path) -> Option<PathBuf> {
-    let planned = PlannedModel { model: model.model.clone(), ..PlannedModel::default() };
-    let path = base.join(planned.file_name()?);
+    let path = base.join(model.model.file_name()?);
     path.is_file().then_some(path)
 }
 

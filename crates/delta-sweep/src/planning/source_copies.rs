@@ -5,11 +5,10 @@
 
 use crate::formats::canonical_json::content_hash;
 use crate::planning::plan_reader::unreadable_file;
-use delta_base::durable;
 use delta_base::hex::encode_hex;
-use delta_base::random;
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
+use delta_base::{durable, random};
 use delta_operator::failure::CommandFailure;
 use delta_run::sweep::sweep_dir::draft_path;
 use delta_snapshot::{ExcludePatterns, SnapshotStore};

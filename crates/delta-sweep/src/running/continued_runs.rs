@@ -4,7 +4,7 @@
 use crate::formats::plan::PlannedRun;
 use crate::formats::plan_file::SweepPlan;
 use crate::formats::result_line::{ResultLine, SweepResults};
-use crate::running::line_writer::LineWriter;
+use crate::running::line_writer::open_line_file;
 use crate::running::run_standing::{RunWorkState, look_at_run};
 use delta_base::durable;
 use delta_operator::failure::CommandFailure;
@@ -28,8 +28,8 @@ pub fn record_continued_runs<'a>(
     if lines.is_empty() {
         return Ok(());
     }
-    let mut writer = LineWriter::open(&dir.results())?;
-    lines.iter().try_for_each(|line| writer.append(&line.to_line()))
+    let mut writer = open_line_file(&dir.results())?;
+    Ok(lines.iter().try_for_each(|line| writer.append(&line.to_line()))?)
 }
 
 /// Takes the new results of runs that were continued into `results`, and returns their lines. A run that a process works on, or

@@ -8,11 +8,12 @@ use crate::formats::plan_file::SweepPlan;
 use crate::formats::result_line::ResultLine;
 use crate::formats::retry_policy::{Remaining, RetryPolicy};
 use crate::planning::plan_reader;
-use crate::running::line_writer::LineWriter;
+use crate::running::line_writer::open_line_file;
 use crate::running::result_reader::ResultReader;
 use crate::running::run_standing::{LeftRun, ReplyKind, RunWorkState, look_at_run};
 use crate::running::run_starter::RunStarter;
 use crate::running::status_painter::StatusPainter;
+use delta_base::durable::SharedLineFile;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::strip_terminal_controls;
@@ -99,7 +100,7 @@ pub struct RunPool<'a> {
     policy: RetryPolicy,
     options: PoolOptions,
     pub results: ResultReader,
-    writer: LineWriter,
+    writer: SharedLineFile,
     worker: BeatFile,
     starter: RunStarter,
     shared: SharedLimits,
@@ -136,7 +137,7 @@ impl<'a> RunPool<'a> {
             .map_err(|source| plan_reader::unreadable_file(dir.root.clone(), source))?;
         Ok(Self {
             results,
-            writer: LineWriter::open(&dir.results())?,
+            writer: open_line_file(&dir.results())?,
             worker: BeatFile::create(dir, options.jobs)?,
             starter: RunStarter::new(dir, &policy, &options.env_files, shared.variables())?,
             shared,

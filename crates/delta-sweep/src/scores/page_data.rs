@@ -2,6 +2,7 @@
 
 use crate::scores::pair_table::{InputsView, PairedRow, compare_values};
 use crate::scores::score_table::{ScoreRow, ScoredRun, score_rows};
+use delta_agent::tool::value_text;
 use serde_json::{Map, Value as Json, json};
 use std::collections::{HashMap, HashSet};
 
@@ -87,7 +88,7 @@ fn run_row(scored: &ScoredRun<'_>, names: &mut NameTable, params: usize, has_pag
         line.map(|line| line.status),
         scored.score.as_ref().ok().map(|score| score.score),
         u8::from(scored.score.as_ref().is_ok_and(|score| score.pass)),
-        scored.score.as_ref().err().map(|missing| missing.0.as_str()),
+        scored.score.as_ref().err(),
         reason.map(|(kind, _)| names.index(kind)),
         reason.map(|(_, note)| names.index(note)),
         line.map(|line| line.iterations),
@@ -117,13 +118,7 @@ fn failure_reason<'a>(scored: &ScoredRun<'a>) -> Option<(&'a str, &'a str)> {
 
 /// The parameters as pairs of texts.
 fn params_json(params: &Map<String, Json>) -> Json {
-    params
-        .iter()
-        .map(|(name, value)| match value {
-            Json::String(text) => json!([name, text]),
-            value => json!([name, value.to_string()]),
-        })
-        .collect()
+    params.iter().map(|(name, value)| json!([name, value_text(value)])).collect()
 }
 
 /// Texts that many runs have, each once.

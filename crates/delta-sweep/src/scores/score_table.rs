@@ -31,7 +31,7 @@ pub struct ScoredRun<'a> {
     /// The answer of the grader.
     pub grade: Option<&'a GradeLine>,
     /// Its score, or why it has none.
-    pub score: Result<RunScore, MissingScore>,
+    pub score: Result<RunScore, String>,
 }
 
 /// The score of a run.
@@ -43,10 +43,6 @@ pub struct RunScore {
     pub pass: bool,
 }
 
-/// Why a run has no score, in a word that rows count.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct MissingScore(pub String);
-
 impl<'a> ScoredRun<'a> {
     /// Scores a run. `grade` is what the grader said; `None` if the sweep has no grader: then COMPLETED is 1, and a failure
     /// that is the agent's own is 0.
@@ -56,7 +52,7 @@ impl<'a> ScoredRun<'a> {
         line: Option<&'a ResultLine>,
         grade: Option<Option<&'a GradeLine>>,
     ) -> Self {
-        let score = score_result(line, grade).map_err(|why| MissingScore(why.to_owned()));
+        let score = score_result(line, grade).map_err(str::to_owned);
         Self { run, agent: agent_label(plan, run), line, grade: grade.flatten(), score }
     }
 
@@ -217,7 +213,7 @@ pub fn score_rows(runs: &[ScoredRun<'_>], keys: &[String], seed: u64) -> Vec<Sco
 
 fn score_row(key: Vec<(String, String)>, runs: &[&ScoredRun<'_>], seed: u64) -> ScoreRow {
     let mut missing: BTreeMap<String, u64> = BTreeMap::new();
-    for MissingScore(why) in runs.iter().filter_map(|scored| scored.score.as_ref().err()) {
+    for why in runs.iter().filter_map(|scored| scored.score.as_ref().err()) {
         *missing.entry(why.clone()).or_default() += 1;
     }
     let scores = by_cluster(runs, |scored| scored.score.as_ref().ok().map(|score| score.score));

@@ -1,6 +1,5 @@
 use super::*;
 use crate::formats::plan::PlannedRun;
-use crate::scores::score_table::MissingScore;
 use crate::scores::score_table::tests::{run, scored};
 
 #[test]
@@ -60,7 +59,7 @@ fn c_26_3_what_is_missing_is_shown_with_both_ends() {
         .map(|(index, run)| {
             let mut scored = scored(run, f64::from(u8::from(&*run.model == "a")));
             if matches!(index, 0 | 3) {
-                scored.score = Err(MissingScore("llm".to_owned()));
+                scored.score = Err("llm".to_owned());
             }
             scored
         })
