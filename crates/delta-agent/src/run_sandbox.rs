@@ -543,8 +543,8 @@ fn resolve_use(
             Some(common) => common.intersection(&resolved),
         });
     }
-    let no_profile = || subject.failure(SandboxProblem::Other("it has no profile".to_owned()));
-    let mut common = common.ok_or_else(no_profile)?;
+    let mut common = common
+        .ok_or_else(|| subject.failure(SandboxProblem::Other("it has no profile".to_owned())))?;
     if common.profile.runs && !setup.vars.run_dir.as_os_str().is_empty() {
         common.profile =
             with_inner_runs(common.profile, &setup.vars.run_dir, &setup.enclosing_runs);

@@ -46,6 +46,7 @@ mod disk_limit;
 mod execute;
 mod hooks;
 mod mcp_holders;
+mod process_outcome;
 mod staged_call;
 mod surviving;
 mod think;
@@ -463,7 +464,8 @@ impl<'a> Engine<'a> {
             if matches!(step, RunStep::Think { .. } | RunStep::End(_)) {
                 // The disk writes while the next request is built.
                 run.start_writeback();
-                let (iteration, last) = (run.state().iterations, run.state().iteration_ended);
+                let iteration = run.state().iterations;
+                let last = run.state().iteration_ended;
                 self.run_iteration_hook(run, HookPoint::OnIterationEnd, iteration, last)?;
                 self.take_snapshot(run)?;
             }

@@ -13,7 +13,7 @@ pub const LISTING_FORMS: [WireForm; 3] = [WireForm::OpenAi, WireForm::Anthropic,
 /// The configuration of a model that no agent names.
 ///
 /// # Errors
-/// It is no model of an endpoint.
+/// No endpoint has such a model.
 pub fn model_config(choice: &ModelChoice) -> Result<LlmConfig, CommandFailure> {
     let doc = YamlDocument::parse("agent.yaml", "{}")?;
     let current = std::env::current_dir().unwrap_or_default();

@@ -1,5 +1,5 @@
 //! What this operator has on this machine: configuration, keys, state, environment, trust and prices; how a command fails;
-//! what its [`arguments`] say of an agent; and the [`runs`] that are already there. Nothing here opens a connection or
+//! what its [`arguments`] choose; and the [`runs`] that exist. Nothing here opens a connection or
 //! drives a run.
 
 pub mod api_key;

@@ -92,8 +92,13 @@ pub struct LaunchContext {
 impl LaunchContext {
     /// A child in no sandbox that has no secrets, and may leave processes.
     pub fn new(cwd: impl Into<PathBuf>, env: impl Into<EnvVars>) -> Self {
-        let (cwd, env, secrets) = (cwd.into(), env.into(), Secrets::default());
-        Self { cwd, env, secrets, containment: None, sandbox: None }
+        Self {
+            cwd: cwd.into(),
+            env: env.into(),
+            secrets: Secrets::default(),
+            containment: None,
+            sandbox: None,
+        }
     }
 
     /// The same for a child whose processes become `background`.
@@ -183,7 +188,7 @@ pub struct ProcessCommand<'a> {
 }
 
 impl<'a> ProcessCommand<'a> {
-    /// A command without input and marks, of whose output the excerpts are kept.
+    /// A command without input and marks; the excerpts of its output are kept.
     pub fn new(
         argv: &'a [String],
         context: &'a LaunchContext,

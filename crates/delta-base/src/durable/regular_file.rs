@@ -25,7 +25,7 @@ pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As for [`read_regular`]; also when the name is absolute or contains `..`.
 pub fn read_regular_beneath(dir: &Path, name: &Path) -> io::Result<Vec<u8>> {
-    read_whole(open_beneath(dir, name)?)
+    read_whole(open_file_beneath(dir, name)?)
 }
 
 fn read_whole(file: File) -> io::Result<Vec<u8>> {
@@ -103,7 +103,7 @@ pub fn read_small_no_follow(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As for [`read_no_follow_at_most`]; also when the name is absolute or contains `..`.
 pub fn read_beneath(dir: &Path, name: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    read_at_most(require_regular_file(open_beneath(dir, name)?)?.0, limit)
+    read_at_most(require_regular_file(open_file_beneath(dir, name)?)?.0, limit)
 }
 
 /// Reads the first `limit` bytes of a regular file beneath a directory, as [`read_beneath`] does, and what the file is.
@@ -111,7 +111,7 @@ pub fn read_beneath(dir: &Path, name: &Path, limit: u64) -> io::Result<Vec<u8>> 
 /// # Errors
 /// As for [`open_no_follow`]; also when the name is absolute or contains `..`.
 pub fn read_start_beneath(dir: &Path, name: &Path, limit: u64) -> io::Result<(Vec<u8>, Metadata)> {
-    let (file, metadata) = require_regular_file(open_beneath(dir, name)?)?;
+    let (file, metadata) = require_regular_file(open_file_beneath(dir, name)?)?;
     let mut bytes = Vec::new();
     file.take(limit).read_to_end(&mut bytes)?;
     Ok((bytes, metadata))
@@ -139,7 +139,7 @@ fn read_at_most(file: File, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn open_beneath(dir: &Path, name: &Path) -> io::Result<File> {
+fn open_file_beneath(dir: &Path, name: &Path) -> io::Result<File> {
     beneath::join_beneath(dir, name)?;
     beneath::open_in(dir, name, OFlags::RDONLY | NO_FOLLOW_NONBLOCK).map_err(explain_file_error)
 }

@@ -3,6 +3,7 @@
 use super::call_sandbox::SandboxOutcome;
 use super::execute::{ApprovedCall, StartingCall, record_unstarted_request, unstarted_request};
 use super::hooks::HookInput;
+use super::process_outcome::process_outcome;
 use super::surviving::HeldOutcome;
 use super::{Engine, EngineError, duration_millis};
 use delta_agent::hook::HookPoint;
@@ -10,11 +11,10 @@ use delta_agent::tool::invocation::CheckedArguments;
 use delta_agent::tool::observation::{Observation, read_named_images, render_observation};
 use delta_agent::tool::{Tool, ToolOutput};
 use delta_base::durable::NewPrivateFile;
-use delta_base::time::Timestamp;
 use delta_process::{ProcessEnd, ProcessResult};
 use delta_run::event::{ActionRequest, ActionResult, CallSandbox, Payload, StartedRun};
 use delta_run::record::surviving_call::SurvivingCall;
-use delta_run::record::{self, ProcessOutcome, RecordedStream, ToolExecutionRecord};
+use delta_run::record::ToolExecutionRecord;
 use delta_run::run::Run;
 use delta_run::state::PendingCall;
 use delta_run::workspace;
@@ -374,23 +374,5 @@ fn action_result(
         left_running: observation.left.running,
         sandbox,
         result,
-    }
-}
-
-/// What the record of a process says about its run.
-pub(super) fn process_outcome(
-    started_at: Timestamp,
-    finished: &ProcessResult,
-    exit_code: Option<i32>,
-) -> ProcessOutcome {
-    ProcessOutcome {
-        started_at: Some(started_at),
-        duration_ms: duration_millis(finished.duration),
-        exit_code,
-        ended: record::describe_process_end(&finished.end),
-        stdout: Some(RecordedStream::from_capture(&finished.stdout)),
-        stderr: Some(RecordedStream::from_capture(&finished.stderr)),
-        ended_background: finished.left.ended.clone(),
-        left_running: finished.left.running.clone(),
     }
 }

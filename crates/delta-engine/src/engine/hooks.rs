@@ -4,7 +4,7 @@
 //! recorded before it takes effect. After a crash in between, the hook runs again; what it guards
 //! does not.
 
-use super::call_results::process_outcome;
+use super::process_outcome::process_outcome;
 use super::{Engine, EngineError};
 use delta_agent::child_environment::HOOK_NAME_VARIABLE;
 use delta_agent::hook::answer::{self, GateVerdict, HookAnswer, HookFailure};

@@ -336,7 +336,8 @@ impl<'a> RunSpans<'a> {
                 ..self.part_of_run(
                     &format!("chat {} discarded {index}", event.seq),
                     format!("chat {model}"),
-                    (previous.min(until), until),
+                    previous.min(until),
+                    until,
                 )
             });
         }
@@ -379,7 +380,12 @@ impl<'a> RunSpans<'a> {
             kind: SpanKind::Client,
             attributes,
             events: attempts.into_iter().flatten().filter_map(failed_attempt_event).collect(),
-            ..self.part_of_run(&format!("chat {}", event.seq), format!("chat {model}"), times)
+            ..self.part_of_run(
+                &format!("chat {}", event.seq),
+                format!("chat {model}"),
+                times.0,
+                times.1,
+            )
         }
     }
 
@@ -416,7 +422,7 @@ impl<'a> RunSpans<'a> {
         self.spans.push(Span {
             attributes,
             error: failure.map(|(_, message)| message),
-            ..self.part_of_run(&call_span_key(&call.id), name, times)
+            ..self.part_of_run(&call_span_key(&call.id), name, times.0, times.1)
         });
     }
 
@@ -432,19 +438,19 @@ impl<'a> RunSpans<'a> {
         self.spans.push(Span {
             attributes,
             error: failure.map(|(_, message)| message),
-            ..self.part_of_run(&format!("hook {seq}"), format!("hook {hook}"), times)
+            ..self.part_of_run(&format!("hook {seq}"), format!("hook {hook}"), times.0, times.1)
         });
     }
 
     /// A span in the one of the run; `key` is unique in it.
-    fn part_of_run(&self, key: &str, name: String, times: (Timestamp, Timestamp)) -> Span {
+    fn part_of_run(&self, key: &str, name: String, start: Timestamp, end: Timestamp) -> Span {
         Span {
             id: span::span_id(&self.identity, key),
             parent: Some(self.run_span_id.clone()),
             name,
             kind: SpanKind::Internal,
-            start: times.0,
-            end: times.1,
+            start,
+            end,
             attributes: SpanAttributes::default(),
             events: Vec::new(),
             error: None,

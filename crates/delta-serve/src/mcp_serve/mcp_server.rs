@@ -134,9 +134,9 @@ impl McpServer {
         };
         let reply = match request.params["requestState"].as_str() {
             Some(state) => {
-                let asked = read_request_state(state)
+                let (id, seq) = read_request_state(state)
                     .ok_or_else(|| invalid("expected the `requestState` of an earlier result"))?;
-                self.resume_call(request, asked)
+                self.resume_call(request, id, seq)
             }
             None => self.answer_call(request, call),
         };
@@ -269,7 +269,7 @@ impl McpServer {
     }
 
     /// The second call of a client that was asked to ask its user about the event `seq` of a run.
-    fn resume_call(&mut self, request: ClientRequest, (id, seq): (RunId, u64)) -> CallReply {
+    fn resume_call(&mut self, request: ClientRequest, id: RunId, seq: u64) -> CallReply {
         let run = self.served_run(id);
         let response = request.params["inputResponses"].get(FORM_KEY).cloned();
         match (self.supervisor.look_at(&run), response) {

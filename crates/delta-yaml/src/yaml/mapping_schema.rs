@@ -151,7 +151,7 @@ impl MappingSchema {
         Self { label, description, keys, exactly_one_of: &[], allows_other_keys: false }
     }
 
-    /// The mapping, of whose keys exactly one of `names` is required.
+    /// The mapping, where exactly one of the keys `names` is required.
     #[must_use]
     pub const fn with_exactly_one_of(self, names: &'static [&'static str]) -> Self {
         Self { exactly_one_of: names, ..self }
