@@ -194,7 +194,7 @@ fn c_12_4_an_interruption_leaves_with_130() {
         )
         .replace(
             r#""input_tokens":0,"output_tokens":0,"model_usage":{}"#,
-            r#""input_tokens":376,"output_tokens":0,"model_usage":{"script.yaml":{"input_tokens":376,"cached_input_tokens":0,"output_tokens":0,"cost_usd":null}}"#
+            r#""input_tokens":277,"output_tokens":0,"model_usage":{"script.yaml":{"input_tokens":277,"cached_input_tokens":0,"output_tokens":0,"cost_usd":null}}"#
         )
     );
     assert_eq!(sandbox.metadata()["status"], "INTERRUPTED");
