@@ -1,7 +1,6 @@
 //! Exports runs in other formats: OpenTelemetry spans, ATIF trajectories, chat transcripts and Markdown.
 //!
-//! Every format is a pure function of an [`ExportedRun`], so the same run gives the same bytes. Only [`collector`]
-//! sends something.
+//! Every format is a pure function of an [`ExportedRun`], so the same run gives the same bytes. Nothing here sends them.
 
 mod answer_redaction;
 pub mod atif;

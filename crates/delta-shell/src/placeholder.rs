@@ -117,7 +117,7 @@ pub fn escape_argument_template(text: &str, placeholder_follows: bool) -> String
     escape_special(text, placeholder_follows, |rest| rest.starts_with("${"))
 }
 
-/// Escapes `text` so that [`parse_plain_string`](crate::parse_plain_string) returns it as plain text.
+/// Escapes `text` so that [`parse_plain_string`](delta_base::engine_variables::parse_plain_string) returns it as plain text.
 /// `variable_follows` says whether the caller appends an engine variable to the result.
 pub fn escape_plain_string(text: &str, variable_follows: bool) -> String {
     escape_special(text, variable_follows, |rest| {

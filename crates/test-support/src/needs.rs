@@ -76,7 +76,7 @@ pub fn missing_programs<'a>(names: &[&'a str]) -> Vec<&'a str> {
 const OPTIONAL_PROGRAMS: [&str; 10] =
     ["curl", "jq", "less", "make", "node", "python3", "rg", "sqlite3", "strace", "vim"];
 
-/// The [`OPTIONAL_PROGRAMS`] that the text names and that are not in PATH.
+/// The `OPTIONAL_PROGRAMS` that the text names and that are not in PATH.
 pub fn missing_in_text(text: &str) -> Vec<&'static str> {
     let is_named = |name: &&str| {
         Regex::new(&format!(r"\b{name}\b")).expect("a name is a pattern").is_match(text)

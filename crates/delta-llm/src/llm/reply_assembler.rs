@@ -656,7 +656,7 @@ fn list_items<'c, 'd>(list: Option<&'c Chunk<'d>>) -> &'c [Chunk<'d>] {
     list.and_then(Chunk::as_array).unwrap_or_default()
 }
 
-/// As [`super::content_text`]: the text of a content that is a string or a list of text parts; `None` if it is empty.
+/// The text of a content that is a string or a list of text parts; `None` if it is empty.
 fn chunk_text<'c>(value: Option<&'c Chunk<'_>>) -> Option<Cow<'c, str>> {
     let text = match value? {
         Chunk::Str(text) => Cow::Borrowed(&**text),

@@ -66,7 +66,7 @@ fn journal_modified_at(dir: &Path) -> Option<SystemTime> {
     metadata.modified().ok().filter(|_| metadata.is_file() && metadata.len() > 0)
 }
 
-/// Lists runs with status, task and age, the last updated first, at most [`MAX_CANDIDATES`].
+/// Lists runs with status, task and age, the last updated first, at most `MAX_CANDIDATES`.
 pub fn render_candidates(ids: &[RunId], workspace: &Workspace) -> String {
     let dirs = ids.iter().map(|id| workspace.run_dir(id));
     let mut dirs: Vec<(Option<SystemTime>, PathBuf)> =
