@@ -135,7 +135,7 @@ impl RedirectListener {
             if count == 0 || pasted.len() > MAX_INPUT_BYTES {
                 input = None;
                 if !has_browser {
-                    let message = "there is no browser, and no line with the address to which another one was sent";
+                    let message = "no browser could be opened, and no address was pasted";
                     return Err(McpFailure::Unauthorized(message.into()));
                 }
             }

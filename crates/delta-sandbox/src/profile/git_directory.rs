@@ -2,6 +2,7 @@
 //!
 //! A tool can write a file `.git` that points anywhere, so a directory outside of the workspace counts only if it points back.
 
+use super::git_links::GitLink;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -28,15 +29,11 @@ pub fn find_git_directory(workspace: &Path) -> Option<GitDirectory> {
     if !metadata.is_file() {
         return None;
     }
-    let text = fs::read_to_string(&entry).ok()?;
-    let linked = tree.join(text.strip_prefix("gitdir:")?.trim()).canonicalize().ok()?;
-    if !linked.join("HEAD").is_file() {
-        return None;
-    }
+    let link = GitLink::read(tree, tree, PathBuf::new())?;
+    let common = link.common_directory();
+    let linked = link.directory;
     if let Ok(back) = fs::read_to_string(linked.join("gitdir")) {
         // A linked worktree.
-        let common = fs::read_to_string(linked.join("commondir")).ok()?;
-        let common = linked.join(common.trim()).canonicalize().ok()?;
         let points_back = linked.join(back.trim()).canonicalize().ok() == entry.canonicalize().ok();
         let is_inside = linked.parent().is_some_and(|dir| dir == common.join("worktrees"));
         return (points_back && is_inside).then(|| GitDirectory::new(vec![common, linked]));

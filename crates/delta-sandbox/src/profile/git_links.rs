@@ -20,7 +20,7 @@ pub struct GitLink {
 
 impl GitLink {
     /// Reads the entry `.git` of the directory `tree`, as it is named from the directory `from`; `None` if it names nothing.
-    fn read(tree: &Path, from: &Path, entry: PathBuf) -> Option<Self> {
+    pub(super) fn read(tree: &Path, from: &Path, entry: PathBuf) -> Option<Self> {
         let path = tree.join(".git");
         let kind = path.symlink_metadata().ok()?.file_type();
         let target = if kind.is_symlink() {
