@@ -459,3 +459,23 @@ fn c_7_1_a_stream_may_break_off_after_every_byte() {
     assert!(outcomes.len() > 400, "{}", outcomes.len());
     assert!(outcomes.is_sorted(), "once the reason is there, the answer is complete");
 }
+
+/// A server that sends a reason to stop with each event; an early one is no end.
+#[test]
+fn c_37_2_a_reason_with_each_event_is_no_end() {
+    let event = |text: &str| {
+        let content = json!({"role": "model", "parts": [{"text": text}]});
+        let candidate = json!({"content": content, "finishReason": "STOP"});
+        let usage = json!({"promptTokenCount": 5, "candidatesTokenCount": 2});
+        format!("data: {}\n\n", json!({"candidates": [candidate], "usageMetadata": usage}))
+    };
+    let events = ["first, ", "second,", " third."].map(event);
+    let length = events[0].len();
+    let answer = || Answer::event_stream(events.concat()).in_pieces(length);
+    // Longer than delta waits for the end of a stream whose answer is complete.
+    let slow = answer().every(std::time::Duration::from_millis(700));
+    let (server, _sandbox, ran) =
+        asked(vec![answer().break_off(2 * length), slow], &["--format", "raw"]);
+    assert_eq!(ran.expect_code(0).stdout, "first, second, third.\n");
+    assert_eq!(server.requests().len(), 2);
+}

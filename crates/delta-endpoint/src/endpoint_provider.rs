@@ -570,6 +570,7 @@ impl ReplyReader<'_> {
         let mut size = 0;
         loop {
             let max_wait = match (assembler.is_done(), assembler.is_complete()) {
+                _ if assembler.may_continue() => None,
                 (true, _) => Some(STREAM_END_TIMEOUT),
                 (false, true) => Some(LATE_EVENT_TIMEOUT),
                 (false, false) => None,

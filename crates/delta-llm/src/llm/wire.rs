@@ -253,6 +253,11 @@ pub trait StreamAssembler {
     /// Whether the answer is complete. A stream without a sign of its end never is.
     fn is_complete(&self) -> bool;
 
+    /// Whether more may follow at any later time although the answer is complete: only the end of the body tells.
+    fn may_continue(&self) -> bool {
+        false
+    }
+
     /// Passes on the text and the reasoning that have arrived since the last time.
     fn pass_new_text(&mut self, observe: CallObserver<'_>);
 

@@ -143,6 +143,11 @@ pub trait EventAssembler {
         self.is_complete()
     }
 
+    /// Whether more may follow at any later time although the answer is complete.
+    fn may_continue(&self) -> bool {
+        false
+    }
+
     /// The stream has ended as it should.
     fn end(&mut self) {}
 
@@ -232,6 +237,10 @@ impl<A: EventAssembler, C: WireCodec> StreamAssembler for EventStream<A, C> {
 
     fn is_complete(&self) -> bool {
         self.assembler.is_complete()
+    }
+
+    fn may_continue(&self) -> bool {
+        !self.reader.is_done() && self.assembler.may_continue()
     }
 
     fn pass_new_text(&mut self, observe: CallObserver<'_>) {

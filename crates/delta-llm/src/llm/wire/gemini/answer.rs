@@ -209,6 +209,12 @@ pub struct GeminiAssembler {
     /// The number of the parts before the last event.
     event_start: usize,
     has_candidate: bool,
+    /// Whether an event with content had no reason to stop: the reason is then a sign of the end.
+    has_open_event: bool,
+    /// The number of the events with content and a reason.
+    closed_events: usize,
+    /// The body has ended as it should.
+    has_ended: bool,
     text: String,
     reasoning: String,
     /// The parts with calls, which arrive whole.
@@ -219,6 +225,12 @@ pub struct GeminiAssembler {
 impl GeminiAssembler {
     fn add_candidate(&mut self, candidate: Map<String, Value>) {
         self.has_candidate = true;
+        if candidate.contains_key("content") {
+            let reason = candidate.get("finishReason").and_then(Value::as_str);
+            let is_open = reason.is_none_or(str::is_empty);
+            self.has_open_event |= is_open;
+            self.closed_events += usize::from(!is_open);
+        }
         for (name, mut value) in candidate {
             if name == "content" {
                 let parts = value.get_mut("parts").and_then(Value::as_array_mut);
@@ -270,8 +282,6 @@ impl GeminiAssembler {
                 self.parts.push(part);
             }
         }
-        let usage = self.response.get("usageMetadata").and_then(read_usage_metadata);
-        self.reported = usage.and_then(|usage| usage.into_usage(""));
     }
 }
 
@@ -324,6 +334,8 @@ impl EventAssembler for GeminiAssembler {
                 }
             }
         }
+        let usage = self.response.get("usageMetadata").and_then(read_usage_metadata);
+        self.reported = usage.and_then(|usage| usage.into_usage(""));
         Ok(())
     }
 
@@ -333,7 +345,18 @@ impl EventAssembler for GeminiAssembler {
             .get("promptFeedback")
             .is_some_and(|feedback| feedback.get("blockReason").is_some_and(Value::is_string));
         let reason = self.candidate.get("finishReason").and_then(Value::as_str);
-        is_blocked || reason.is_some_and(|reason| !reason.is_empty())
+        // A reason that comes with each event says nothing of the end.
+        let is_sign = self.has_ended || self.has_open_event || self.closed_events < 2;
+        is_blocked || is_sign && reason.is_some_and(|reason| !reason.is_empty())
+    }
+
+    /// Some servers send a reason with each event.
+    fn may_continue(&self) -> bool {
+        self.has_candidate && !self.has_open_event
+    }
+
+    fn end(&mut self) {
+        self.has_ended = true;
     }
 
     /// The counts may come after the reason.
