@@ -253,7 +253,11 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         DeltaCommand::Sandbox(command) => finish(sandbox::sandbox_command(&command)),
         DeltaCommand::Trust(args) => trust::trust_command(&args),
         DeltaCommand::Config(args) => config::config_command(&args),
-        DeltaCommand::Doctor(args) => doctor::doctor_command(&args, models::ask_for_models),
+        DeltaCommand::Doctor(args) => {
+            let check = models::check_endpoint;
+            let ask_for_models = models::ask_for_models;
+            doctor::doctor_command(&args, doctor::EndpointAccess { check, ask_for_models })
+        },
         DeltaCommand::ToolExpand(args) => finish(tool::expand_command(&args)),
         DeltaCommand::ToolMigrate(args) => finish(migrate::migrate_command(&args)),
         DeltaCommand::ToolLint(args) => finish(lint::lint_command(&args)),

@@ -91,6 +91,19 @@ fn c_11_10_keys_are_named_by_their_places_and_never_printed() {
 }
 
 #[test]
+fn c_37_6_a_proxy_that_delta_cannot_use_is_found() {
+    let sandbox = Sandbox::new(DELTA);
+    let ran = doctor(&sandbox)
+        .env("OPENAI_API_KEY", "sk-x")
+        .env("HTTPS_PROXY", "socks4://proxy.example:1080")
+        .output()
+        .expect_code(1);
+    let (status, finding, _) = check(&ran, "endpoint");
+    assert_eq!(status, "fail");
+    assert!(finding.contains("cannot use a proxy with `socks4://`"), "{finding}");
+}
+
+#[test]
 fn c_11_10_an_endpoint_without_a_key_tells_about_its_models() {
     let endpoint = |url: &str| {
         let sandbox = Sandbox::new(DELTA);

@@ -9,7 +9,7 @@ use clap_complete::engine::ArgValueCompleter;
 use delta_operator::arguments::completion_candidates;
 use delta_operator::command_line;
 use delta_program::stdio;
-pub use operator_checks::AskForModels;
+pub use operator_checks::EndpointAccess;
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -99,10 +99,10 @@ impl DoctorCheck {
     }
 }
 
-/// Checks the machine; returns the exit code. `ask_for_models` asks an endpoint without a key.
-pub fn doctor_command(args: &DoctorArgs, ask_for_models: AskForModels) -> ExitCode {
+/// Checks the machine; returns the exit code. `access` asks an endpoint without a key.
+pub fn doctor_command(args: &DoctorArgs, access: EndpointAccess) -> ExitCode {
     let mut checks = machine_checks::check_machine(&args.work_dir);
-    checks.extend(operator_checks::check_operator(ask_for_models));
+    checks.extend(operator_checks::check_operator(access));
     checks.push(machine_checks::check_terminal());
     let worst = checks.iter().map(|check| check.status).max().unwrap_or(CheckStatus::Ok);
     match args.format {

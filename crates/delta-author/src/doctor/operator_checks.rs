@@ -18,10 +18,16 @@ const ENDPOINT: &str = "endpoint";
 /// The most models of an endpoint that are shown.
 const MAX_SHOWN_MODELS: usize = 8;
 
-/// Asks an endpoint for its models. A function of the program, because this crate opens no connection.
-pub type AskForModels = fn(&Endpoint) -> Result<Vec<OfferedModel>, String>;
+/// What needs connections: functions of the program, because this crate opens none.
+#[derive(Clone, Copy)]
+pub struct EndpointAccess {
+    /// Checks that requests can be made, with the proxy, the key and the headers of the endpoint. Sends none.
+    pub check: fn(&Endpoint) -> Result<(), CommandFailure>,
+    /// Asks the endpoint for its models.
+    pub ask_for_models: fn(&Endpoint) -> Result<Vec<OfferedModel>, String>,
+}
 
-pub(super) fn check_operator(ask_for_models: AskForModels) -> Vec<DoctorCheck> {
+pub(super) fn check_operator(access: EndpointAccess) -> Vec<DoctorCheck> {
     let mut checks = vec![check_config()];
     // Nothing below can be read without it.
     if checks[0].status == CheckStatus::Fail {
@@ -29,7 +35,7 @@ pub(super) fn check_operator(ask_for_models: AskForModels) -> Vec<DoctorCheck> {
     }
     let endpoints: Vec<DoctorCheck> = endpoints::LISTING_FORMS
         .into_iter()
-        .filter_map(|form| check_endpoint(form, ask_for_models))
+        .filter_map(|form| check_endpoint(form, access))
         .collect();
     checks.push(check_model(!endpoints.is_empty()));
     if endpoints.is_empty() {
@@ -74,11 +80,11 @@ fn check_model(has_endpoint: bool) -> DoctorCheck {
 }
 
 /// The endpoint of a form; `None` if the operator has set up nothing for it.
-fn check_endpoint(form: WireForm, ask_for_models: AskForModels) -> Option<DoctorCheck> {
-    match describe_endpoint(form) {
+fn check_endpoint(form: WireForm, access: EndpointAccess) -> Option<DoctorCheck> {
+    match describe_endpoint(form, access) {
         Ok(None) => None,
         Ok(Some((finding, None))) => Some(DoctorCheck::ok(ENDPOINT, finding)),
-        Ok(Some((finding, Some(local)))) => Some(check_models(finding, ask_for_models(&local))),
+        Ok(Some((finding, Some(local)))) => Some(check_models(finding, (access.ask_for_models)(&local))),
         Err(failure) => Some(failed_check(ENDPOINT, &failure)),
     }
 }
@@ -121,7 +127,10 @@ fn model_line(model: &OfferedModel) -> String {
 }
 
 /// The address and where the key comes from, never the key; and the endpoint itself, if it needs none.
-fn describe_endpoint(form: WireForm) -> Result<Option<(String, Option<Endpoint>)>, CommandFailure> {
+fn describe_endpoint(
+    form: WireForm,
+    access: EndpointAccess,
+) -> Result<Option<(String, Option<Endpoint>)>, CommandFailure> {
     let name = form.name();
     let file_key = match form {
         WireForm::OpenAi => api_key::read_operator_key()?,
@@ -133,6 +142,7 @@ fn describe_endpoint(form: WireForm) -> Result<Option<(String, Option<Endpoint>)
         origin: EnvOrigin::KeySource(key.description.clone()),
     });
     if let Some(endpoint) = endpoints::configured_endpoint(form, file_setting.as_ref())? {
+        (access.check)(&endpoint)?;
         let mut names = form.key_variables().iter();
         let variable = names.find(|name| environment::variable(name).is_some());
         let source = match (file_key, variable) {

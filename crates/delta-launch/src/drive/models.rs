@@ -4,6 +4,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
 use delta_base::terminal_text::strip_terminal_controls;
+use delta_endpoint::endpoint_provider::EndpointProvider;
 use delta_endpoint::model_list;
 use delta_llm::llm::endpoint::{EnvOrigin, EnvSetting};
 use delta_llm::llm::price_file::{PriceFile, PriceLookup, PricedModel};
@@ -78,6 +79,14 @@ pub fn models_command(args: &ModelsArgs) -> ExitCode {
         Ok(false) => ExitCode::FAILURE,
         Err(failure) => failure.report(),
     }
+}
+
+/// Checks that requests to an endpoint can be made: with its proxy, its key and its headers.
+///
+/// # Errors
+/// One of them cannot be used.
+pub fn check_endpoint(endpoint: &Endpoint) -> Result<(), CommandFailure> {
+    Ok(EndpointProvider::new(endpoint.clone(), "").map(drop)?)
 }
 
 /// What an endpoint without a key offers; asking it sends nothing secret.

@@ -5,6 +5,7 @@ use super::machine_names::normalize_host_name;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use delta_base::text::byte_escape::decode_percent;
+use delta_http::is_proxy_exempt;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -13,7 +14,8 @@ use std::net::IpAddr;
 pub struct ProxySettings {
     https: Option<HttpProxy>,
     http: Option<HttpProxy>,
-    exempt: Vec<String>,
+    /// NO_PROXY.
+    exempt: String,
 }
 
 /// An HTTP proxy that makes connections with CONNECT.
@@ -38,32 +40,18 @@ impl ProxySettings {
             setting.map(|(url, name)| HttpProxy::parse(&url, &name)).transpose()
         };
         let exempt = value("NO_PROXY").map(|(list, _)| list).unwrap_or_default();
-        let exempt = exempt.split([',', ' ']).map(|entry| normalize_host_name(entry.trim()));
-        Ok(Self {
-            https: proxy("HTTPS_PROXY")?,
-            http: proxy("HTTP_PROXY")?,
-            exempt: exempt.filter(|entry| !entry.is_empty()).collect(),
-        })
+        Ok(Self { https: proxy("HTTPS_PROXY")?, http: proxy("HTTP_PROXY")?, exempt })
     }
 
     /// The proxy for connections to a host. The loopback is always reached directly.
     pub(super) fn proxy_for(&self, to: &HostPort) -> Option<&HttpProxy> {
         let address = to.host.parse::<IpAddr>().ok();
         let is_loopback = address.map_or(to.host == "localhost", |address| address.is_loopback());
-        if is_loopback || self.exempt.iter().any(|entry| is_exempted_by(entry, &to.host)) {
+        if is_loopback || is_proxy_exempt(&self.exempt, &to.host, to.port) {
             return None;
         }
         if to.port == 80 { self.http.as_ref() } else { self.https.as_ref() }
     }
-}
-
-/// Whether an entry of NO_PROXY is `*`, the host, or a domain that it is in.
-fn is_exempted_by(entry: &str, host: &str) -> bool {
-    let entry = entry.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(entry);
-    let domain = entry.trim_start_matches('.');
-    entry == "*"
-        || host == domain
-        || host.strip_suffix(domain).is_some_and(|prefix| prefix.ends_with('.'))
 }
 
 impl HttpProxy {
@@ -118,16 +106,28 @@ mod tests {
         let all = [
             ("https_proxy", "http://Secure:3128/"),
             ("HTTP_PROXY", "plain"),
-            ("no_proxy", ".corp, *.lan,10.0.0.5 exact.example"),
+            ("no_proxy", ".corp, *.lan,10.0.0.5 exact.example 10.8.0.0/16 b.example:443"),
         ];
         assert_eq!(proxy(&all, "a.example", 443).as_deref(), Some("secure:3128 -"));
         assert_eq!(proxy(&all, "a.example", 22).as_deref(), Some("secure:3128 -"));
         assert_eq!(proxy(&all, "a.example", 80).as_deref(), Some("plain:80 -"));
-        for exempt in ["x.corp", "corp", "a.lan", "10.0.0.5", "exact.example", "localhost", "::1"] {
+        for exempt in [
+            "x.corp",
+            "corp",
+            "a.lan",
+            "10.0.0.5",
+            "exact.example",
+            "localhost",
+            "::1",
+            "10.8.3.1",
+            "b.example",
+        ] {
             assert_eq!(proxy(&all, exempt, 443), None, "{exempt}");
         }
         assert!(proxy(&all, "notexact.example", 443).is_some());
         assert!(proxy(&all, "xcorp", 443).is_some());
+        assert!(proxy(&all, "10.9.3.1", 443).is_some());
+        assert!(proxy(&all, "b.example", 80).is_some());
         assert_eq!(proxy(&[("ALL_PROXY", "http://p:1"), ("NO_PROXY", "*")], "a", 443), None);
         assert_eq!(proxy(&[], "a", 443), None);
         assert_eq!(proxy(&[("HTTPS_PROXY", "")], "a", 443), None);
