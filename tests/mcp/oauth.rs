@@ -808,6 +808,14 @@ fn c_36_22_a_client_with_its_own_access_needs_no_login() {
 }
 
 #[test]
+fn c_36_21_a_login_outside_of_an_agent_says_what_to_write() {
+    let sandbox = Sandbox::new(DELTA);
+    let ran = sandbox.delta(["mcp", "login", "tracker"]).output().expect_code(126);
+    assert!(ran.stderr.contains("there is no agent.yaml in the current directory"), "{ran:?}");
+    assert!(ran.stderr.contains("`--agent DIR`") && ran.stderr.contains("https://"), "{ran:?}");
+}
+
+#[test]
 fn c_36_21_a_mistake_in_oauth_says_what_to_write() {
     for (oauth, problem) in [
         ("yes please", "`oauth` must be `true` or `false`"),

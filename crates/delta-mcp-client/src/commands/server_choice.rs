@@ -67,10 +67,15 @@ impl AgentServers {
     /// # Errors
     /// The agent cannot be used.
     pub fn load_for_lock(named: Option<&Path>) -> Result<Self, CommandFailure> {
-        let home = match named {
-            Some(path) => agent_choice::find_existing_agent(path)?,
-            None => {
-                environment::path_variable("DELTA_AGENT_HOME").unwrap_or_else(|| PathBuf::from("."))
+        let home = match (named, environment::path_variable("DELTA_AGENT_HOME")) {
+            (Some(path), _) => agent_choice::find_existing_agent(path)?,
+            (None, Some(home)) => home,
+            (None, None) if agent_choice::is_agent_dir(Path::new(".")) => PathBuf::from("."),
+            (None, None) => {
+                let hint = "name the agent whose `mcp:` names the server: `--agent DIR`; `delta mcp call` and \
+                            `delta mcp login` also take the URL of a server, such as https://mcp.example.com/mcp";
+                let message = "there is no agent.yaml in the current directory";
+                return Err(CommandFailure::config(message, hint.to_owned()));
             }
         };
         let home = home.canonicalize().unwrap_or(home);

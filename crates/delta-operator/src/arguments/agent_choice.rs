@@ -204,7 +204,7 @@ fn installed_agent(name: &Path) -> Option<PathBuf> {
 }
 
 /// Whether a directory is an agent. A `config.yaml` alone, the old name of agent.yaml, is too common a name.
-fn is_agent_dir(dir: &Path) -> bool {
+pub fn is_agent_dir(dir: &Path) -> bool {
     let has = |name: &str| dir.join(name).is_file();
     has("agent.yaml") || has("config.yaml") && (has("system_prompt.md") || has("system_prompt.txt"))
 }
