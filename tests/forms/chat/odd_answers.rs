@@ -9,6 +9,28 @@ fn call_piece(piece: Value) -> Value {
     json!({"choices": [{"index": 0, "delta": {"tool_calls": [piece]}}]})
 }
 
+/// What the endpoint reports about the tokens of a streamed answer is recorded as of a whole one.
+#[test]
+fn the_log_probabilities_of_a_stream_are_recorded() {
+    let token =
+        |token: &str| json!({"token": token, "logprob": -0.5, "bytes": null, "top_logprobs": []});
+    let choice = |delta: Value, logprobs: Value| json!({"choices": [{"index": 0, "delta": delta, "logprobs": logprobs}]});
+    let content = |tokens: &[Value]| json!({"content": tokens, "refusal": null});
+    let chunks = [
+        choice(json!({"role": "assistant", "content": ""}), Value::Null),
+        choice(json!({"content": "so"}), content(&[token("s"), token("o")])),
+        choice(json!({"content": " be it"}), content(&[token(" be it")])),
+        choice(json!({}), content(&[])),
+    ];
+    let server = ScriptedServer::start(vec![streamed(&chunks, "stop")]);
+    let sandbox = agent_for(&server, "\n  logprobs: true");
+    sandbox.run("hello", &[]).expect_code(0);
+    let recorded = &records(&sandbox)[0]["response"]["choices"][0];
+    assert_eq!(recorded["message"]["content"], "so be it");
+    let tokens = [token("s"), token("o"), token(" be it")];
+    assert_eq!(recorded["logprobs"]["content"], json!(tokens), "{recorded}");
+}
+
 #[test]
 fn c_37_1_calls_run_with_the_arguments_that_were_sent_or_not_at_all() {
     let named = |index: Value, id: &str, arguments: &str| {
@@ -202,6 +224,7 @@ fn c_8_1_an_endpoint_with_one_system_message_is_refused_once_and_remembered() {
             Answer::call("echo", json!({"text": "x"})),
             Answer::text("first"),
             Answer::text("second"),
+            Answer::text("of the fork"),
         ]);
         let sandbox = agent_for(&server, llm);
         sandbox.write(
@@ -210,6 +233,9 @@ fn c_8_1_an_endpoint_with_one_system_message_is_refused_once_and_remembered() {
         );
         sandbox.run("hello", &[]).expect_code(0);
         sandbox.delta(["continue", "r", "-w", "work", "-m", "more"]).output().expect_code(0);
+        let fork = ["fork", "r", "-w", "work", "--at", "1", "--run-id", "f", "--into", "work"];
+        sandbox.delta(fork).output().expect_code(0);
+        sandbox.delta(["continue", "f", "-w", "work", "-m", "other"]).output().expect_code(0);
         assert_eq!(refusals(&server), refused, "{llm}");
         let requests = server.requests();
         let body = &requests.last().unwrap().body;

@@ -8,7 +8,9 @@ use super::argument_text::ArgumentText;
 use super::exact_arguments::quote_inexact_arguments;
 use super::wire::chat;
 use super::wire::chat::{AnswerOrigin, BLOCK_FIELDS, EXTRA_FIELD, REASONING_FIELDS, has_thinking};
-use super::wire::{DecodeContext, EventReader, StreamAssembler, excerpt, reported_error};
+use super::wire::{
+    DecodeContext, EventReader, StreamAssembler, add_member_piece, excerpt, reported_error,
+};
 use super::{CallObserver, CallProgress};
 use delta_base::json_repair::replace_lone_surrogates;
 use delta_words::{NativeParts, Reply, ResponseBody, ToolCall, Usage, merge_counts, thinking_text};
@@ -17,6 +19,9 @@ use serde_json::{Map, Value, json};
 // A chunk is dropped after it is read, so this type borrows its texts.
 use serde_json_borrow::Value as Chunk;
 use std::borrow::Cow;
+
+/// The members of a choice that are read one by one.
+const READ_MEMBERS: [&str; 5] = ["index", "delta", "message", "finish_reason", "usage"];
 
 /// Why a stream has no reply.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +50,8 @@ pub struct ReplyAssembler {
     /// Who answers, for the fields that have to go back there.
     origin: Option<AnswerOrigin>,
     finish_reason: Option<String>,
+    /// The members of the choice that are only recorded, such as `logprobs`.
+    choice_members: Map<String, Value>,
     /// A chunk of the first choice has arrived.
     has_choice: bool,
     /// A chunk was an answer that is whole.
@@ -241,6 +248,14 @@ impl ReplyAssembler {
         }
         if let Some(message) = member(choice, "message").filter(|message| !message.is_null()) {
             self.add_message(message);
+            // A whole answer has all of them once more.
+            self.choice_members.clear();
+        }
+        for (name, value) in choice.iter_object().into_iter().flatten() {
+            if !READ_MEMBERS.contains(&name) && !value.is_null() {
+                let member = self.choice_members.entry(name).or_insert(Value::Null);
+                add_member_piece(member, value.into());
+            }
         }
         // Moonshot.
         if let Some(usage) = member(choice, "usage").filter(|usage| usage.is_object()) {
@@ -440,8 +455,10 @@ impl ReplyAssembler {
             ..Reply::default()
         };
         let message = ResponseMessage::new(&reply, reasoning_key, &opaque, &extras);
-        let response = AssembledResponse::new(&fields, message, reply.finish_reason.as_deref());
-        let response = ResponseBody::new(&response);
+        let finish_reason = reply.finish_reason.as_deref();
+        let other_members = &self.choice_members;
+        let choice = ResponseChoice { index: 0, message, finish_reason, other_members };
+        let response = ResponseBody::new(&AssembledResponse::new(&fields, choice));
         Reply { response, ..reply }
     }
 }
@@ -514,6 +531,8 @@ struct ResponseChoice<'a> {
     index: u8,
     message: ResponseMessage<'a>,
     finish_reason: Option<&'a str>,
+    #[serde(flatten)]
+    other_members: &'a Map<String, Value>,
 }
 
 #[derive(Serialize)]
@@ -620,17 +639,13 @@ impl Serialize for OtherFields<'_> {
 }
 
 impl<'a> AssembledResponse<'a> {
-    fn new(
-        fields: &'a ResponseFields,
-        message: ResponseMessage<'a>,
-        finish_reason: Option<&'a str>,
-    ) -> Self {
+    fn new(fields: &'a ResponseFields, choice: ResponseChoice<'a>) -> Self {
         Self {
             id: fields.get("id"),
             object: "chat.completion",
             created: fields.get("created"),
             model: fields.get("model"),
-            choices: [ResponseChoice { index: 0, message, finish_reason }],
+            choices: [choice],
             usage: fields.get("usage"),
             other_fields: OtherFields(fields),
         }

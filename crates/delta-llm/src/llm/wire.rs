@@ -30,7 +30,9 @@ use serde_json::Value;
 use std::sync::Arc;
 
 pub use cache_plan::{CacheBlock, CacheHistory, CachePolicy};
-pub use event_stream::{EventAssembler, EventReader, EventStream, excerpt, reported_error};
+pub use event_stream::{
+    EventAssembler, EventReader, EventStream, add_member_piece, excerpt, reported_error,
+};
 pub use image_reader::ImageReader;
 pub use neutral_request::{
     NeutralCall, NeutralContent, NeutralMessage, NeutralPart, NeutralRequest, NeutralTool,

@@ -127,6 +127,21 @@ pub fn reported_error(event: &Value) -> Option<Value> {
     (is_named || has_text).then(|| json!({"error": event}))
 }
 
+/// Adds the next piece of a member that comes in pieces, such as the log probabilities of tokens: its lists are continued, its
+/// other values replaced.
+pub fn add_member_piece(member: &mut Value, piece: Value) {
+    match (member, piece) {
+        (_, Value::Null) => {}
+        (Value::Object(members), Value::Object(pieces)) => {
+            for (name, piece) in pieces {
+                add_member_piece(members.entry(name).or_insert(Value::Null), piece);
+            }
+        }
+        (Value::Array(items), Value::Array(more)) => items.extend(more),
+        (member, piece) => *member = piece,
+    }
+}
+
 /// Assembles the events of one form into the response that the endpoint would have sent whole.
 pub trait EventAssembler {
     /// Adds an event, a JSON object. An event of an unknown type is ignored.

@@ -3,7 +3,7 @@
 use super::super::super::answer_error::{AnswerError, UnusableAnswer};
 use super::super::super::reply_assembler::StreamError;
 use super::super::neutral_response::NeutralUsage;
-use super::super::{EventAssembler, NeutralAnswer, reported_error};
+use super::super::{EventAssembler, NeutralAnswer, add_member_piece, reported_error};
 use super::neutral_tool_name;
 use delta_http::retry::RetryDecision;
 use delta_words::{
@@ -237,6 +237,8 @@ impl GeminiAssembler {
                 for part in parts.map(std::mem::take).unwrap_or_default() {
                     self.add_part(part);
                 }
+            } else if name == "logprobsResult" {
+                add_member_piece(self.candidate.entry(name).or_insert(Value::Null), value);
             } else if !value.is_null() {
                 self.candidate.insert(name, value);
             }
