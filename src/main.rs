@@ -257,7 +257,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
             let check = models::check_endpoint;
             let ask_for_models = models::ask_for_models;
             doctor::doctor_command(&args, doctor::EndpointAccess { check, ask_for_models })
-        },
+        }
         DeltaCommand::ToolExpand(args) => finish(tool::expand_command(&args)),
         DeltaCommand::ToolMigrate(args) => finish(migrate::migrate_command(&args)),
         DeltaCommand::ToolLint(args) => finish(lint::lint_command(&args)),

@@ -44,6 +44,7 @@ mod examples;
 mod execution;
 mod export;
 mod export_send;
+mod fallback;
 mod faults;
 mod finish_required;
 mod first_minute;

@@ -22,6 +22,7 @@ use test_support::wait::{processes_with, until};
 
 mod approvals;
 mod failpoints;
+mod fallback;
 mod mcp;
 mod packs;
 mod staged;

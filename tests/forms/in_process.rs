@@ -60,6 +60,8 @@ pub fn ask_about(provider: &mut EndpointProvider, model: &str, messages: &Value)
         task: "hi",
         last_user_message: "hi",
         last_message: "{}",
+        model_changes: 0,
+        has_fallback: false,
         script_turn: 0,
         is_live: true,
         previous_body: None,

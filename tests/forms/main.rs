@@ -9,11 +9,13 @@
 mod anthropic;
 mod anthropic_cache;
 mod anthropic_conversations;
+mod broken_off;
 mod builtin_tools;
 mod chat;
 mod documents;
 mod everything_around;
 mod exact_numbers;
+mod fallback;
 mod forced_calls;
 mod gemini;
 mod images;

@@ -104,6 +104,8 @@ fn c_7_4_a_cancellation_ends_the_wait_for_the_next_try() {
         task: "",
         last_user_message: "",
         last_message: "",
+        model_changes: 0,
+        has_fallback: false,
         script_turn: 0,
         is_live: false,
         previous_body: None,

@@ -71,6 +71,8 @@ fn ask_with(provider: &mut EndpointProvider, body: &str, cancel: &CancelToken) -
         task: "hi",
         last_user_message: "hi",
         last_message: "{}",
+        model_changes: 0,
+        has_fallback: false,
         script_turn: 0,
         is_live: true,
         previous_body: None,

@@ -22,6 +22,7 @@ use model_prices::{omitted_prices, without_prices_of_another_model};
 use serde_json::Value as Json;
 use snapshot_settings::read_snapshot_excludes;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::io;
 use std::path::{Path, PathBuf};
 use tool_defaults::apply_tool_defaults;
@@ -207,19 +208,8 @@ impl Agent {
 
     /// The configuration as ENGINE_START records it.
     pub fn run_config(&self) -> RunConfig {
-        let recorded = match &self.llm.provider {
-            llm::ProviderKind::Recorded(cassette) => Some(cassette.header.provider.clone()),
-            _ => None,
-        };
-        let llm = LlmSummary {
-            provider: Some(self.llm.provider.name().to_owned()),
-            model: Some(self.llm.model.clone()),
-            recorded,
-            pricing: self.llm.pricing.clone(),
-            ..LlmSummary::default()
-        };
         RunConfig {
-            llm: Some(llm),
+            llm: Some(summarize_llm(&self.llm)),
             tools: Some(self.tools.iter().map(|tool| tool.name.clone()).collect()),
             builtins: Some(self.builtins().into_iter().map(str::to_owned).collect()),
             rules: Some(CURRENT_RULES),
@@ -231,7 +221,40 @@ impl Agent {
     }
 }
 
+/// The LLM as ENGINE_START records it.
+fn summarize_llm(llm: &LlmConfig) -> LlmSummary {
+    let recorded = match &llm.provider {
+        llm::ProviderKind::Recorded(cassette) => Some(cassette.header.provider.clone()),
+        _ => None,
+    };
+    LlmSummary {
+        provider: Some(llm.provider.name().to_owned()),
+        model: Some(llm.model.clone()),
+        recorded,
+        pricing: llm.pricing.clone(),
+        fallback: llm.fallback.iter().map(summarize_llm).collect(),
+        ..LlmSummary::default()
+    }
+}
+
 impl Agent {
+    /// Sets the prices that the process with the configuration `recorded` took from a price file, for each model that it
+    /// asked and whose price nothing else gives now.
+    pub fn use_file_prices(&mut self, recorded: &RunConfig) {
+        let mut models = recorded.models();
+        let _: Result<(), Infallible> = self.llm.try_for_each_model(|_, llm| {
+            let is_same = |model: &&LlmSummary| {
+                model.model.as_ref() == Some(&llm.model)
+                    && model.provider.as_deref() == Some(llm.provider.name())
+            };
+            let pricing = models.next().filter(is_same).and_then(LlmSummary::file_prices);
+            if let (Some(pricing), None) = (pricing, &llm.pricing) {
+                llm.set_prices(pricing.clone());
+            }
+            Ok(())
+        });
+    }
+
     /// The hashes of what is locked of the MCP servers, by their names.
     fn locked_servers(&self) -> Option<BTreeMap<String, String>> {
         let servers = self.mcp_servers.iter();

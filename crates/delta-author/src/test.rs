@@ -9,8 +9,8 @@ use delta_base::hex::encode_hex;
 use delta_base::{durable, random};
 use delta_lint::agent_test::test_runner::{self, TestResult, TestSetup};
 use delta_lint::agent_test::{self, AgentTest, TESTS_DIR_NAME, test_report};
-use delta_llm::llm::ModelSelection;
 use delta_llm::llm::cassette::CassetteHeader;
+use delta_llm::llm::{LlmConfig, ModelSelection};
 use delta_operator::api_key::{self, KeyCommand, OperatorKey};
 use delta_operator::arguments::completion_candidates;
 use delta_operator::command_line::{self, pluralize};
@@ -234,7 +234,8 @@ fn prepare_test_setup(args: &TestArgs, agent: &Agent) -> Result<TestSetup, Comma
     // Nothing of a test outlives it.
     env.insert(environment::SURVIVE_VARIABLE.into(), "0".into());
     let mut keyless_env = env.clone();
-    for key in api_key_variables(&env, &agent.llm.key_variables()) {
+    let key_names: Vec<&str> = agent.llm.models().flat_map(LlmConfig::key_variables).collect();
+    for key in api_key_variables(&env, &key_names) {
         keyless_env.remove(OsStr::new(&key));
     }
     let mut cwd = agent.home.clone();

@@ -42,6 +42,8 @@ const STREAM_END_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How long a stream may be silent after the end of its answer, before its usage.
 const LATE_EVENT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest pause for which an endpoint may ask while another model is left: the longest of delta's own.
+const MAX_FALLBACK_DELAY: Duration = Duration::from_secs(30);
 /// What begins a stream of events.
 const STREAM_FIELDS: [&str; 6] = ["data:", "event:", "error:", "id:", "retry:", ":"];
 
@@ -404,8 +406,14 @@ impl Provider for EndpointProvider {
             } else {
                 self.endpoint.max_retries
             };
-            let is_patient = status.is_some_and(is_throttling_status) && cancel.has_deadline();
-            let delay = tries.next_delay(retry, max_retries, is_patient);
+            // Another model answers sooner than this one accepts requests again.
+            let is_patient = status.is_some_and(is_throttling_status)
+                && cancel.has_deadline()
+                && !request.has_fallback;
+            let mut delay = tries.next_delay(retry, max_retries, is_patient);
+            if request.has_fallback {
+                delay = delay.filter(|delay| *delay <= MAX_FALLBACK_DELAY);
+            }
             let attempt = Attempt {
                 started_at,
                 duration_ms: to_millis(timer.elapsed()),
@@ -413,6 +421,7 @@ impl Provider for EndpointProvider {
                 error: failure.message.clone(),
                 retry_in_ms: delay.map(to_millis),
                 usage: failure.usage.clone(),
+                arrived: None,
             };
             let next = tries.next_number(max_retries);
             observe(CallProgress::AttemptFailed(&attempt, next));

@@ -62,8 +62,8 @@ pub struct Engine<'a> {
     budget: Budget,
     /// The last request and the tokens reported for it.
     last_measured: Option<(String, u64)>,
-    /// What is around the messages of the last request, and the calls that it demands.
-    request_frame: Option<(CallDemand, RequestFrame)>,
+    /// What is around the messages of the last request, the calls that it demands, and how often the run had changed the model.
+    request_frame: Option<(CallDemand, usize, RequestFrame)>,
     /// The last request body, which the next one extends.
     last_body: RequestBody,
     token_counter: TokenCounter,

@@ -387,10 +387,14 @@ impl ProgressPrinter {
             Payload::HumanInputRequest(question) => self.show_question(question),
             Payload::ApprovalRequest(request) => self.show_approval_request(request),
             Payload::ApprovalDecision(decision) => self.show_approval_decision(decision, state),
-            Payload::Error { error_message, error_details }
-                if error_details.interrupted.is_some() =>
-            {
-                self.print_line(&format!("{WARN}!{WARN:#} {error_message}"));
+            Payload::Error { error_message, error_details } if !error_details.is_failure() => {
+                let line = format!("{WARN}!{WARN:#} {}", self.sanitize(error_message));
+                // Whose answers the run has from now on is said whatever the operator wants to see.
+                if error_details.fallback.is_some() && self.verbosity == Verbosity::Quiet {
+                    self.write_line(&line);
+                } else {
+                    self.print_line(&line);
+                }
             }
             Payload::Error { error_message, error_details } => {
                 self.show_error(error_message, error_details.hint.as_deref());

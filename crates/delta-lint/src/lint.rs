@@ -434,7 +434,10 @@ impl Linter<'_> {
         if let Some(llm) = main.root.get("llm") {
             self.with_allowances(main, &main.root, |linter| {
                 llm_settings::check_llm(main, llm, linter);
-                refused_requests::check_settings(main, llm, linter);
+                let others = llm.get("fallback").map(YamlNode::items).unwrap_or_default();
+                for settings in [llm].into_iter().chain(others) {
+                    refused_requests::check_settings(main, settings, linter);
+                }
             });
         }
     }

@@ -5,7 +5,7 @@
 
 use delta_base::engine_variables::EngineVars;
 use delta_base::signal::CancelToken;
-use delta_words::{Attempt, Reply, TryNumber, Usage, WireExchange};
+use delta_words::{Attempt, Reply, TryNumber, Unavailability, Usage, WireExchange};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ mod command_provider;
 pub mod config;
 pub mod endpoint;
 mod exact_arguments;
+mod fallback;
 mod html_page;
 mod llm_setting;
 mod model_choice;
@@ -56,6 +57,10 @@ pub struct LlmRequest<'a> {
     pub last_user_message: &'a str,
     /// The last message, as JSON; a script matches `when` against its text, and `${last}` is its text.
     pub last_message: &'a str,
+    /// How often the run has changed to the next model of `llm.fallback`, according to the journal.
+    pub model_changes: usize,
+    /// Whether another model is asked if this one does not answer.
+    pub has_fallback: bool,
     /// The index of the next turn of a script or call of a recording, according to the journal.
     pub script_turn: usize,
     /// Whether the observer of the call gets the text as it arrives.
@@ -91,6 +96,8 @@ pub enum LlmError {
         hint: Option<String>,
         /// The body of the last error response.
         response: Option<Value>,
+        /// Why another model may answer where this one does not; `None` if the request would fail there too.
+        unavailable: Option<Unavailability>,
         /// The index of the script turn or of the recorded call that failed.
         script_turn: Option<usize>,
     },
@@ -110,7 +117,25 @@ impl LlmError {
             status: None,
             hint: None,
             response: None,
+            unavailable: None,
             script_turn: None,
+        }
+    }
+}
+
+/// Providers of the models of `llm.fallback`, and of the first one.
+struct ModelProviders(Vec<Box<dyn Provider>>);
+
+impl Provider for ModelProviders {
+    fn complete(
+        &mut self,
+        request: &LlmRequest<'_>,
+        cancel: &CancelToken,
+        observe: CallObserver<'_>,
+    ) -> Result<Reply, LlmError> {
+        match self.0.get_mut(request.model_changes) {
+            Some(provider) => provider.complete(request, cancel, observe),
+            None => Err(LlmError::from_message("no endpoint")),
         }
     }
 }
@@ -147,26 +172,25 @@ pub trait Provider {
     ) -> Result<Reply, LlmError>;
 }
 
-/// Creates the provider that `config` selects: `endpoint` for an endpoint. Does not connect before the first call.
-/// Only the `command` provider calls `launch`.
+/// Creates the provider that `config` selects: for an endpoint those of `endpoints`, one for each of its models. Does not
+/// connect before the first call. Only the `command` provider calls `launch`.
 pub fn create_provider(
     config: &LlmConfig,
-    endpoint: Option<Box<dyn Provider>>,
+    endpoints: Vec<Box<dyn Provider>>,
     launch: impl FnOnce() -> delta_process::LaunchContext,
     vars: &EngineVars,
 ) -> Result<Box<dyn Provider>, LlmError> {
-    match (&config.provider, endpoint) {
-        (ProviderKind::Endpoint(_), Some(endpoint)) => Ok(endpoint),
-        (ProviderKind::Endpoint(_), None) => Err(LlmError::from_message("no endpoint")),
-        (ProviderKind::Script(script), _) => {
+    match &config.provider {
+        ProviderKind::Endpoint(_) => Ok(Box::new(ModelProviders(endpoints))),
+        ProviderKind::Script(script) => {
             Ok(Box::new(script::ScriptProvider::new(script.clone(), config.model.clone())))
         }
-        (ProviderKind::Recorded(cassette), _) => {
+        ProviderKind::Recorded(cassette) => {
             let accept_all = Box::new(|_: &recorded_provider::RequestComparison<'_>| Ok(()));
             let calls = cassette.recorded_calls();
             Ok(Box::new(recorded_provider::RecordedProvider::new(calls, accept_all)))
         }
-        (ProviderKind::Command(argv), _) => Ok(Box::new(command_provider::CommandProvider::new(
+        ProviderKind::Command(argv) => Ok(Box::new(command_provider::CommandProvider::new(
             argv.iter().map(|word| vars.expand_text(word)).collect(),
             launch(),
             config.model.clone(),

@@ -9,6 +9,7 @@ use delta_agent::child_environment::HOOK_NAME_VARIABLE;
 use delta_agent::mcp_server::AgentMcpServer;
 use delta_base::api_key_names::{KEY_NAMES_VARIABLE, api_key_variables, withheld_variables};
 use delta_base::terminal;
+use delta_llm::llm::LlmConfig;
 use delta_program::environment_block::EnvironmentBlock;
 use delta_program::hide_memory;
 use delta_run::event::ParentRun;
@@ -72,7 +73,8 @@ pub fn variables_without_keys(key_names: &[String]) -> EnvMap {
 /// The variables with keys: of every vendor, for the agent's LLM, for its MCP servers, and what the environment lists.
 pub fn key_names_of(agent: Option<&Agent>) -> Vec<String> {
     let servers = agent.map(|agent| agent.mcp_servers.as_slice()).unwrap_or_default();
-    let mut names = agent.map(|agent| agent.llm.key_variables()).unwrap_or_default();
+    let models = agent.into_iter().flat_map(|agent| agent.llm.models());
+    let mut names: Vec<&str> = models.flat_map(LlmConfig::key_variables).collect();
     names.extend(servers.iter().flat_map(AgentMcpServer::key_variables));
     api_key_variables(variables(), &names)
 }

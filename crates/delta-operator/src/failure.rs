@@ -125,6 +125,7 @@ impl CommandFailure {
             status: None,
             hint: self.hint,
             response: None,
+            unavailable: None,
             script_turn: None,
         }
     }

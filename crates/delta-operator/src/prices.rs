@@ -2,13 +2,11 @@
 
 use crate::failure::CommandFailure;
 use crate::{config, environment};
-use delta_agent::agent::Agent;
 use delta_base::durable;
 use delta_base::time::Timestamp;
 use delta_llm::llm::LlmConfig;
 use delta_llm::llm::price_file::{PriceFile, PriceLookup, PriceQuery};
 use delta_run::event::EngineStart;
-use delta_words::Pricing;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -123,19 +121,11 @@ pub fn apply_price_file(
     Ok(Some(format!("{}: {reason}", source.path.display())))
 }
 
-/// The prices that the last process took from a price file, unless there is one for this process too.
-pub fn recorded_file_prices(start: &EngineStart) -> Result<Option<Pricing>, CommandFailure> {
-    if price_file_path()?.is_some() {
-        return Ok(None);
-    }
-    Ok(start.config.file_prices().cloned())
-}
-
-/// Sets the prices of the last process, if it asked the same model and nothing else gives a price now.
-pub fn use_recorded_prices(agent: &mut Agent, start: &EngineStart, pricing: Pricing) {
-    let is_same_model = start.config.model() == Some(agent.llm.model.as_str())
-        && start.config.provider() == Some(agent.llm.provider.name());
-    if is_same_model && agent.llm.pricing.is_none() {
-        agent.llm.set_prices(pricing);
-    }
+/// Whether the prices that the last process took from a price file hold for this process: it has no such file.
+///
+/// # Errors
+/// The path of the file is relative, or the configuration has mistakes.
+pub fn keeps_recorded_prices(start: &EngineStart) -> Result<bool, CommandFailure> {
+    let is_without_file = price_file_path()?.is_none();
+    Ok(is_without_file && start.config.models().any(|model| model.file_prices().is_some()))
 }

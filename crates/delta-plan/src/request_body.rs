@@ -42,7 +42,7 @@ impl CallDemand {
         }
         let can_force = state.has_current_rules()
             && agent.builtins().contains(&FINISH_TOOL)
-            && !agent.llm.leaves_calls_free();
+            && !agent.llm.after_changes(state.model_changes).leaves_calls_free();
         match state.finish_reminders {
             _ if !can_force => Self::Later,
             0 if state.is_last_of_several() => Self::Tool(FINISH_TOOL.to_owned()),
@@ -69,6 +69,8 @@ pub struct RequestBasis<'a> {
     pub has_current_rules: bool,
     /// The calls that it demands.
     pub demand: CallDemand,
+    /// How often the run has changed to the next model of `llm.fallback`.
+    pub model_changes: usize,
 }
 
 impl<'a> RequestBasis<'a> {
@@ -78,6 +80,7 @@ impl<'a> RequestBasis<'a> {
             sandbox: state.sandbox(),
             has_current_rules: state.has_current_rules(),
             demand: CallDemand::next(agent, state),
+            model_changes: state.model_changes,
         }
     }
 }
@@ -154,10 +157,10 @@ fn split_at_messages(request: Map<String, Json>) -> (RequestFrame, Vec<Json>) {
     (RequestFrame { head, tail }, messages)
 }
 
-/// Everything in a request but its messages, in a fixed order: the same for all requests of a run that demand the same calls.
+/// Everything in a request but its messages, in a fixed order: the same for all requests of a run that have the same basis.
 /// The tools, its longest part, precede the messages, so that a provider's prompt cache covers them.
 pub fn request_frame(agent: &Agent, basis: &RequestBasis<'_>) -> RequestFrame {
-    let llm = &agent.llm;
+    let llm = agent.llm.after_changes(basis.model_changes);
     let mut head = format!("{{\"model\":{},", to_json_text(&llm.model));
     let mut add = |key: &str, value: &Json| {
         for piece in [&to_json_text(key), ":", &to_json_text(value), ","] {

@@ -8,7 +8,7 @@ use crate::event::approval::{ApprovalDecision, ApprovalRequest, CallApproval, Re
 use crate::event::image_file::ImageFile;
 use delta_base::id::{RunId, SnapshotId};
 use delta_base::time::Timestamp;
-use delta_words::{NativeParts, ToolCall, Usage};
+use delta_words::{NativeParts, ToolCall, Unavailability, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::fmt;
@@ -591,6 +591,9 @@ pub struct ErrorDetails {
     /// The io/ record of the LLM call that was interrupted, relative to the run directory. The run itself has not failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interrupted: Option<String>,
+    /// The change to another model, which is asked from now on. The run itself has not failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<Box<ModelChange>>,
     /// The SHA-256 of the record; absent in runs of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record_sha256: Option<String>,
@@ -605,10 +608,33 @@ pub struct ErrorDetails {
     pub throttled_ms: u64,
 }
 
+/// The type of the error of a model in whose place the next one of `llm.fallback` is asked.
+pub const FALLBACK_ERROR: &str = "fallback";
+
+/// The change to the next model of `llm.fallback`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelChange {
+    /// How many models of the list have been asked with this one since the last message: the first has the number 1.
+    pub number: usize,
+    /// The model that did not answer.
+    pub from: String,
+    /// The model that is asked from now on, until the next message.
+    pub model: String,
+    /// The provider of that model.
+    pub provider: String,
+    /// Why the other one did not answer.
+    pub reason: Unavailability,
+}
+
 /// The type of the error of a call of the LLM that was interrupted.
 pub const INTERRUPTED_ERROR: &str = "interrupted";
 
 impl ErrorDetails {
+    /// Whether the run has failed with it. An interrupted call and a change of the model do not end a run.
+    pub fn is_failure(&self) -> bool {
+        self.interrupted.is_none() && self.fallback.is_none()
+    }
+
     /// The details of a call of the LLM that was interrupted, with its record, the SHA-256 of the record, and what it used.
     pub fn for_interrupted_call(record: String, sha256: String, usages: Vec<Usage>) -> Self {
         Self {

@@ -30,9 +30,9 @@ use open_call::UnansweredCall;
 
 pub use delta_base::hex::sha256_hex;
 pub use formats::{
-    ArrivedAnswer, ContextBlock, ExecutionSandbox, FinishRecord, HashedRequest,
-    HookExecutionRecord, LlmCallRecord, MessagesReference, ProcessOutcome, RecordedStream,
-    RequestMessages, ToolExecutionRecord,
+    ContextBlock, ExecutionSandbox, FinishRecord, HashedRequest, HookExecutionRecord,
+    LlmCallRecord, MessagesReference, ProcessOutcome, RecordedStream, RequestMessages,
+    ToolExecutionRecord,
 };
 pub use pack::{PACK_FILE, PackSummary, pack_records, unpack_records};
 pub use record_files::{RecordFile, list_record_files, read_record_bytes};

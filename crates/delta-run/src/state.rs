@@ -205,6 +205,8 @@ pub struct RunState {
     pub sensitive_answers: Vec<String>,
     /// Whether a call left processes running that delta did not end.
     pub has_left_processes: bool,
+    /// How often the run has changed to the next model of `llm.fallback` since the last message.
+    pub model_changes: usize,
     /// The turn of the script that comes next.
     pub script_turn: usize,
     /// The io/ record of the call that gave the last answer.
@@ -298,6 +300,7 @@ impl RunState {
                 self.conversation.push_user_message_with(content, images, template);
                 self.result = None;
                 self.hook_end = None;
+                self.model_changes = 0;
                 self.begun_text.clear();
                 self.repeats = Repeats::default();
                 self.text_call = None;
@@ -389,7 +392,12 @@ impl RunState {
     fn apply_error(&mut self, message: &str, details: &ErrorDetails) {
         self.advance_script(details.script_turn);
         self.count_discarded(&details.discarded_usage);
-        if details.interrupted.is_none() {
+        if let Some(change) = &details.fallback {
+            self.model_changes = change.number;
+        }
+        if details.is_failure() {
+            // What continues the run begins with the first model again.
+            self.model_changes = 0;
             self.error = Some((message.to_owned(), details.clone()));
         }
     }
@@ -497,6 +505,7 @@ impl RunState {
         }
         self.usage.clear();
         self.unmetered = false;
+        self.model_changes = 0;
         self.error = None;
         self.origin = Some(fork.from.clone());
     }

@@ -3,6 +3,7 @@
 use crate::Usage;
 use delta_base::time::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// A failed attempt of a call, for io/ and stderr.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -17,9 +18,12 @@ pub struct Attempt {
     pub error: String,
     /// The delay before the next attempt; absent after the last.
     pub retry_in_ms: Option<u64>,
-    /// The tokens of an answer that arrived whole and cannot be used, if the endpoint reported them.
+    /// The tokens of its answer, if one had begun: as the endpoint reported them, or estimated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    /// What had arrived of its answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arrived: Option<ArrivedAnswer<'static>>,
 }
 
 impl Attempt {
@@ -31,6 +35,33 @@ impl Attempt {
     /// How long it kept the call from an answer, with the delay after it, in milliseconds.
     pub fn lost_ms(&self) -> u64 {
         self.duration_ms + self.retry_in_ms.unwrap_or(0)
+    }
+}
+
+/// What had arrived of an answer that broke off or was interrupted.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ArrivedAnswer<'a> {
+    /// The text.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub text: Cow<'a, str>,
+    /// The reasoning.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub reasoning: Cow<'a, str>,
+    /// The arguments of its calls, one after the other.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub arguments: Cow<'a, str>,
+}
+
+impl ArrivedAnswer<'_> {
+    /// The bytes of all of it.
+    pub fn length(&self) -> usize {
+        self.text.len() + self.reasoning.len() + self.arguments.len()
+    }
+
+    /// Whether nothing had arrived.
+    pub fn is_empty(&self) -> bool {
+        self.length() == 0
     }
 }
 
@@ -47,4 +78,16 @@ pub struct TryNumber {
     pub number: u32,
     /// The maximum; `None` if only the time limit of the run ends the tries.
     pub of: Option<u32>,
+}
+
+/// Why a model does not answer although another one may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unavailability {
+    /// It has too many requests, of this client or of all: 429, 503 and 529, after the tries.
+    Overloaded,
+    /// The account cannot pay for it.
+    OutOfQuota,
+    /// There is no such model, or no endpoint that works: 404, connections that fail, other failures that outlast the tries.
+    Gone,
 }

@@ -84,7 +84,9 @@ fn check_endpoint(form: WireForm, access: EndpointAccess) -> Option<DoctorCheck>
     match describe_endpoint(form, access) {
         Ok(None) => None,
         Ok(Some((finding, None))) => Some(DoctorCheck::ok(ENDPOINT, finding)),
-        Ok(Some((finding, Some(local)))) => Some(check_models(finding, (access.ask_for_models)(&local))),
+        Ok(Some((finding, Some(local)))) => {
+            Some(check_models(finding, (access.ask_for_models)(&local)))
+        }
         Err(failure) => Some(failed_check(ENDPOINT, &failure)),
     }
 }

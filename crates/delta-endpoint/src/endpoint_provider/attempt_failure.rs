@@ -16,7 +16,7 @@ use delta_llm::llm::wire::{RejectionAdvice, WireCodec};
 use delta_llm::llm::{
     AnswerError, CONTEXT_LENGTH_HINT, Endpoint, LlmError, StreamError, UnusableAnswer, body_excerpt,
 };
-use delta_words::Usage;
+use delta_words::{Unavailability, Usage, is_throttling_status};
 use http::StatusCode;
 use serde_json::Value;
 use ureq::Error;
@@ -119,6 +119,9 @@ const LASTING_ERRORS: [&str; 12] = [
     "request_too_large",
 ];
 
+/// Those of them that say that there is no such model.
+const GONE_ERRORS: [&str; 2] = ["model_not_found", "not_found_error"];
+
 /// Settings of `llm` that some models reject; their names do not occur in a message about something else.
 const MODEL_SETTINGS: [&str; 17] = [
     "temperature",
@@ -213,6 +216,8 @@ pub struct AttemptFailure {
     pub usage: Option<Usage>,
     hint: Option<String>,
     response: Option<Value>,
+    /// Why another attempt makes no sense here although another model may answer.
+    lasting: Option<Unavailability>,
 }
 
 /// The endpoint and the model of an attempt.
@@ -259,7 +264,7 @@ impl AttemptFailure {
             AttemptError::Answer(AnswerError::Unusable(answer)) => {
                 let UnusableAnswer { message, hint, usage, retry, response } = *answer;
                 let response = Some(response);
-                Self { message, retry, is_local_refusal: false, usage, hint, response }
+                Self { retry, usage, hint, response, ..Self::retryable(message) }
             }
         };
         if let Some(key) = &target.endpoint.api_key {
@@ -274,14 +279,33 @@ impl AttemptFailure {
 
     fn retryable(message: impl Into<String>) -> Self {
         let retry = RetryDecision::Backoff;
-        let message = message.into();
-        Self { message, retry, is_local_refusal: false, usage: None, hint: None, response: None }
+        Self {
+            message: message.into(),
+            retry,
+            is_local_refusal: false,
+            usage: None,
+            hint: None,
+            response: None,
+            lasting: None,
+        }
     }
 
     /// The error of the whole call.
     pub fn into_error(self, status: Option<u16>) -> LlmError {
+        let unavailable = self.unavailability(status);
         let Self { message, hint, response, .. } = self;
-        LlmError::Failed { message, status, hint, response, script_turn: None }
+        LlmError::Failed { message, status, hint, response, unavailable, script_turn: None }
+    }
+
+    /// Why another model may answer, after the last attempt.
+    fn unavailability(&self, status: Option<u16>) -> Option<Unavailability> {
+        if self.lasting.is_some() || self.retry == RetryDecision::Never {
+            return self.lasting;
+        }
+        let reported = self.response.as_ref().and_then(reported_status).or(status);
+        let is_overloaded = reported.is_some_and(|it| is_throttling_status(it) || it == 503)
+            || self.message.to_lowercase().contains("overloaded");
+        Some(if is_overloaded { Unavailability::Overloaded } else { Unavailability::Gone })
     }
 
     /// Some endpoints repeat the key in their error about it.
@@ -302,15 +326,18 @@ fn describe_reported(body: Value, target: &AttemptTarget<'_>) -> AttemptFailure 
     let status = reported_status(&body);
     let cause = LastingCause::of(status.unwrap_or(200), &text.to_lowercase());
     let RejectionAdvice { retry, hint } = target.codec.advise_reported(&body);
-    let is_final = names_lasting_error(&body) || status.is_some_and(|it| !is_retried_status(it));
+    let is_final =
+        names_error(&body, &LASTING_ERRORS) || status.is_some_and(|it| !is_retried_status(it));
     let default = if is_final { RetryDecision::Never } else { delay_of_body(&body, &text) };
     let retry = if cause.is_some() { RetryDecision::Never } else { retry.unwrap_or(default) };
+    let lasting = lasting_unavailability(cause, status, &body);
     let hint = hint.or_else(|| cause.map(LastingCause::hint));
     let hint = hint.or_else(|| rejection_hint(status?, &text, target));
     AttemptFailure {
         message: with_long_delay(message, retry),
         retry,
         hint,
+        lasting,
         response: Some(body),
         ..AttemptFailure::retryable("")
     }
@@ -355,6 +382,20 @@ impl LastingCause {
     }
 }
 
+/// Why another model may answer where this one refuses for good.
+fn lasting_unavailability(
+    cause: Option<LastingCause>,
+    status: Option<u16>,
+    body: &Value,
+) -> Option<Unavailability> {
+    match (cause, status) {
+        (Some(LastingCause::ContextLength), _) => None,
+        (Some(LastingCause::Account), _) | (None, Some(402)) => Some(Unavailability::OutOfQuota),
+        (None, Some(404 | 410)) => Some(Unavailability::Gone),
+        (None, _) => names_error(body, &GONE_ERRORS).then_some(Unavailability::Gone),
+    }
+}
+
 /// The delay that the body of an error requests: of the provider that a gateway asked, or in words.
 fn delay_of_body(body: &Value, text: &str) -> RetryDecision {
     let headers =
@@ -374,11 +415,11 @@ fn with_long_delay(message: String, retry: RetryDecision) -> String {
     format!("{message}; it asks for a pause of {}, until {until}", time::format_duration(millis))
 }
 
-/// Whether an error is one that another attempt would have too, by its name.
-fn names_lasting_error(body: &Value) -> bool {
+/// Whether an error has one of these codes or types.
+fn names_error(body: &Value, names: &[&str]) -> bool {
     ["/error/code", "/error/type"].into_iter().any(|path| {
         let name = body.pointer(path).and_then(Value::as_str).unwrap_or_default();
-        LASTING_ERRORS.contains(&name)
+        names.contains(&name)
     })
 }
 
@@ -407,12 +448,10 @@ fn describe_http_error(error: &HttpError, target: &AttemptTarget<'_>) -> Attempt
         message = format!("{message}: {}", body_excerpt(words));
     }
     AttemptFailure {
-        message,
         retry: error.retry_decision(),
         is_local_refusal: matches!(error, HttpError::Connect(error) if is_local_refusal(error, target)),
-        usage: None,
         hint,
-        response: None,
+        ..AttemptFailure::retryable(message)
     }
 }
 
@@ -496,13 +535,15 @@ fn describe_rejection(
     let is_lasting = cause.is_some() || hint.as_deref() == Some(CONTEXT_LENGTH_HINT);
     let advised_retry = if is_lasting { Some(RetryDecision::Never) } else { advised_retry };
     let retry = advised_retry.unwrap_or(retry);
+    let lasting =
+        lasting_unavailability(cause, Some(status), response.as_ref().unwrap_or(&Value::Null))
+            .filter(|_| hint.as_deref() != Some(CONTEXT_LENGTH_HINT));
     AttemptFailure {
-        message: with_long_delay(message, retry),
         retry,
-        is_local_refusal: false,
-        usage: None,
         hint,
         response,
+        lasting,
+        ..AttemptFailure::retryable(with_long_delay(message, retry))
     }
 }
 

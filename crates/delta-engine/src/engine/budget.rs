@@ -14,7 +14,7 @@ use delta_run::record::open_call::UnansweredState;
 use delta_run::run::{Run, RunNotice};
 use delta_run::run_tree;
 use delta_run::state::RunEnding;
-use delta_words::{Reply, Usage};
+use delta_words::{Pricing, Reply, Usage};
 use serde::Deserialize;
 use std::path::Path;
 
@@ -101,7 +101,7 @@ impl Engine<'_> {
         let Some(last) = last else { return };
         // Another model counts other tokens.
         let usage = match record::read_recorded_usage(&run.dir, last) {
-            Ok((model, usage)) if model == self.agent.llm.model => usage,
+            Ok((model, usage)) if model == self.llm(run).model => usage,
             _ => None,
         };
         let reported = usage.map(|usage| usage.input_tokens).filter(|tokens| *tokens > 0);
@@ -123,9 +123,9 @@ impl Engine<'_> {
         let last = self.last_measured.as_ref().map(|(body, tokens)| (body.as_str(), *tokens));
         let input_tokens = limits::max_request_tokens(body, last)
             .saturating_add(run.state().conversation.image_tokens(body));
-        let cost = self.agent.llm.pricing.as_ref();
+        let cost = self.llm(run).pricing.as_ref();
         let max_output = cost.and_then(|pricing| pricing.max_output);
-        let default = self.agent.llm.default_answer_tokens().unwrap_or(DEFAULT_ANSWER_TOKENS);
+        let default = self.llm(run).default_answer_tokens().unwrap_or(DEFAULT_ANSWER_TOKENS);
         let output_tokens = AnswerLength::max_answer_tokens(body, default, max_output);
         let cost = cost.map_or(0.0, |pricing| pricing.max_call_cost(input_tokens, output_tokens));
         let bound = CallUpperBound { input_tokens, output_tokens, cost: Usd::new(cost) };
@@ -153,7 +153,7 @@ impl Engine<'_> {
         let state = run.state();
         let image_tokens = state.conversation.image_tokens(body);
         let read = state.ratio.request_tokens(body.len(), image_tokens);
-        let consumed = self.consumed_amount(read, exchange, answer);
+        let consumed = self.consumed_amount(run, read, exchange, answer);
         if let Ok(reply) = &exchange.result {
             let reported = reply.usage.as_ref().map_or(read, |usage| usage.input_tokens);
             // Copied: sharing it would force a copy of the next request.
@@ -174,31 +174,22 @@ impl Engine<'_> {
     /// about `read` tokens and what had arrived of it.
     fn consumed_amount(
         &self,
+        run: &Run,
         read: u64,
         exchange: &LlmExchange,
         answer: &UnansweredState,
     ) -> BudgetAmount {
         let used = match &exchange.result {
             Err(LlmError::Cancelled) => answer.usages(),
-            Err(_) => answer.lost().to_vec(),
+            Err(_) => answer.lost().cloned().collect(),
             Ok(reply) => {
                 let last = reply.usage.clone().unwrap_or_else(|| estimate_usage(reply, read));
-                answer.lost().iter().cloned().chain([last]).collect()
+                answer.lost().cloned().chain([last]).collect()
             }
         };
-        let amounts = used.iter().map(|usage| self.usage_amount(usage));
+        let pricing = self.llm(run).pricing.as_ref();
+        let amounts = used.iter().map(|usage| usage_amount(pricing, usage));
         amounts.fold(BudgetAmount::default(), BudgetAmount::saturating_add)
-    }
-
-    fn usage_amount(&self, usage: &Usage) -> BudgetAmount {
-        let pricing = self.agent.llm.pricing.as_ref();
-        let cost = match (usage.cost_usd, pricing) {
-            (Some(billed), Some(pricing)) if pricing.is_from_file() => billed,
-            (_, Some(pricing)) => pricing.call_cost(usage),
-            (billed, None) => billed.unwrap_or_default(),
-        };
-        let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
-        BudgetAmount { tokens, cost_usd: Usd::new(cost) }
     }
 
     /// The ending of a run whose deadline has passed: FAILED, because no operator interrupted it.
@@ -216,6 +207,16 @@ impl Engine<'_> {
         self.record_failure(run, &error);
         RunEnding::Failed
     }
+}
+
+fn usage_amount(pricing: Option<&Pricing>, usage: &Usage) -> BudgetAmount {
+    let cost = match (usage.cost_usd, pricing) {
+        (Some(billed), Some(pricing)) if pricing.is_from_file() => billed,
+        (_, Some(pricing)) => pricing.call_cost(usage),
+        (billed, None) => billed.unwrap_or_default(),
+    };
+    let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
+    BudgetAmount { tokens, cost_usd: Usd::new(cost) }
 }
 
 /// An estimate for an answer without reported usage.

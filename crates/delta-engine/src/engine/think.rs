@@ -8,14 +8,14 @@ use delta_agent::context::{ContextInputs, ContextProgram};
 use delta_agent::hook::HookPoint;
 use delta_agent::hook::answer::{self, HookAnswer, HookFailure, RequestReplacement};
 use delta_base::redact::{Secrets, StreamRedactor};
-use delta_llm::llm::{self, CallProgress, ImageReader, LlmError, LlmRequest, OnEmpty};
+use delta_llm::llm::{self, CallProgress, ImageReader, LlmConfig, LlmError, LlmRequest, OnEmpty};
 use delta_plan::answer_verdict::{
     AnswerVerdict, EMPTY_RESPONSE, judge_answer, unknown_end_warning,
 };
 use delta_plan::dropped_tools::dropped_tools_warning;
 use delta_plan::request_body::{RequestBasis, next_request_body, replace_request, request_frame};
 use delta_run::event::image_file;
-use delta_run::event::{ErrorDetails, Payload, Thought};
+use delta_run::event::{ErrorDetails, FALLBACK_ERROR, ModelChange, Payload, Thought};
 use delta_run::limits::token_estimate;
 use delta_run::record::open_call::{CallPart, UnansweredCall, UnansweredState};
 use delta_run::record::{self, ContextBlock, LlmCallRecord, RequestBody, WrittenRecord};
@@ -89,10 +89,32 @@ pub(super) struct FailingCall {
     pub(super) is_throttled: bool,
 }
 
+/// A warning if the text of an answer is a call: of the tool `text_call`, or one that its server did not parse.
+fn text_call_warning(is_chat: bool, reply: &Reply, text_call: Option<&str>) -> Option<String> {
+    let text = reply.content.as_deref().filter(|_| is_chat && reply.tool_calls.is_empty())?;
+    let description = match (llm::find_call_marker(text), text_call) {
+        (Some(marker), _) => format!("contains `{marker}`, a tool call as text"),
+        (None, Some(tool)) => format!("is a call of the tool `{tool}` as text"),
+        (None, None) => return None,
+    };
+    Some(format!(
+        "the answer {description}, which delta does not run; let the server parse it: \
+         vLLM with `--enable-auto-tool-choice --tool-call-parser NAME`, llama.cpp with `--jinja`, \
+         Ollama and LM Studio with a model that supports tools"
+    ))
+}
+
 impl fmt::Display for FailingCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = if self.tries == 1 { "y" } else { "ies" };
         write!(f, "{} ({} tr{plural})", self.message, self.tries)
+    }
+}
+
+impl<'a> Engine<'a> {
+    /// The LLM that is asked now.
+    pub(super) fn llm(&self, run: &Run) -> &'a LlmConfig {
+        self.agent.llm.after_changes(run.state().model_changes)
     }
 }
 
@@ -101,13 +123,13 @@ impl Engine<'_> {
     pub(super) fn think(&mut self, run: &mut Run, iteration: u32) -> Result<(), EngineError> {
         let last = run.state().iteration_started;
         self.run_iteration_hook(run, HookPoint::OnIterationStart, iteration, last)?;
-        let mut recorded = self.ask_llm(run, iteration)?;
+        let mut recorded = self.ask_models(run, iteration)?;
         let mut verdict = judge_answer(self.agent, run.state(), (&recorded.reply).into());
         if matches!(verdict.failure, Some((EMPTY_RESPONSE, _)))
             && self.agent.llm.answers.on_empty == OnEmpty::Retry
         {
             run.notify(RunNotice::Warning("the LLM's answer was empty; retrying once"));
-            recorded = self.ask_llm(run, iteration)?;
+            recorded = self.ask_models(run, iteration)?;
             verdict = judge_answer(self.agent, run.state(), (&recorded.reply).into());
         }
         let RecordedReply { reply, invocation, estimated_tokens, left_out } = recorded;
@@ -119,10 +141,10 @@ impl Engine<'_> {
             }
             failure => failure,
         };
-        let text_call_warning = self.text_call_warning(&reply, text_call.as_deref());
-        let is_first_chat = iteration == 1 && self.is_chat();
-        let dropped_tools =
-            is_first_chat.then(|| dropped_tools_warning(self.last_body.text(), &reply));
+        let is_chat = self.llm(run).wire_form() == Some(WireForm::OpenAi);
+        let text_call_warning = text_call_warning(is_chat, &reply, text_call.as_deref());
+        let dropped_tools = (is_chat && iteration == 1)
+            .then(|| dropped_tools_warning(self.last_body.text(), &reply));
         for warning in [dropped_tools.flatten(), text_call_warning, unknown_end_warning(&reply)] {
             warning.iter().for_each(|warning| run.notify(RunNotice::Warning(warning)));
         }
@@ -134,7 +156,7 @@ impl Engine<'_> {
             tool_calls: reply.tool_calls,
             redacted_calls: reply.redacted_calls,
             reminder,
-            reasoning: reply.reasoning.filter(|_| self.agent.llm.echo_reasoning),
+            reasoning: reply.reasoning.filter(|_| self.llm(run).echo_reasoning),
             native: reply.native.filter(|native| !contains_secret(run, native)),
             finish_reason: reply.finish_reason,
             cut_off,
@@ -155,24 +177,43 @@ impl Engine<'_> {
         }
     }
 
-    fn is_chat(&self) -> bool {
-        self.agent.llm.wire_form() == Some(WireForm::OpenAi)
+    /// Asks the LLM, and the next one of `llm.fallback` where it does not answer. The change is recorded before the next
+    /// request, which commits it.
+    fn ask_models(&mut self, run: &mut Run, iteration: u32) -> Result<RecordedReply, EngineError> {
+        loop {
+            let error = match self.ask_llm(run, iteration) {
+                Err(error @ EngineError::Llm { .. }) => error,
+                result => return result,
+            };
+            let Some(change) = self.next_model(run, &error) else { return Err(error) };
+            let ModelChange { from, model, .. } = &change;
+            let message = format!("{from}: {error}; {model} is asked in its place");
+            let details = ErrorDetails {
+                kind: FALLBACK_ERROR.to_owned(),
+                hint: None,
+                fallback: Some(Box::new(change)),
+                ..error.details()
+            };
+            self.record_error(run, message, details, false);
+        }
     }
 
-    /// A warning if the text of an answer is a call: of the tool `text_call`, or one that its server did not parse.
-    fn text_call_warning(&self, reply: &Reply, text_call: Option<&str>) -> Option<String> {
-        let text =
-            reply.content.as_deref().filter(|_| self.is_chat() && reply.tool_calls.is_empty())?;
-        let description = match (llm::find_call_marker(text), text_call) {
-            (Some(marker), _) => format!("contains `{marker}`, a tool call as text"),
-            (None, Some(tool)) => format!("is a call of the tool `{tool}` as text"),
-            (None, None) => return None,
+    /// The change to the next model, if there is one and it may answer where this one does not.
+    fn next_model(&self, run: &Run, error: &EngineError) -> Option<ModelChange> {
+        let EngineError::Llm { error: LlmError::Failed { unavailable: Some(reason), .. }, .. } =
+            error
+        else {
+            return None;
         };
-        Some(format!(
-            "the answer {description}, which delta does not run; let the server parse it: \
-             vLLM with `--enable-auto-tool-choice --tool-call-parser NAME`, llama.cpp with `--jinja`, \
-             Ollama and LM Studio with a model that supports tools"
-        ))
+        let number = run.state().model_changes + 1;
+        let next = self.agent.llm.fallback.get(number - 1)?;
+        Some(ModelChange {
+            number,
+            from: self.llm(run).model.clone(),
+            model: next.model.clone(),
+            provider: next.provider.name().to_owned(),
+            reason: *reason,
+        })
     }
 
     /// Calls the LLM, and records the call in io/.
@@ -231,7 +272,7 @@ impl Engine<'_> {
                     run.notify(RunNotice::Warning(&warning));
                 }
                 let reply = self.filter_reply(run, iteration, reply)?;
-                let strips = self.agent.llm.strip_think;
+                let strips = self.llm(run).strip_think;
                 let reply = if strips { reply.with_stripped_think() } else { reply };
                 if let Some(reasoning) = &reply.reasoning {
                     let reasoning = run.secrets().redact(reasoning).into_owned();
@@ -268,13 +309,19 @@ impl Engine<'_> {
         let last = std::mem::take(&mut self.last_body);
         let messages = context.messages();
         let basis = RequestBasis::next(self.agent, state);
+        let changes = basis.model_changes;
+        let known = self.request_frame.take();
+        if known.as_ref().is_some_and(|known| known.1 != changes) {
+            // Another model counts other tokens.
+            self.last_measured = None;
+        }
         // Most requests of a run demand the same, so the tools are written once.
-        let known = self.request_frame.take().filter(|(demand, _)| *demand == basis.demand);
+        let known = known.filter(|known| known.0 == basis.demand && known.1 == changes);
         let framed = match known {
             Some(known) => known,
-            None => (basis.demand.clone(), request_frame(self.agent, &basis)),
+            None => (basis.demand.clone(), changes, request_frame(self.agent, &basis)),
         };
-        let (demand, frame) = &*self.request_frame.insert(framed);
+        let (demand, _, frame) = &*self.request_frame.insert(framed);
         Ok(PreparedRequest {
             iteration,
             body: next_request_body(last, frame, &messages, run.secrets()),
@@ -339,7 +386,7 @@ impl Engine<'_> {
             Ok(HookAnswer { end: Some(_), .. }) => Err(EngineError::EndedByHook),
             Ok(HookAnswer { replacement: None, .. }) => Ok(prepared),
             Ok(HookAnswer { replacement: Some(replacement), .. }) => {
-                let Some((_, frame)) = &self.request_frame else { return Ok(prepared) };
+                let Some((.., frame)) = &self.request_frame else { return Ok(prepared) };
                 let PreparedRequest { body, .. } = prepared;
                 let body = replace_request(body, frame, replacement, run.secrets());
                 Ok(PreparedRequest { body, ..prepared })
@@ -371,7 +418,7 @@ impl Engine<'_> {
         let answer = answer::parse_response_replacement(&hook_run.finished, hook_run.config);
         let answer = answer.and_then(|HookAnswer { replacement, end }| {
             let Some(response) = replacement else { return Ok((None, end)) };
-            let reply = parse_reply(&response, &self.agent.llm.model);
+            let reply = parse_reply(&response, &self.llm(run).model);
             reply.map(|reply| (Some(reply), end)).map_err(|error| {
                 HookFailure::invalid_answer(format!("gave a response that cannot be used: {error}"))
             })
@@ -401,14 +448,14 @@ impl Engine<'_> {
         let record = LlmCallRecord {
             run_id: run_id.as_str().into(),
             iteration: prepared.iteration,
-            provider: self.agent.llm.provider.name().into(),
-            model: (&self.agent.llm.model).into(),
+            provider: self.llm(run).provider.name().into(),
+            model: (&self.llm(run).model).into(),
             started_at: Some((self.clock)()),
             context: Some((&prepared.blocks).into()),
             ..LlmCallRecord::default()
         };
         let input_tokens = estimated_input(run, prepared.body.text());
-        let pricing = self.agent.llm.pricing.as_ref().map(Cow::Borrowed);
+        let pricing = self.llm(run).pricing.as_ref().map(Cow::Borrowed);
         let basis = CallPart::Basis { input_tokens, pricing };
         Ok(run.records.open_call(&record, &mut prepared.body, &basis)?)
     }
@@ -425,16 +472,16 @@ impl Engine<'_> {
             Ok(reply) => {
                 let input_tokens = estimated_input(run, prepared.body.text());
                 let mut usage = reply.usage.clone().unwrap_or_else(|| Usage {
-                    model: self.agent.llm.model.clone(),
+                    model: self.llm(run).model.clone(),
                     ..estimate_usage(reply, input_tokens)
                 });
-                price_usage(self.agent.llm.pricing.as_ref(), &mut usage);
+                price_usage(self.llm(run).pricing.as_ref(), &mut usage);
                 Some(usage)
             }
             Err(LlmError::Cancelled) => return,
             Err(_) => None,
         };
-        let lost = call.answer.lost().iter().cloned();
+        let lost = call.answer.lost().cloned();
         let used = lost.chain(answer).collect();
         call.add(&CallPart::Used(Cow::Owned(used)));
     }
@@ -469,6 +516,8 @@ impl Engine<'_> {
             task: &prepared.task,
             last_user_message: &prepared.last_user_message,
             last_message: prepared.body.last_message(),
+            model_changes: run.state().model_changes,
+            has_fallback: run.state().model_changes < self.agent.llm.fallback.len(),
             script_turn: run.state().script_turn,
             is_live: true,
             previous_body: Some(&read_previous_body),
@@ -481,11 +530,10 @@ impl Engine<'_> {
         let is_live = self.is_live;
         let mut redactors = AnswerRedactors::new(run.secrets());
         let timer = Instant::now();
-        let mut attempts = Vec::new();
         run.notify(RunNotice::LlmCallStarted);
+        let pricing = self.llm(run).pricing.as_ref();
         let rate = self.budget.rate_mut();
         let cancel = &self.cancel;
-        let pricing = self.agent.llm.pricing.as_ref();
         let result = self.provider.complete(&request, cancel, &mut |progress| match progress {
             CallProgress::AttemptFailed(attempt, next) => {
                 if let Some(rate) = rate.as_mut().filter(|_| attempt.is_throttled()) {
@@ -496,7 +544,6 @@ impl Engine<'_> {
                 let mut attempt = attempt.clone();
                 attempt.usage.iter_mut().for_each(|usage| price_usage(pricing, usage));
                 call.add(&CallPart::Failed(Cow::Borrowed(&attempt)));
-                attempts.push(attempt);
                 redactors = AnswerRedactors::new(run.secrets());
             }
             CallProgress::SentAgain => call.add(&CallPart::Sent {}),
@@ -524,7 +571,7 @@ impl Engine<'_> {
             reply.usage.iter_mut().for_each(|usage| price_usage(pricing, usage));
             reply
         });
-        LlmExchange { duration: timer.elapsed(), attempts, result }
+        LlmExchange { duration: timer.elapsed(), attempts: call.answer.attempts().to_vec(), result }
     }
 
     fn record_llm_call(
@@ -552,8 +599,8 @@ impl Engine<'_> {
         let record = LlmCallRecord {
             run_id: run_id.as_str().into(),
             iteration: prepared.iteration,
-            provider: self.agent.llm.provider.name().into(),
-            model: (&self.agent.llm.model).into(),
+            provider: self.llm(run).provider.name().into(),
+            model: (&self.llm(run).model).into(),
             started_at: call.started_at(),
             duration_ms: duration_millis(exchange.duration),
             status,

@@ -22,6 +22,8 @@ use std::time::Duration;
 pub struct EndpointSetup<'a> {
     /// The agent whose LLM is asked.
     pub agent: &'a Agent,
+    /// The LLM: the agent's, or one of its `fallback`.
+    pub llm: &'a LlmConfig,
     /// The variables that hold keys.
     pub key_names: &'a [String],
     /// Which endpoints may get a key of the operator.
@@ -70,7 +72,7 @@ struct UsedKeyCommand {
 }
 
 impl EndpointSetup<'_> {
-    /// The agent's endpoint; `None` if its provider is none. Keys of the operator's commands join `layers`.
+    /// The endpoint of the LLM; `None` if its provider is none. Keys of the operator's commands join `layers`.
     ///
     /// # Errors
     /// The address, the proxy or the key is missing or cannot be used.
@@ -78,7 +80,7 @@ impl EndpointSetup<'_> {
         &self,
         layers: &mut EnvLayers,
     ) -> Result<Option<PreparedEndpoint>, CommandFailure> {
-        let llm = &self.agent.llm;
+        let llm = self.llm;
         let from_environment = add_key_from_environment_command(llm, layers)?;
         if llm.wire_form().is_none() {
             return Ok(None);
@@ -104,7 +106,7 @@ impl EndpointSetup<'_> {
         &self,
         layers: &mut EnvLayers,
     ) -> Result<(Endpoint, Option<UsedKeyCommand>), CommandFailure> {
-        let llm = &self.agent.llm;
+        let llm = self.llm;
         let resolve = |layers: &EnvLayers| {
             let trust = self.trust;
             Endpoint::resolve(llm, &|name| layers.settings(name), &|host| trust.trusts_host(host))
@@ -126,7 +128,7 @@ impl EndpointSetup<'_> {
         &self,
         layers: &EnvLayers,
     ) -> Result<(Endpoint, Option<UsedKeyCommand>), CommandFailure> {
-        let llm = &self.agent.llm;
+        let llm = self.llm;
         let vars = EngineVars {
             agent_home: self.agent.home.clone(),
             cwd: PathBuf::new(),

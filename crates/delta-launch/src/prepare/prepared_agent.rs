@@ -1,6 +1,6 @@
 //! An agent that is ready for a run: loaded, with its variables, keys, endpoint and limits. Creates and changes nothing.
 
-use crate::prepare::endpoint::{EndpointSetup, PreparedEndpoint};
+use crate::prepare::endpoint::EndpointSetup;
 use delta_agent::agent::Agent;
 use delta_agent::agent::env_layers::EnvLayers;
 use delta_agent::child_environment::ChildEnvironment;
@@ -12,7 +12,7 @@ use delta_base::redact::Secrets;
 use delta_base::url_secrets::url_secrets;
 use delta_endpoint::endpoint_provider::EndpointProvider;
 use delta_llm::llm::endpoint::ADDRESS_VARIABLES;
-use delta_llm::llm::{self, Provider};
+use delta_llm::llm::{self, LlmConfig, Provider};
 use delta_mcp::holder_config::HolderConfig;
 use delta_operator::arguments::options::RunOptions;
 use delta_operator::arguments::project_skills::offer_project_skills;
@@ -64,7 +64,7 @@ pub struct PreparedAgent {
     pub bounds: RunBounds,
     nesting: Nesting,
     /// Created early, so that a wrong address or proxy is reported before anything is written.
-    endpoint: Option<EndpointProvider>,
+    endpoints: Vec<EndpointProvider>,
     layers: EnvLayers,
     /// The workspace as the user named it: symlinks on the way to it may hide its sweep.
     pub named_workspace: Option<PathBuf>,
@@ -82,17 +82,23 @@ enum PricePolicy {
 }
 
 impl PricePolicy {
-    /// Takes the prices of the agent's LLM from the price file, and checks that `limits` can be enforced.
+    /// Takes the prices of the agent's models, asked at `base_urls`, from the price file, and checks that `limits` can be
+    /// enforced.
     fn check(
         self,
         agent: &mut Agent,
-        base_url: &str,
+        base_urls: &[String],
         limits: Limits,
         enclosing: &[Ledger],
     ) -> Result<(), CommandFailure> {
-        let missing = prices::apply_price_file(&mut agent.llm, base_url)?;
+        let mut missing = Vec::new();
+        agent.llm.try_for_each_model(|number, llm| {
+            let base_url = base_urls.get(number).map_or("", String::as_str);
+            missing.push(prices::apply_price_file(llm, base_url)?);
+            Ok::<_, CommandFailure>(())
+        })?;
         match self {
-            Self::Required => budget::check_limits(agent, limits, enclosing, missing.as_deref()),
+            Self::Required => budget::check_limits(agent, limits, enclosing, &missing),
             Self::Recorded | Self::Free => Ok(()),
         }
     }
@@ -162,27 +168,30 @@ impl PreparedAgent {
         options.print_notes(&layers.notes);
         let key_names = environment::key_names_of(Some(&agent));
         environment::overwrite_keys(&key_names);
-        let mut endpoint = None;
         let mut endpoint_variables: Vec<&str> = Vec::new();
-        let prepared_endpoint = if calls_llm {
-            let setup = EndpointSetup {
-                agent: &agent,
-                key_names: &key_names,
-                trust: &trust,
-                max_iterations: options.max_iterations,
-            };
-            let prepared = setup.prepare(&mut layers)?;
-            let base_url = prepared.as_ref().map_or("", PreparedEndpoint::base_url);
-            prices.check(&mut agent, base_url, limits, &enclosing_ledgers)?;
-            prepared
-        } else {
-            None
-        };
+        let mut prepared = Vec::new();
+        if calls_llm {
+            for llm in agent.llm.models() {
+                let setup = EndpointSetup {
+                    agent: &agent,
+                    llm,
+                    key_names: &key_names,
+                    trust: &trust,
+                    max_iterations: options.max_iterations,
+                };
+                prepared.extend(setup.prepare(&mut layers)?);
+            }
+            let base_urls: Vec<_> = prepared.iter().map(|it| it.base_url().to_owned()).collect();
+            prices.check(&mut agent, &base_urls, limits, &enclosing_ledgers)?;
+        }
         let secrets = all_secrets(&layers, &key_names, &agent);
-        if let Some(prepared) = prepared_endpoint {
-            options.print_notes(prepared.note.as_slice());
-            endpoint = Some(prepared.into_provider(&secrets));
-            endpoint_variables.extend(agent.llm.key_variables());
+        let mut notes: Vec<String> = prepared.iter().filter_map(|it| it.note.clone()).collect();
+        // Models of the same endpoint have the same note.
+        notes.dedup();
+        options.print_notes(&notes);
+        let endpoints: Vec<_> = prepared.into_iter().map(|it| it.into_provider(&secrets)).collect();
+        if !endpoints.is_empty() {
+            endpoint_variables.extend(agent.llm.models().flat_map(LlmConfig::key_variables));
             endpoint_variables.extend(ADDRESS_VARIABLES);
         }
         let vars = EngineVars {
@@ -208,7 +217,7 @@ impl PreparedAgent {
             sandbox_policy,
             bounds,
             nesting,
-            endpoint,
+            endpoints,
             layers,
             named_workspace: None,
         })
@@ -309,7 +318,7 @@ impl PreparedAgent {
     ) -> Result<Box<dyn Provider>, CommandFailure> {
         Ok(llm::create_provider(
             &self.agent.llm,
-            self.endpoint.as_ref().map(|it| Box::new(it.clone_unconnected()) as _),
+            self.endpoints.iter().map(|it| Box::new(it.clone_unconnected()) as _).collect(),
             || environment.launch_provider(&self.provider_keys()),
             environment.vars(),
         )?)
@@ -319,6 +328,6 @@ impl PreparedAgent {
 /// What must never be written: keys, and what is secret in addresses.
 fn all_secrets(layers: &EnvLayers, key_names: &[String], agent: &Agent) -> Secrets {
     let secrets = layers.secrets(key_names);
-    secrets.add_all(&url_secrets(agent.llm.base_url.as_deref().unwrap_or_default()));
+    agent.llm.addresses().for_each(|address| secrets.add_all(&url_secrets(address)));
     secrets
 }

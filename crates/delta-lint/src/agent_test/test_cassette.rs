@@ -134,7 +134,7 @@ fn recorded_invocations(events: &[Event]) -> impl Iterator<Item = (&str, &[usize
         Payload::Thought(thought) => {
             Some((thought.invocation.as_deref()?, thought.redacted_calls.as_slice()))
         }
-        Payload::Error { error_details, .. } => {
+        Payload::Error { error_details, .. } if error_details.is_failure() => {
             Some((error_details.invocation.as_deref()?, [].as_slice()))
         }
         _ => None,

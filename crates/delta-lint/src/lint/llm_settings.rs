@@ -19,8 +19,20 @@ const KEY_NAMES: [&str; 2] = ["key", "secret"];
 
 pub(super) fn check_llm(doc: &YamlDocument, llm: &YamlNode, linter: &mut Linter<'_>) {
     context_sources::check_command(doc, llm, linter);
-    let provider = llm.get("provider").and_then(YamlNode::scalar);
-    let form = provider.and_then(WireForm::parse).unwrap_or(WireForm::OpenAi);
+    let form = named_form(llm).unwrap_or(WireForm::OpenAi);
+    check_keys(doc, llm, form, linter);
+    for entry in llm.get("fallback").map(YamlNode::items).unwrap_or_default() {
+        let inherited = if entry.get("base_url").is_some() { WireForm::OpenAi } else { form };
+        check_keys(doc, entry, named_form(entry).unwrap_or(inherited), linter);
+    }
+}
+
+fn named_form(llm: &YamlNode) -> Option<WireForm> {
+    llm.get("provider").and_then(YamlNode::scalar).and_then(WireForm::parse)
+}
+
+/// Checks the keys of the section, or of an entry of its `fallback`.
+fn check_keys(doc: &YamlDocument, llm: &YamlNode, form: WireForm, linter: &mut Linter<'_>) {
     for (key, value) in llm.entries() {
         let name = key.scalar().unwrap_or_default();
         if name == "base_url" && value.scalar().is_some_and(|url| !url_secrets(url).is_empty()) {

@@ -78,7 +78,7 @@ fn check_server(
             linter.warn("mcp-schema", at(message, help));
         }
         let schema = &definition["function"]["parameters"];
-        if let Some(word) = refused_combination(agent.llm.wire_form(), schema) {
+        if let Some(word) = refused_combination(&agent.llm, schema) {
             let message = format!(
                 "the schema of `{name}` has `{word}` at its top, which the endpoint refuses"
             );

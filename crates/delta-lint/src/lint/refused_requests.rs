@@ -3,6 +3,7 @@
 use super::Linter;
 use delta_agent::agent::{Agent, FinishTool};
 use delta_base::quantity::parse_count;
+use delta_llm::llm::LlmConfig;
 use delta_words::{ANTHROPIC_MAX_TOKENS, WireForm};
 use delta_yaml::yaml::{YamlDocument, YamlNode};
 use serde_json::Value as Json;
@@ -31,15 +32,16 @@ pub(super) fn check_settings(doc: &YamlDocument, llm: &YamlNode, linter: &mut Li
 pub(super) fn check_finish(doc: &YamlDocument, agent: &Agent, linter: &mut Linter<'_>) {
     let FinishTool::Schema(schema) = &agent.finish else { return };
     let Some((key, _)) = doc.root.entry("finish") else { return };
-    let Some(word) = refused_combination(agent.llm.wire_form(), &schema.json) else { return };
+    let Some(word) = refused_combination(&agent.llm, &schema.json) else { return };
     let message = format!("the schema has `{word}` at its top, which the endpoint refuses");
     let help = "put it into a property, as in `{type: object, properties: {result: {...}}}`";
     linter.warn(RULE, doc.diagnostic_at(key, message, help.to_owned()));
 }
 
-/// The combination of schemas at the top of the schema of a tool, where endpoints of the form refuse one.
-pub(super) fn refused_combination(form: Option<WireForm>, schema: &Json) -> Option<&'static str> {
-    let refuses = matches!(form, Some(WireForm::Anthropic | WireForm::Responses));
+/// The combination of schemas at the top of the schema of a tool, where the endpoint of one of the models refuses it.
+pub(super) fn refused_combination(llm: &LlmConfig, schema: &Json) -> Option<&'static str> {
+    let mut forms = llm.models().filter_map(LlmConfig::wire_form);
+    let refuses = forms.any(|form| matches!(form, WireForm::Anthropic | WireForm::Responses));
     let mut words = ["oneOf", "anyOf", "allOf"].into_iter();
     words.find(|word| refuses && schema.get(word).is_some())
 }

@@ -2,6 +2,7 @@
 
 use super::answer_policy::{AnswerPolicy, ON_EMPTY_KEY, ON_LENGTH_KEY, TEXT_CALLS_KEY};
 use super::cassette::Cassette;
+use super::fallback::{FALLBACK_KEY, read_fallback};
 use super::model_choice::ModelChoice;
 use super::pricing::{PRICING_MAPPING, cache_write_factor, read_pricing};
 use super::script::ScriptFile;
@@ -27,7 +28,7 @@ pub static LLM_MAPPING: MappingSchema = llm_mapping(&LLM_KEYS);
 static LLM_KEYS: [KeySchema; LLM_KEY_COUNT] = llm_keys(ValueShape::Any);
 
 /// The number of [`llm_keys`].
-pub const LLM_KEY_COUNT: usize = 39;
+pub const LLM_KEY_COUNT: usize = 40;
 
 /// The section with these keys.
 pub const fn llm_mapping(keys: &'static [KeySchema]) -> MappingSchema {
@@ -140,6 +141,7 @@ pub const fn llm_keys(sandbox: ValueShape) -> [KeySchema; LLM_KEY_COUNT] {
             ValueShape::Mapping(&PRICING_MAPPING),
             "The price of tokens, in USD per million.",
         ),
+        FALLBACK_KEY,
         KeySchema::optional(
             "echo_reasoning",
             ValueShape::Boolean,
@@ -272,6 +274,8 @@ pub struct LlmConfig {
     pub sets_max_retries: bool,
     /// The price of tokens.
     pub pricing: Option<Pricing>,
+    /// The models that are asked, in order, when the one before does not answer. They have no `fallback` of their own.
+    pub fallback: Vec<LlmConfig>,
     /// Whether to send the reasoning of earlier replies back, also to another endpoint than its own.
     pub echo_reasoning: bool,
     /// Whether its own endpoint does not get it back either.
@@ -376,6 +380,34 @@ impl LlmConfig {
         self.tool_choice.leaves_calls_free(&self.body)
     }
 
+    /// The LLM that is asked after `changes` of the model: this one, or one of `fallback`.
+    pub fn after_changes(&self, changes: usize) -> &Self {
+        self.models().nth(changes).unwrap_or(self)
+    }
+
+    /// The LLM itself, and those of `fallback`, in the order in which they are asked.
+    pub fn models(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.fallback)
+    }
+
+    /// The addresses that agent.yaml gives to the LLM and to those of `fallback`.
+    pub fn addresses(&self) -> impl Iterator<Item = &str> {
+        self.models().filter_map(|llm| llm.base_url.as_deref())
+    }
+
+    /// Does the same with the LLM itself, and with each of `fallback`, which get their numbers from 0.
+    ///
+    /// # Errors
+    /// The first error ends it.
+    pub fn try_for_each_model<E>(
+        &mut self,
+        mut change: impl FnMut(usize, &mut Self) -> Result<(), E>,
+    ) -> Result<(), E> {
+        change(0, self)?;
+        let mut numbered = self.fallback.iter_mut().enumerate();
+        numbered.try_for_each(|(index, llm)| change(index + 1, llm))
+    }
+
     /// The variables that may hold the key: the one that agent.yaml names, or else the variables of the provider.
     pub fn key_variables(&self) -> Vec<&str> {
         match (&self.api_key_env, self.wire_form()) {
@@ -472,6 +504,7 @@ impl LlmConfig {
             max_retries: u32::try_from(fields.integer("max_retries")?).ok()?,
             sets_max_retries: fields.non_null("max_retries").is_some(),
             pricing,
+            fallback: Vec::new(),
             echo_reasoning: fields.boolean("echo_reasoning"),
             omits_reasoning: fields.non_null("echo_reasoning").is_some()
                 && !fields.boolean("echo_reasoning"),
@@ -484,6 +517,7 @@ impl LlmConfig {
             has_default_max_tokens: false,
         };
         config.set_request_form(form);
+        config.fallback = read_fallback(doc, fields, home, &config.provider, choice.is_some());
         Some(config)
     }
 

@@ -489,6 +489,7 @@ mod tests {
             max_retries: 0,
             sets_max_retries: true,
             pricing: None,
+            fallback: Vec::new(),
             echo_reasoning: false,
             omits_reasoning: false,
             merges_system: None,

@@ -61,6 +61,7 @@ impl Provider for RecordedProvider<'_> {
             status: None,
             hint: None,
             response: None,
+            unavailable: None,
             script_turn: recorded.map(|_| index),
         };
         let sha256 = &sha256_hex(request.body.as_str());
@@ -97,6 +98,8 @@ mod tests {
             task: "",
             last_user_message: "",
             last_message: "",
+            model_changes: 0,
+            has_fallback: false,
             script_turn,
             is_live: false,
             previous_body: None,

@@ -291,6 +291,7 @@ impl Provider for ScriptProvider {
                 status: None,
                 hint: None,
                 response: None,
+                unavailable: None,
                 script_turn: Some(index),
             }),
             None => self.reply(index, &filler),

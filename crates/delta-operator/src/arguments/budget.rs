@@ -7,7 +7,7 @@ use delta_agent::agent::Agent;
 use delta_base::id::RunId;
 use delta_base::signal::CancelToken;
 use delta_base::time;
-use delta_llm::llm::{COMMAND_MARK, ProviderKind};
+use delta_llm::llm::{COMMAND_MARK, LlmConfig, ProviderKind};
 use delta_program::number_argument::{parse_number_in, parse_time_in, parse_tokens_in};
 use delta_run::budget::budget_account::LedgerHead;
 use delta_run::budget::call_rate::{CallRate, RATE_VARIABLE};
@@ -140,7 +140,8 @@ pub fn nesting(bounds: &RunBounds) -> Result<Nesting, CommandFailure> {
     })
 }
 
-/// Checks that the limits of a run can be enforced. `missing_price` says why the operator's price file has no price.
+/// Checks that the limits of a run can be enforced. `missing_prices` say, for each model, why the operator's price file has
+/// no price.
 ///
 /// # Errors
 /// The cost is limited and the price of the LLM is unknown.
@@ -148,11 +149,12 @@ pub fn check_limits(
     agent: &Agent,
     limits: Limits,
     enclosing: &[Ledger],
-    missing_price: Option<&str>,
+    missing_prices: &[Option<String>],
 ) -> Result<(), CommandFailure> {
-    if agent.llm.has_known_cost() {
+    let mut models = agent.llm.models().enumerate();
+    let Some((number, llm)) = models.find(|(_, llm)| !llm.has_known_cost()) else {
         return Ok(());
-    }
+    };
     let limited_parent = enclosing.iter().find(|ledger| ledger.head.limits.max_cost.is_some());
     let limit = match (limits.max_cost, limited_parent) {
         (Some(cost), _) if agent.limits.max_cost == Some(cost) => "`max_cost`".to_owned(),
@@ -163,17 +165,19 @@ pub fn check_limits(
         (None, Some(ledger)) => format!("the cost limit of the parent run {}", ledger.head.run_id),
         (None, None) => return Ok(()),
     };
-    Err(missing_price_failure(agent, &limit, "`--max-tokens 500k`", missing_price))
+    let missing_price = missing_prices.get(number).and_then(Option::as_deref);
+    Err(missing_price_failure(agent, llm, &limit, "`--max-tokens 500k`", missing_price))
 }
 
-/// The price of an agent's LLM is unknown, and `limit` requires it. `token_limit` is what limits without a price.
+/// The price of `llm` of an agent is unknown, and `limit` requires it. `token_limit` is what limits without a price.
 pub fn missing_price_failure(
     agent: &Agent,
+    llm: &LlmConfig,
     limit: &str,
     token_limit: &str,
     missing_price: Option<&str>,
 ) -> CommandFailure {
-    let mut message = format!("{limit} requires the price of {}", agent.llm.model);
+    let mut message = format!("{limit} requires the price of {}", llm.model);
     if let Some(reason) = missing_price {
         message.push_str(&format!(", which is not in {reason}"));
     }
@@ -181,7 +185,7 @@ pub fn missing_price_failure(
     let hint = match &agent.model_choice {
         None => PRICING_HELP.to_owned(),
         Some(_) => {
-            let model = &agent.llm.model;
+            let model = &llm.model;
             format!(
                 "limit the tokens: {token_limit}; or write the price into the agent: `llm: {{model: {model}, pricing: {{input: 2.5, output: 10}}}}` in agent.yaml, in USD per million tokens; or name a price file in DELTA_PRICES"
             )
@@ -265,7 +269,7 @@ pub fn open_budget(
     };
     let operator_limits = limits.or(earlier.unwrap_or_default());
     let limits = operator_limits.or(agent.limits);
-    check_limits(agent, limits, &enclosing, None)?;
+    check_limits(agent, limits, &enclosing, &[])?;
     let ledger = if limits.are_none() {
         None
     } else {
@@ -317,10 +321,11 @@ fn unix_ms_after(millis: u64) -> i64 {
 
 /// Says which length the limits assume for answers that have no `max_tokens`.
 fn answer_length_note(agent: &Agent, budget: &Budget) -> Option<String> {
-    let body = &agent.llm.body;
-    let is_bounded = body.contains_key("max_tokens")
-        || body.contains_key("max_completion_tokens")
-        || agent.llm.default_answer_tokens().is_some();
+    let is_bounded = agent.llm.models().all(|llm| {
+        let names = ["max_tokens", "max_completion_tokens"];
+        names.iter().any(|name| llm.body.contains_key(*name))
+            || llm.default_answer_tokens().is_some()
+    });
     let is_script = matches!(agent.llm.provider, ProviderKind::Script(_));
     if is_bounded || is_script || !budget.limits_calls() {
         return None;

@@ -46,6 +46,7 @@ impl IterationRequest {
         let mut requests: Vec<Self> = Vec::new();
         for event in events {
             let ratio = state.ratio;
+            let model_changes = state.model_changes;
             state.apply(event);
             let (iteration, record, usage) = match &event.payload {
                 Payload::Thought(thought) => {
@@ -59,7 +60,8 @@ impl IterationRequest {
             let Some(record) = record.cloned() else { continue };
             requests.retain(|request| request.iteration != iteration);
             let start = state.start.as_ref();
-            let pricing = start.and_then(|start| start.config.prices()).cloned();
+            let asked = start.and_then(|start| start.config.models().nth(model_changes));
+            let pricing = asked.and_then(|llm| llm.pricing.clone());
             let ratio_after = state.ratio;
             requests.push(Self { iteration, record, ratio, ratio_after, usage, pricing });
         }

@@ -185,7 +185,8 @@ impl PreviewSetup {
         let sandbox = run_sandbox::describe_run_sandbox(&self.agent, self.vars.clone())?;
         let messages = context.messages();
         let sandbox = sandbox.as_ref();
-        let basis = RequestBasis { sandbox, has_current_rules: true, demand: CallDemand::First };
+        let demand = CallDemand::First;
+        let basis = RequestBasis { sandbox, has_current_rules: true, demand, model_changes: 0 };
         let body = build_request_body(&self.agent, &basis, &messages, &self.secrets);
         Ok(FirstRequest { body, blocks: context.blocks, ratio: state.ratio })
     }

@@ -247,15 +247,20 @@ impl<'a> RunSpans<'a> {
         self.exported.engine_start()?.config.model()
     }
 
+    /// The provider and the model that the call with this record asked.
+    fn asked_llm(&self, name: Option<&str>) -> (Option<&'a str>, Option<&'a str>) {
+        let record = self.exported.record(name);
+        let text = |field: &str| record.and_then(|record| record.get(field)?.as_str());
+        (text("provider").or_else(|| self.provider()), text("model").or_else(|| self.model()))
+    }
+
     fn add_chat(&mut self, iteration: &Iteration<'_>, previous: Timestamp) {
         let thought = iteration.thought.value;
-        let mut span = self.chat_span(&iteration.thought, thought.invocation.as_deref(), previous);
-        self.add_discarded_chats(
-            &iteration.thought,
-            &thought.discarded_usage,
-            previous,
-            span.start,
-        );
+        let name = thought.invocation.as_deref();
+        let mut span = self.chat_span(&iteration.thought, name, previous);
+        let until = span.start;
+        let discarded = &thought.discarded_usage;
+        self.add_discarded_chats(&iteration.thought, name, discarded, previous, until);
         let reason = thought.finish_reason.clone();
         span.attributes.add_texts("gen_ai.response.finish_reasons", reason.into_iter().collect());
         if let Some(usage) = &thought.usage {
@@ -290,7 +295,7 @@ impl<'a> RunSpans<'a> {
         let details = event.value;
         let discarded = &details.discarded_usage;
         let Some(name) = &details.invocation else {
-            self.add_discarded_chats(event, discarded, previous, event.timestamp);
+            self.add_discarded_chats(event, None, discarded, previous, event.timestamp);
             return;
         };
         let mut span = self.chat_span(event, Some(name), previous);
@@ -304,26 +309,29 @@ impl<'a> RunSpans<'a> {
         }
         // The answer of this call is the last one that was discarded.
         let earlier = discarded.len().saturating_sub(usize::from(usage.is_some()));
-        self.add_discarded_chats(event, &discarded[..earlier], previous, span.start);
+        self.add_discarded_chats(event, Some(name), &discarded[..earlier], previous, span.start);
         span.error = Some(message.to_owned());
         self.spans.push(span);
     }
 
-    /// The spans of answers that were paid for and discarded before `until`. The journal has their usage alone.
+    /// The spans of answers that were paid for and discarded before `until`. The journal has their usage alone; the record
+    /// `name` says which model was asked.
     fn add_discarded_chats<T>(
         &mut self,
         event: &EventRef<T>,
+        name: Option<&str>,
         usages: &[Option<Usage>],
         previous: Timestamp,
         until: Timestamp,
     ) {
+        let (provider, asked) = self.asked_llm(name);
         for (index, usage) in usages.iter().enumerate() {
-            let model = usage.as_ref().map(|usage| &*usage.model).or_else(|| self.model());
+            let model = usage.as_ref().map(|usage| &*usage.model).or(asked);
             let model = model.unwrap_or_default();
             let mut attributes = SpanAttributes::default();
             attributes.add_text("gen_ai.operation.name", Some("chat"));
-            attributes.add_text("gen_ai.provider.name", Some(otel_provider_name(self.provider())));
-            attributes.add_text("gen_ai.request.model", self.model());
+            attributes.add_text("gen_ai.provider.name", Some(otel_provider_name(provider)));
+            attributes.add_text("gen_ai.request.model", asked);
             attributes.add_text("gen_ai.conversation.id", Some(&*self.identity.run_id));
             attributes.add_text("error.type", Some("discarded"));
             if let Some(usage) = usage {
@@ -351,13 +359,12 @@ impl<'a> RunSpans<'a> {
         previous: Timestamp,
     ) -> Span {
         let record = self.exported.record(name);
-        let text = |field: &str| record.and_then(|record| record.get(field)?.as_str());
-        let model = text("model").or_else(|| self.model()).unwrap_or_default();
+        let (provider, model) = self.asked_llm(name);
+        let model = model.unwrap_or_default();
         let times = record.and_then(record_times).unwrap_or((previous, event.timestamp));
         let mut attributes = SpanAttributes::default();
         attributes.add_text("gen_ai.operation.name", Some("chat"));
-        let kind = text("provider").or_else(|| self.provider());
-        attributes.add_text("gen_ai.provider.name", Some(otel_provider_name(kind)));
+        attributes.add_text("gen_ai.provider.name", Some(otel_provider_name(provider)));
         attributes.add_text("gen_ai.request.model", Some(model));
         attributes.add_text("gen_ai.conversation.id", Some(&*self.identity.run_id));
         if let Some(request) = record.and_then(|record| record.get("request")) {

@@ -211,13 +211,12 @@ impl RunVerifier<'_> {
 
     fn compare_reply(&mut self, thought: &Thought, reply: Reply) {
         let Some(reply) = self.filtered_reply(thought.iteration, reply) else { return };
-        let strips = self.config.as_ref().is_some_and(|config| config.agent.llm.strip_think);
+        let changes = self.state.model_changes;
+        let llm = self.config.as_ref().map(|config| config.agent.llm.after_changes(changes));
+        let strips = llm.is_some_and(|llm| llm.strip_think);
         let reply = if strips { reply.with_stripped_think() } else { reply };
         // Without the agent's configuration, assume that the journal is right about `echo_reasoning`.
-        let echoes = match &self.config {
-            Some(config) => config.agent.llm.echo_reasoning,
-            None => thought.reasoning.is_some(),
-        };
+        let echoes = llm.map_or(thought.reasoning.is_some(), |llm| llm.echo_reasoning);
         let mut expected_calls = json!(reply.tool_calls);
         // The key in them is only in the memory of the engine that recorded them.
         for index in &thought.redacted_calls {
@@ -250,8 +249,9 @@ impl RunVerifier<'_> {
         let config = agent.hooks.get(hook)?;
         let answer = answer::parse_response_replacement(&result, config).ok();
         let response = answer.and_then(|answer| answer.replacement);
-        let replacement =
-            response.and_then(|response| parse_reply(&response, &agent.llm.model).ok());
+        let replacement = response.and_then(|response| {
+            parse_reply(&response, &agent.llm.after_changes(self.state.model_changes).model).ok()
+        });
         Some(match replacement {
             Some(replacement) => reply.replaced_by(replacement),
             None => reply,

@@ -205,9 +205,7 @@ impl RunVerifier<'_> {
             Ok(mut agent) => {
                 agent.llm.stream &= form.is_some();
                 agent.ask_human &= start.config.may_ask_human();
-                if let Some(pricing) = start.config.file_prices() {
-                    agent.llm.set_prices(pricing.clone());
-                }
+                agent.use_file_prices(&start.config);
                 self.config = Some(Rc::new(RecordedConfig { agent, vars, is_intact }));
             }
             Err(errors) => self.report.add_not_checked(format!(

@@ -94,6 +94,9 @@ pub struct LlmSummary {
     /// The values of `--llm`.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<String>,
+    /// The models that are asked when this one does not answer.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub fallback: Vec<LlmSummary>,
     /// What a token costs, if it is known.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     pub pricing: Option<Pricing>,
@@ -128,6 +131,13 @@ pub struct ReplayOf {
     pub ends_early: bool,
 }
 
+impl LlmSummary {
+    /// The prices that the process took from the operator's price file, if it did.
+    pub fn file_prices(&self) -> Option<&Pricing> {
+        self.pricing.as_ref().filter(|pricing| pricing.is_from_file())
+    }
+}
+
 impl RunConfig {
     /// The name or file of the operator's sandbox, if one was chosen with `--sandbox` or a setting.
     pub fn chosen_sandbox(&self) -> Option<&str> {
@@ -154,14 +164,9 @@ impl RunConfig {
         self.llm.as_ref().map_or(&[], |llm| &llm.settings)
     }
 
-    /// The prices of the process's model, if they are known.
-    pub fn prices(&self) -> Option<&Pricing> {
-        self.llm.as_ref()?.pricing.as_ref()
-    }
-
-    /// The prices that the process took from the operator's price file, if it did.
-    pub fn file_prices(&self) -> Option<&Pricing> {
-        self.prices().filter(|pricing| pricing.is_from_file())
+    /// The LLM, and those of its `fallback`, in the order in which they are asked.
+    pub fn models(&self) -> impl Iterator<Item = &LlmSummary> {
+        self.llm.iter().flat_map(|first| std::iter::once(first).chain(&first.fallback))
     }
 
     /// Whether the agent itself defines a tool `name`.

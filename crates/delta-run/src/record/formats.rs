@@ -9,7 +9,7 @@ use delta_base::hex::sha256_hex;
 use delta_base::json;
 use delta_base::time::Timestamp;
 use delta_process::OutputCapture;
-use delta_words::{Attempt, ResponseBody, Usage, WireExchange};
+use delta_words::{ArrivedAnswer, Attempt, ResponseBody, Usage, WireExchange};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -55,32 +55,6 @@ pub struct LlmCallRecord<'a> {
     /// The exchange in the form of the endpoint, where that is not Chat Completions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wire: Option<Cow<'a, WireExchange>>,
-}
-
-/// What had arrived of an answer that was interrupted.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ArrivedAnswer<'a> {
-    /// The text.
-    #[serde(skip_serializing_if = "str::is_empty")]
-    pub text: Cow<'a, str>,
-    /// The reasoning.
-    #[serde(skip_serializing_if = "str::is_empty")]
-    pub reasoning: Cow<'a, str>,
-    /// The arguments of its calls, one after the other.
-    #[serde(skip_serializing_if = "str::is_empty")]
-    pub arguments: Cow<'a, str>,
-}
-
-impl ArrivedAnswer<'_> {
-    /// The bytes of all of it.
-    pub(super) fn length(&self) -> usize {
-        self.text.len() + self.reasoning.len() + self.arguments.len()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.length() == 0
-    }
 }
 
 /// The request in the record of an LLM call, byte for byte as it was sent. A [`MessagesReference`] may replace the messages
@@ -388,7 +362,7 @@ mod tests {
             retry_in_ms in any::<Option<u64>>(), tokens in any::<Option<u64>>(),
         ) -> Attempt {
             let usage = tokens.map(|output_tokens| Usage { output_tokens, ..Usage::default() });
-            Attempt { started_at: started_at.unwrap(), duration_ms, status, error, retry_in_ms, usage }
+            Attempt { started_at: started_at.unwrap(), duration_ms, status, error, retry_in_ms, usage, arrived: None }
         }
     }
 

@@ -4,7 +4,7 @@
 //! The first line is the record of a call without an answer, every other line a [`CallPart`]. The file is gone when an
 //! event counts the call; a file that a dead process has left is what the next one knows of its last call.
 
-use super::formats::{ArrivedAnswer, HashedRequest, LlmCallRecord};
+use super::formats::{HashedRequest, LlmCallRecord};
 use super::record_files::read_record_bytes;
 use super::{RecordWriter, RequestBody, WrittenRecord, list_record_files, sha256_hex};
 use crate::event::spending::reported_amount;
@@ -15,7 +15,7 @@ use delta_base::durable::{self, DraftFile, FileError};
 use delta_base::json;
 use delta_base::redact::Secrets;
 use delta_base::time::Timestamp;
-use delta_words::{Attempt, Pricing, Usage};
+use delta_words::{ArrivedAnswer, Attempt, Pricing, Usage};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ pub enum CallPart<'a> {
     Arguments(Cow<'a, str>),
     /// What the endpoint has reported so far.
     Usage(Cow<'a, Usage>),
-    /// An attempt has failed.
+    /// An attempt has failed. The parts before have what had arrived of its answer.
     Failed(Cow<'a, Attempt>),
     /// The request goes out again.
     Sent {},
@@ -61,8 +61,6 @@ pub struct UnansweredState {
     input_tokens: u64,
     pricing: Option<Pricing>,
     attempts: Vec<Attempt>,
-    /// What the attempts that failed used.
-    lost: Vec<Usage>,
     is_waiting: bool,
     arrived: ArrivedAnswer<'static>,
     reported: Option<Usage>,
@@ -88,11 +86,12 @@ impl UnansweredState {
             CallPart::Arguments(piece) => arrived.arguments.to_mut().push_str(piece),
             CallPart::Usage(usage) => self.reported = Some(usage.clone().into_owned()),
             CallPart::Failed(attempt) => {
+                let mut attempt = attempt.clone().into_owned();
                 let is_answering = attempt.status.is_some_and(|status| status < 300);
-                let lost = attempt.usage.clone();
-                self.lost.extend(lost.or_else(|| is_answering.then(|| self.estimate())));
-                self.attempts.push(attempt.clone().into_owned());
-                self.arrived = ArrivedAnswer::default();
+                attempt.usage = attempt.usage.or_else(|| is_answering.then(|| self.estimate()));
+                let arrived = std::mem::take(&mut self.arrived);
+                attempt.arrived = Some(arrived).filter(|arrived| !arrived.is_empty());
+                self.attempts.push(attempt);
                 self.reported = None;
                 self.is_waiting = true;
             }
@@ -102,8 +101,13 @@ impl UnansweredState {
     }
 
     /// What the attempts that failed used: as the endpoint reported it, or else estimated where an answer had started.
-    pub fn lost(&self) -> &[Usage] {
-        &self.lost
+    pub fn lost(&self) -> impl Iterator<Item = &Usage> {
+        self.attempts.iter().filter_map(|attempt| attempt.usage.as_ref())
+    }
+
+    /// The attempts that failed, with what each had received and used.
+    pub fn attempts(&self) -> &[Attempt] {
+        &self.attempts
     }
 
     /// What has arrived of the answer that was waited for last; `None` if nothing has.
@@ -117,7 +121,7 @@ impl UnansweredState {
             Some(usages) => usages.clone(),
             None => {
                 let current = (!self.is_waiting).then(|| self.estimate());
-                self.lost.iter().cloned().chain(current).collect()
+                self.lost().cloned().chain(current).collect()
             }
         }
     }

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::path::Path;
 
 /// Reads the answers of a run in order, as the LLM sent them, before any hook. A failed call that ended a process is
-/// among them. `events` is the run's journal.
+/// among them; one after which another model was asked is not. `events` is the run's journal.
 ///
 /// # Errors
 /// A record is missing, or has no answer.
@@ -26,7 +26,7 @@ pub fn read_recordings(run_dir: &Path, events: &[Event]) -> Result<Vec<RecordedC
             }))
         }
         // The recorded answer can be a refusal, which the engine reported as an error.
-        Payload::Error { error_details, error_message } => {
+        Payload::Error { error_details, error_message } if error_details.is_failure() => {
             let recording = read_recording(run_dir, error_details.invocation.as_deref()?);
             let result = Err(error_message.clone());
             Some(recording.map(|recording| RecordedCall { result, ..recording }))

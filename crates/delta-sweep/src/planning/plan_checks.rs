@@ -202,15 +202,25 @@ fn require_price(
     limit: &str,
     env: &BTreeMap<String, String>,
 ) -> Result<(), CommandFailure> {
-    if agent.llm.has_known_cost() || env.contains_key(prices::PRICES_VARIABLE) {
+    if env.contains_key(prices::PRICES_VARIABLE) {
         return Ok(());
     }
-    let address = Endpoint::resolve_address(&agent.llm, &|name| run_variables(name, env))?;
-    let missing = prices::apply_price_file(&mut agent.llm, &address)?;
-    if agent.llm.has_known_cost() {
+    let mut missing = Vec::new();
+    agent.llm.try_for_each_model(|_, llm| {
+        let reason = if llm.has_known_cost() {
+            None
+        } else {
+            let address = Endpoint::resolve_address(llm, &|name| run_variables(name, env))?;
+            prices::apply_price_file(llm, &address)?
+        };
+        missing.push(reason);
+        Ok::<_, CommandFailure>(())
+    })?;
+    let mut models = agent.llm.models().zip(&missing);
+    let Some((llm, reason)) = models.find(|(llm, _)| !llm.has_known_cost()) else {
         return Ok(());
-    }
-    Err(budget::missing_price_failure(&agent, limit, TOKEN_LIMIT, missing.as_deref()))
+    };
+    Err(budget::missing_price_failure(&agent, llm, limit, TOKEN_LIMIT, reason.as_deref()))
 }
 
 /// The values that a variable has for a run, the first one for it.

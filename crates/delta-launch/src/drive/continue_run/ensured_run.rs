@@ -180,8 +180,8 @@ fn print_notes(
     options: &RunOptions,
 ) -> Result<(), CommandFailure> {
     let Some(start) = &state.start else { return Ok(()) };
-    if let Some(pricing) = prices::recorded_file_prices(start)? {
-        prices::use_recorded_prices(&mut agent.agent, start, pricing);
+    if prices::keeps_recorded_prices(start)? {
+        agent.agent.use_file_prices(&start.config);
     }
     let recorded_task = state.conversation.task();
     if !recorded_task.is_empty() && recorded_task != agent.secrets.redact(&task.message.text) {
@@ -267,7 +267,7 @@ fn print_other_settings_note(
 ) -> bool {
     let recorded = start.config.llm_settings();
     // As they are recorded.
-    let secrets = Secrets::new(url_secrets(agent.llm.base_url.as_deref().unwrap_or_default()));
+    let secrets = Secrets::new(agent.llm.addresses().flat_map(url_secrets));
     let current =
         agent.llm_settings.iter().map(|setting| secrets.redact_string(setting.to_string()));
     let current: Vec<String> = current.collect();

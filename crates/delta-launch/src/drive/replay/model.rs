@@ -75,6 +75,8 @@ pub(super) fn replay_model(
             }
         }
         state.apply(event);
+        // The LLM that is asked is always the agent's first one.
+        state.model_changes = 0;
     }
     let id = original.id.clone();
     let answers = command_line::pluralize(usage.answers, "answer");
@@ -153,6 +155,8 @@ fn ask_model(
         task: state.conversation.task(),
         last_user_message: state.conversation.last_user_message(),
         last_message: request.rebuilt.messages.last().map_or("", |last| last),
+        model_changes: 0,
+        has_fallback: false,
         script_turn: state.script_turn,
         is_live: false,
         previous_body: None,

@@ -14,7 +14,7 @@ use delta_agent::tool::has_staged_tool;
 use delta_base::id::RunId;
 use delta_base::signal::CancelToken;
 use delta_base::time;
-use delta_llm::llm::Provider;
+use delta_llm::llm::{LlmConfig, Provider};
 use delta_operator::arguments::agent_choice;
 use delta_operator::arguments::budget::{OuterLimits, OwnedRun, PastUse, open_budget};
 use delta_operator::arguments::options::RunOptions;
@@ -31,7 +31,9 @@ use delta_report::run_names::RunNames;
 use delta_run::budget::ledger::Budget;
 use delta_run::event::approval::{ApprovalDecision, ApprovalSource, OperatorApproval};
 use delta_run::event::image_file::{self, ImageFile};
-use delta_run::event::{EngineStart, Event, HumanQuestion, Payload, ReplayOf, RunStatus};
+use delta_run::event::{
+    EngineStart, Event, HumanQuestion, ModelChange, Payload, ReplayOf, RunStatus,
+};
 use delta_run::journal;
 use delta_run::limits::token_estimate::TokenRatio;
 use delta_run::record::{self, ContextBlock};
@@ -66,6 +68,8 @@ struct ReplayMessage {
 struct ReplayedSettings {
     model: Option<String>,
     request_form: Option<WireForm>,
+    /// How often the model was changed.
+    model_changes: usize,
     /// `None` for all calls.
     calls_per_answer: Option<u32>,
     repeats: Option<u32>,
@@ -83,6 +87,7 @@ impl ReplayedSettings {
         Self {
             model,
             request_form: config.request_form(),
+            model_changes: 0,
             calls_per_answer: start.calls_per_answer,
             repeats: start.repeats,
             rules: config.rules,
@@ -91,13 +96,25 @@ impl ReplayedSettings {
         }
     }
 
-    /// Makes `agent` build its requests with these settings; `streams` and `asks_human` are settings in agent.yaml.
-    fn apply_to(&self, agent: &mut Agent, streams: bool, asks_human: bool) {
+    /// The settings after a change of the model.
+    fn after(&self, change: Option<&ModelChange>) -> Self {
+        let Some(change) = change else { return self.clone() };
+        Self {
+            model: Some(change.model.clone()),
+            request_form: WireForm::parse(&change.provider),
+            model_changes: change.number,
+            ..self.clone()
+        }
+    }
+
+    /// Makes `agent` build its requests with these settings; `llm` and `asks_human` are those of agent.yaml.
+    fn apply_to(&self, agent: &mut Agent, llm: &LlmConfig, asks_human: bool) {
         agent.ask_human = asks_human && self.may_ask_human;
+        agent.llm.clone_from(llm.after_changes(self.model_changes));
         if let Some(model) = &self.model {
             agent.llm.model.clone_from(model);
         }
-        agent.llm.stream = streams && self.request_form.is_some();
+        agent.llm.stream &= self.request_form.is_some();
         agent.llm.set_request_form(self.request_form);
     }
 }
@@ -158,7 +175,7 @@ pub(super) fn replay_tools(
     options.env_files = args.env_files.clone();
     options.sandbox = args.sandbox.clone();
     let agent = load_agent_with_recorded_prices(args, original, &options)?;
-    let streams = agent.llm.stream;
+    let llm = agent.llm.clone();
     let asks_human = agent.ask_human;
     let cancel = cancel::install_cancel()?;
     let mut agent = PreparedAgent::without_llm(agent, args.into.as_deref(), &options)?;
@@ -180,7 +197,7 @@ pub(super) fn replay_tools(
         options.max_iterations = Some(part.answer_count.max(1));
         let calls_per_answer = part.settings.calls_per_answer.unwrap_or(u32::MAX);
         options.limits.set_calls_per_answer(calls_per_answer);
-        part.settings.apply_to(&mut agent.agent, streams, asks_human);
+        part.settings.apply_to(&mut agent.agent, &llm, asks_human);
         let mut start =
             agent.engine_start(&run, &workspace, &options, agent_copy.clone(), sandbox.as_deref());
         start.epoch = u32::try_from(index + 1).unwrap_or(u32::MAX);
@@ -244,9 +261,7 @@ fn load_agent_with_recorded_prices(
     options: &RunOptions,
 ) -> Result<Agent, CommandFailure> {
     let mut agent = agent_choice::load_priced_agent(&original.agent_home(args)?, options)?;
-    if let Some(pricing) = original.start.config.file_prices() {
-        agent.llm.set_prices(pricing.clone());
-    }
+    agent.use_file_prices(&original.start.config);
     Ok(agent)
 }
 
@@ -326,18 +341,23 @@ fn recorded_human(events: &[Event]) -> Box<dyn HumanPrompt> {
 /// Splits the events of a run at each user message, and where a process called another LLM.
 fn split_into_parts(events: &[Event]) -> Vec<ReplayPart> {
     let mut parts: Vec<ReplayPart> = Vec::new();
-    let mut settings = ReplayedSettings::default();
+    let mut started = ReplayedSettings::default();
+    let mut settings = started.clone();
+    let mut change: Option<&ModelChange> = None;
     let mut limit = 0;
     let mut iterations = 0;
     for event in events {
         let is_answer = match &event.payload {
             Payload::EngineStart(start) => {
-                settings = ReplayedSettings::from_start(start);
+                started = ReplayedSettings::from_start(start);
+                settings = started.after(change);
                 limit = start.max_iterations.saturating_add(iterations);
                 false
             }
             Payload::UserMessage { content, images } => {
                 let message = ReplayMessage { content: content.clone(), images: images.clone() };
+                change = None;
+                settings = started.clone();
                 let settings = settings.clone();
                 match parts.last_mut().filter(|part| part.answer_count == 0) {
                     Some(part) => {
@@ -360,7 +380,16 @@ fn split_into_parts(events: &[Event]) -> Vec<ReplayPart> {
                 iterations = thought.iteration;
                 true
             }
-            Payload::Error { error_details, .. } => error_details.invocation.is_some(),
+            Payload::Error { error_details, .. } => {
+                if let Some(next) = &error_details.fallback {
+                    change = Some(&**next);
+                    settings = started.after(change);
+                } else if error_details.is_failure() {
+                    // The next process begins with the first model.
+                    change = None;
+                }
+                error_details.invocation.is_some() && error_details.is_failure()
+            }
             _ => false,
         };
         if !is_answer {
@@ -503,7 +532,9 @@ impl RequestText {
     fn read(run_dir: &Path, events: &[Event], names: &RunNames, index: usize) -> Option<Self> {
         let mut sent = events.iter().filter_map(|event| match &event.payload {
             Payload::Thought(thought) => Some((thought.iteration, thought.invocation.as_ref()?)),
-            Payload::Error { error_details, .. } => Some((0, error_details.invocation.as_ref()?)),
+            Payload::Error { error_details, .. } if error_details.is_failure() => {
+                Some((0, error_details.invocation.as_ref()?))
+            }
             _ => None,
         });
         let (iteration, name) = sent.nth(index)?;

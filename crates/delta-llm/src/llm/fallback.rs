@@ -1,0 +1,137 @@
+//! `llm.fallback`: the models that are asked, in order, when the one before is overloaded, out of quota or gone.
+
+use super::config::{LlmConfig, ProviderKind, read_nonblank_text};
+use super::pricing::PRICING_MAPPING;
+use delta_yaml::diagnostic::DiagnosticReport;
+use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
+use delta_yaml::yaml::{self, MappingFields, MappingSchema, YamlDocument, YamlNode};
+use std::path::Path;
+
+const KEY: &str = "fallback";
+
+/// The key `llm.fallback`.
+pub(super) const FALLBACK_KEY: KeySchema = KeySchema::optional(
+    KEY,
+    ENTRIES,
+    "The models that are asked, in order, when the one before is overloaded, out of quota or gone: a name, or the keys of `llm` that differ.",
+);
+
+const ENTRIES: ValueShape = ValueShape::List(&ENTRY);
+const ENTRY: ValueShape =
+    ValueShape::OneOf(&[ValueShape::Text, ValueShape::Mapping(&FALLBACK_MAPPING)]);
+
+static FALLBACK_MAPPING: MappingSchema = MappingSchema {
+    label: "an entry of `fallback`",
+    description: "The keys of `llm` that differ for this model. With `provider` or `base_url` it is of another endpoint, and takes over only `stream`, `timeout_ms`, `idle_timeout_ms`, `max_retries`, `temperature` and `max_tokens`.",
+    keys: &[
+        KeySchema::required("model", ValueShape::Text, "The name of the model."),
+        KeySchema::optional(
+            "provider",
+            ValueShape::Choice(&["openai", "anthropic", "responses", "gemini"]),
+            "The form of its endpoint.",
+        ),
+        KeySchema::optional(
+            "base_url",
+            ValueShape::Pattern("https?://.*"),
+            "The URL of its endpoint.",
+        ),
+        KeySchema::optional("api_key_env", ValueShape::Text, "The variable that contains its key."),
+        KeySchema::optional(
+            "pricing",
+            ValueShape::Mapping(&PRICING_MAPPING),
+            "Its price of tokens, in USD per million.",
+        ),
+    ],
+    exactly_one_of: &[],
+    allows_other_keys: true,
+};
+
+/// What belongs to the first model alone.
+const OWN_KEYS: [&str; 3] = ["model", "pricing", KEY];
+
+/// What holds for all models, because it is about what delta does with any answer.
+const COMMON_KEYS: [&str; 4] = ["on_length", "on_empty", "text_calls", "strict_arguments"];
+
+/// What a model of another endpoint takes over.
+const SHARED_KEYS: [&str; 6] =
+    ["stream", "timeout_ms", "idle_timeout_ms", "max_retries", "temperature", "max_tokens"];
+
+/// Reads the models of the section `fields`, whose provider is `first`. A script, a command or a recording that the
+/// operator has chosen stands for all of them.
+pub(super) fn read_fallback(
+    doc: &YamlDocument,
+    fields: MappingFields<'_>,
+    home: &Path,
+    first: &ProviderKind,
+    is_chosen: bool,
+) -> Vec<LlmConfig> {
+    let entries = fields.list(KEY);
+    if matches!(first, ProviderKind::Endpoint(_)) {
+        let models = entries.iter().filter_map(|entry| read_entry(doc, fields.node, entry, home));
+        return models.collect();
+    }
+    if let Some(entry) = entries.first().filter(|_| !is_chosen) {
+        let help = "remove it: a script, a command and a recording have no other model";
+        doc.report(entry, "`fallback` requires the provider of an endpoint", Some(help.to_owned()));
+    }
+    Vec::new()
+}
+
+/// Reads one model as a section of its own, in which its keys stand in place of those of `section`.
+fn read_entry(
+    doc: &YamlDocument,
+    section: &YamlNode,
+    entry: &YamlNode,
+    home: &Path,
+) -> Option<LlmConfig> {
+    let own = match entry.scalar() {
+        Some(_) => {
+            let model = read_nonblank_text(doc, entry, KEY, "[gpt-4o-mini]")?;
+            vec![("model".to_owned(), yaml::quote_yaml(&model))]
+        }
+        None => entries(entry),
+    };
+    let names = |key: &str| own.iter().any(|(name, _)| name == key);
+    if names(KEY) {
+        let help = "write all models into one list";
+        doc.report(entry, "an entry of `fallback` has no `fallback`", Some(help.to_owned()));
+        return None;
+    }
+    if let Some(key) = COMMON_KEYS.into_iter().find(|key| names(key)) {
+        let message = format!("`{key}` applies to all models");
+        doc.report(entry, message, Some(format!("write `{key}` into `llm` itself")));
+        return None;
+    }
+    let is_elsewhere = names("provider") || names("base_url");
+    let inherited = entries(section).into_iter().filter(|(name, _)| {
+        let name = name.as_str();
+        !names(name) && !OWN_KEYS.contains(&name) && (!is_elsewhere || SHARED_KEYS.contains(&name))
+    });
+    let inherited: Vec<_> = inherited.collect();
+    let keys = inherited.iter().chain(&own);
+    let keys = keys.map(|(name, value)| format!("{}: {value}", yaml::quote_yaml(name)));
+    let text = format!("{{{}}}", keys.collect::<Vec<_>>().join(", "));
+    let merged = YamlDocument::parse("agent.yaml", text).ok()?;
+    let config = LlmConfig::read(&merged, &merged.root, home, None);
+    let mut mistakes = DiagnosticReport::default();
+    merged.drain_diagnostics(&mut mistakes);
+    let mut known = DiagnosticReport::default();
+    doc.drain_diagnostics(&mut known);
+    let is_known = |message: &str| known.diagnostics.iter().any(|known| known.message == message);
+    // A mistake in a key that was taken over is reported where it stands.
+    mistakes.diagnostics.retain(|mistake| !is_known(&mistake.message));
+    doc.append_report(&mut known);
+    for mistake in mistakes.diagnostics {
+        doc.report(entry, mistake.message, mistake.help);
+    }
+    config.filter(|config| config.wire_form().is_some())
+}
+
+/// The keys of a mapping, with their values on one line.
+fn entries(mapping: &YamlNode) -> Vec<(String, String)> {
+    let entries = mapping.entries().iter();
+    let texts = entries.map(|(key, value)| {
+        (key.scalar().unwrap_or_default().to_owned(), yaml::to_flow_yaml(value))
+    });
+    texts.collect()
+}
