@@ -19,6 +19,7 @@ use delta_launch::drive::{
 use delta_operator::failure::CommandFailure;
 use delta_operator::global_options::GlobalOptions;
 use delta_operator::{build_info, config, environment};
+use delta_process::{RELAY_COMMAND, run_relay};
 use delta_program::completions::{self, CliProgram};
 use delta_program::man::ManArgs;
 use delta_program::{install_panic_hook, stdio};
@@ -166,8 +167,10 @@ const PROGRAM: CliProgram = CliProgram {
 fn main() -> ExitCode {
     // Before anything else: this process has no environment, and must stay able to change its namespaces.
     let command = std::env::args_os().nth(1);
-    if command.is_some_and(|argument| argument == HELPER_COMMAND) {
-        return run_helper();
+    match command.as_ref().and_then(|argument| argument.to_str()) {
+        Some(HELPER_COMMAND) => return run_helper(),
+        Some(RELAY_COMMAND) => return run_relay(),
+        _ => {}
     }
     environment::take_environment();
     install_panic_hook();

@@ -6,6 +6,7 @@ mod beneath;
 mod bounds;
 mod dotenv;
 mod key;
+mod later_output;
 mod planted_run;
 mod redaction;
 mod screen;

@@ -116,6 +116,7 @@ impl ChildEnvironment {
     /// Makes the runs that the children start one level deeper than `nesting`.
     #[must_use]
     pub fn with_nesting(mut self, nesting: Nesting) -> Self {
+        self.processes.limit_run_levels(nesting.levels_below());
         let Nesting { depth, max_depth } = nesting;
         for (name, value) in [(DEPTH_VARIABLE, depth), (MAX_DEPTH_VARIABLE, max_depth)] {
             self.default_env.set(name, value.to_string());

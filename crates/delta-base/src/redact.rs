@@ -378,6 +378,11 @@ impl StreamRedactor {
         self.has_found_secret
     }
 
+    /// The bytes that are held back, as they came, for the redactor of the rest of the stream.
+    pub fn into_held_back(self) -> Vec<u8> {
+        self.pending
+    }
+
     /// Ends the stream and returns the bytes that were held back, redacted.
     pub fn finish(mut self) -> Vec<u8> {
         self.flush()

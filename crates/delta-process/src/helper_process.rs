@@ -1,8 +1,13 @@
 //! A process that works for the engine itself: no call started it, so no call ends it.
 
+pub(super) mod relay;
+
+use super::exec_image::ExecImage;
+use super::spawn::spawn_helper;
+use rustix::fd::OwnedFd;
 use rustix::process::Pid;
-use std::fs;
 use std::sync::{Mutex, PoisonError};
+use std::{fs, io};
 
 /// The helpers that are alive.
 static HELPERS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
@@ -10,6 +15,24 @@ static HELPERS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 /// Whether `pid` is a helper of this process.
 pub(super) fn is_helper(pid: Pid) -> bool {
     HELPERS.lock().unwrap_or_else(PoisonError::into_inner).contains(&pid)
+}
+
+/// Starts a helper with these standard streams. It dies with the thread that started it unless it `outlives_parent`.
+pub(super) fn start_helper(
+    image: ExecImage,
+    streams: [OwnedFd; 3],
+    outlives_parent: bool,
+) -> io::Result<Pid> {
+    // No search may see it before it is in the list.
+    let mut helpers = HELPERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let pid = spawn_helper(image, streams, outlives_parent)?;
+    helpers.push(pid);
+    Ok(pid)
+}
+
+/// Takes a process that has ended from the list: its number may become another's.
+pub(super) fn forget_helper(pid: Pid) {
+    HELPERS.lock().unwrap_or_else(PoisonError::into_inner).retain(|helper| *helper != pid);
 }
 
 /// Whether any helper is alive.
@@ -44,18 +67,16 @@ fn list_children() -> Option<Vec<Pid>> {
 #[cfg(target_os = "linux")]
 mod system {
     use super::super::EnvVars;
-    use super::super::call_limits::ChildLimits;
     use super::super::exec_image::ExecImage;
-    use super::super::spawn::spawn_helper;
-    use super::HELPERS;
+    use super::{forget_helper, start_helper};
     use rustix::io::{Errno, retry_on_intr};
     use rustix::process::{
         Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
     };
+    use std::fs::File;
     use std::io;
     use std::os::fd::{AsFd, OwnedFd};
     use std::path::Path;
-    use std::sync::PoisonError;
 
     /// A helper. It dies with the thread that started it, and when this is dropped.
     #[derive(Debug)]
@@ -73,13 +94,12 @@ mod system {
             let argv = [program.display().to_string(), argument.to_owned()];
             let image = ExecImage::new(program, &argv, &EnvVars::default())
                 .ok_or(io::ErrorKind::InvalidInput)?;
-            let mut helpers = HELPERS.lock().unwrap_or_else(PoisonError::into_inner);
-            let pid = spawn_helper(image, socket, ChildLimits::default())?;
-            helpers.push(pid);
-            drop(helpers);
+            let null = File::options().read(true).write(true).open("/dev/null")?;
+            let streams = [socket, null.try_clone()?.into(), null.into()];
+            let pid = start_helper(image, streams, false)?;
             let process = pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
                 let _ = rustix::process::kill_process(pid, Signal::KILL);
-                forget(pid);
+                forget_helper(pid);
             })?;
             Ok(Self { pid, process })
         }
@@ -103,12 +123,8 @@ mod system {
             if pidfd_send_signal(&self.process, Signal::KILL) != Err(Errno::SRCH) {
                 self.reap();
             }
-            forget(self.pid);
+            forget_helper(self.pid);
         }
-    }
-
-    fn forget(pid: Pid) {
-        HELPERS.lock().unwrap_or_else(PoisonError::into_inner).retain(|helper| *helper != pid);
     }
 }
 

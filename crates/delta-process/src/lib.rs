@@ -39,12 +39,13 @@ pub use self::detached::{TerminalProcess, start_detached};
 pub use self::env_vars::EnvVars;
 pub use self::foreground::run_in_foreground;
 pub use self::helper_process::HelperProcess;
+pub use self::helper_process::relay::{RELAY_COMMAND, run_relay};
 pub use self::process_table::{
     ProcessMarks, RunProcessFilter, find_marked_processes, kill_call_processes, shows_own_processes,
 };
 pub use self::program_lookup::{ProgramDefect, ProgramError, is_program};
 pub use self::replaced_process::become_program;
-pub use self::run_mark::{HeldCallMark, RunMark, marked_depth};
+pub use self::run_mark::{HeldCallMark, MAX_RUN_LEVELS, RunMark, marked_run_levels};
 pub use self::run_processes::{
     Background, LeftProcesses, MAX_LISTED_PROCESSES, RunProcesses, adopt_orphans,
 };
@@ -71,6 +72,8 @@ use std::time::Duration;
 const TERMINATION_GRACE: Duration = Duration::from_secs(5);
 /// The time to wait for output in the pipes after the command has ended, and for killed processes to die.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
+/// The usual capacity of a pipe.
+const READ_BUFFER_BYTES: usize = 64 * 1024;
 /// The interval for what has no descriptor to poll: the process group, stray processes, a child without a pidfd.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -224,6 +227,10 @@ pub struct SpoolFiles<'a> {
     pub inline_bytes: usize,
     /// The most bytes of each file; at most [`MAX_SPOOL_BYTES`].
     pub max_bytes: u64,
+    /// Whether what the command's background processes print after it goes on in the files `{stem}.later.stdout` and
+    /// `{stem}.later.stderr` there. Otherwise nobody reads their pipes then, and writing ends them. A program that sets
+    /// this calls [`run_relay`] when its argument is [`RELAY_COMMAND`].
+    pub continues_output: bool,
 }
 
 /// The result of a process.

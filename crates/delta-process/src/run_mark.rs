@@ -5,22 +5,22 @@
 //! child of a run gets a hard limit RLIMIT_RTTIME whose value names the run and the call. That limit only concerns
 //! real-time scheduling, in microseconds of one burst; values of thousands of years never take effect.
 //!
-//! A run inside a run has to lower the limit that it inherits: each level of nesting has a range of its own, and nothing
-//! has to be recorded, because the number follows from the run's id and directory. A process that lowers its limit
-//! further loses the mark.
+//! A run inside a run has to lower the limit that it inherits. So the high bits say how many levels of runs may be below: a
+//! process can make them fewer, and never more, whatever it does. The rest follows from the run's id and directory, so
+//! nothing has to be recorded. A process that lowers its limit further loses the mark, and may start no run.
 
 use delta_base::hex;
 use std::path::Path;
 
 /// The low bits of a number: a counter for the call, and one bit for [`CallMark::is_kept`].
 const CALL_BITS: u32 = 18;
-/// Deeper runs are not marked: too few bits would be left to tell runs apart.
-const MAX_LEVEL: u32 = 12;
+/// The bits of a number below its [`MarkLevel`].
+const LEVEL_SHIFT: u32 = 53;
+/// The most levels of runs below a run.
+pub const MAX_RUN_LEVELS: u32 = 254;
 /// The highest bit of the counter for the call, which no run reaches that has fewer than 65,536 calls: the call has a holder,
 /// and the rest is not a counter.
 const HELD_CALL_BIT: u32 = 1 << (CALL_BITS - 2);
-/// The highest bit of a number at level 0. The kernel's limits are signed in places.
-const TOP_BIT: u32 = 62;
 
 /// What the marks of all processes of a run have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +55,42 @@ pub(super) fn held_call_number(name: &str) -> u32 {
     HELD_CALL_BIT | hash & (HELD_CALL_BIT - 1)
 }
 
+/// The high bits of a mark: how many levels of runs may be below, and one bit that is missing where a process is marked
+/// again that has a mark of the run, as the holder of a call has. So the number is lower there too. The highest number is
+/// below the sign, which the kernel's limits have in places, and the lowest one is 285 years.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct MarkLevel(u32);
+
+impl MarkLevel {
+    const LOWEST: Self = Self(2);
+    const HIGHEST: Self = Self(2 * MAX_RUN_LEVELS + 3);
+
+    /// The level of the calls of a run with so many levels of runs below.
+    pub(super) fn of_calls(run_levels: u32) -> Self {
+        Self(2 * run_levels.min(MAX_RUN_LEVELS) + 3)
+    }
+
+    /// The level of what a process with this level marks for the same run; `None` if it was marked so itself.
+    fn marked_again(self) -> Option<Self> {
+        (self.0 & 1 == 1).then(|| Self(self.0 & !1))
+    }
+
+    /// The level of a hard limit; `None` for one that is above all marks.
+    fn of_limit(limit: u64) -> Option<Self> {
+        let level = u32::try_from(limit >> LEVEL_SHIFT).ok()?;
+        (level <= Self::HIGHEST.0).then_some(Self(level))
+    }
+
+    /// How many levels of runs may be below a process with this level.
+    fn run_levels(self) -> u32 {
+        (self.0 / 2).saturating_sub(1)
+    }
+
+    fn is_mark(self) -> bool {
+        (Self::LOWEST.0..=Self::HIGHEST.0).contains(&self.0)
+    }
+}
+
 /// The mark of the processes of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CallMark(u64);
@@ -66,22 +102,21 @@ impl RunMark {
         Self { hash: u64::from_str_radix(&digest[..16], 16).unwrap_or_default() }
     }
 
-    /// The mark of a call; `None` when the nesting is too deep.
-    pub(super) fn for_call(self, level: u32, call: u32, is_kept: bool) -> Option<CallMark> {
-        let top = (level <= MAX_LEVEL).then(|| TOP_BIT - level)?;
-        let run = (self.hash & low_bits(top - CALL_BITS)) << CALL_BITS;
+    /// The mark of a call.
+    pub(super) fn for_call(self, level: MarkLevel, call: u32, is_kept: bool) -> CallMark {
         let call = (u64::from(call) << 1) & low_bits(CALL_BITS) | u64::from(is_kept);
-        Some(CallMark(1 << top | run | call))
+        CallMark(u64::from(level.0) << LEVEL_SHIFT | self.run_bits() | call)
     }
 
     /// Whether a call of the run, at whatever level, has this mark.
     pub(super) fn includes(self, mark: CallMark) -> bool {
-        let levels = TOP_BIT - MAX_LEVEL..=TOP_BIT;
-        let Some(top) = mark.0.checked_ilog2().filter(|top| levels.contains(top)) else {
-            return false;
-        };
-        let bits = low_bits(top - CALL_BITS);
-        (mark.0 >> CALL_BITS) & bits == self.hash & bits
+        let run_bits = low_bits(LEVEL_SHIFT) & !low_bits(CALL_BITS);
+        MarkLevel::of_limit(mark.0).is_some_and(MarkLevel::is_mark)
+            && mark.0 & run_bits == self.run_bits()
+    }
+
+    fn run_bits(self) -> u64 {
+        (self.hash & low_bits(LEVEL_SHIFT - CALL_BITS)) << CALL_BITS
     }
 }
 
@@ -110,28 +145,24 @@ impl CallMark {
 
 #[cfg(target_os = "linux")]
 mod system {
-    use super::{CallMark, MAX_LEVEL, TOP_BIT};
+    use super::{CallMark, MarkLevel};
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-    /// How many runs are around this process, as its mark says, and at most one more than the marks can count.
-    pub fn marked_depth() -> u32 {
-        let top = getrlimit(Resource::Rttime).maximum.and_then(u64::checked_ilog2);
-        let level = top.and_then(|top| (TOP_BIT + 1).checked_sub(top)).unwrap_or(0);
-        // A lower limit is not a mark.
-        if level <= MAX_LEVEL + 1 { level } else { 0 }
+    /// How many levels of runs this process may start, as its mark says: none if it has lowered its limit below all marks.
+    /// `None` for a process without a mark.
+    pub fn marked_run_levels() -> Option<u32> {
+        getrlimit(Resource::Rttime).maximum.and_then(MarkLevel::of_limit).map(MarkLevel::run_levels)
     }
 
-    /// The hard limit of this process, and the level of the marks that it can set; `None` for no such level.
-    pub(in super::super) fn own_limit() -> (Option<u64>, Option<u32>) {
+    /// The hard limit of this process, and the highest level of the marks that it can set for the run of its own mark;
+    /// `None` for no such level.
+    pub(in super::super) fn own_limit() -> (Option<u64>, Option<MarkLevel>) {
         let hard_limit = getrlimit(Resource::Rttime).maximum;
-        let level = match hard_limit.map(|limit| limit.checked_ilog2()) {
-            None => Some(0),
-            // The marks of a level are below the lowest one of the level above.
-            Some(Some(top)) if top > TOP_BIT => Some(0),
-            Some(Some(top)) => Some(TOP_BIT - top + 1),
-            Some(None) => None,
+        let level = match hard_limit.and_then(MarkLevel::of_limit) {
+            None => Some(MarkLevel::HIGHEST),
+            Some(level) => level.marked_again().filter(|level| level.is_mark()),
         };
-        (hard_limit, level.filter(|level| *level <= MAX_LEVEL))
+        (hard_limit, level)
     }
 
     impl CallMark {
@@ -147,25 +178,25 @@ mod system {
 #[cfg(not(target_os = "linux"))]
 mod system {
     /// Other systems have no marks.
-    pub fn marked_depth() -> u32 {
-        0
+    pub fn marked_run_levels() -> Option<u32> {
+        None
     }
 
     /// Other systems have no such limit.
-    pub(in super::super) fn own_limit() -> (Option<u64>, Option<u32>) {
+    pub(in super::super) fn own_limit() -> (Option<u64>, Option<super::MarkLevel>) {
         (None, None)
     }
 }
 
-pub use system::marked_depth;
+pub use system::marked_run_levels;
 pub(super) use system::own_limit;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn mark(run: RunMark, level: u32, call: u32, is_kept: bool) -> CallMark {
-        run.for_call(level, call, is_kept).unwrap()
+    fn levels() -> impl Iterator<Item = MarkLevel> {
+        (MarkLevel::LOWEST.0..=MarkLevel::HIGHEST.0).map(MarkLevel)
     }
 
     #[test]
@@ -175,15 +206,14 @@ mod tests {
             RunMark::new("r", Path::new("/v/.delta/r")),
             RunMark::new("s", Path::new("/w/.delta/r")),
         ];
-        for level in 0..=MAX_LEVEL {
+        for level in levels() {
             for (call, is_kept) in [(0, false), (1, true), (u32::MAX, false)] {
-                let mark = mark(run, level, call, is_kept);
+                let mark = run.for_call(level, call, is_kept);
                 assert!(run.includes(mark) && mark.is_kept() == is_kept);
                 assert!(others.iter().all(|other| !other.includes(mark)));
             }
-            assert_ne!(mark(run, level, 1, false), mark(run, level, 2, false));
+            assert_ne!(run.for_call(level, 1, false), run.for_call(level, 2, false));
         }
-        assert_eq!(run.for_call(MAX_LEVEL + 1, 0, false), None);
         assert!([0, 1, u64::MAX].iter().all(|limit| !run.includes(CallMark(*limit))));
     }
 
@@ -195,23 +225,39 @@ mod tests {
             HeldCallMark::new(run, "call_1_2"),
             HeldCallMark::new(RunMark::new("s", Path::new("/w")), "call_1_1"),
         ];
-        for level in 0..=MAX_LEVEL {
-            let mark = mark(run, level, held_call_number("call_1_1"), true);
+        for level in levels() {
+            let mark = run.for_call(level, held_call_number("call_1_1"), true);
             assert!(run.includes(mark) && held_call.includes(mark));
             assert!(others.iter().all(|other| !other.includes(mark)));
         }
-        assert!(!held_call.includes(mark(run, 0, 1, true)));
+        assert!(!held_call.includes(run.for_call(MarkLevel::HIGHEST, 1, true)));
     }
 
     #[test]
     fn c_22_1_every_mark_of_a_level_is_below_all_of_the_level_above() {
         let runs = ["a", "b", "c"].map(|id| RunMark::new(id, Path::new("/w")));
-        for level in 1..=MAX_LEVEL {
+        for level in levels().skip(1) {
             for (run, above) in runs.iter().flat_map(|run| runs.iter().map(move |up| (run, up))) {
-                let above = mark(*above, level - 1, 0, false);
-                assert!(mark(*run, level, u32::MAX, true).is_below(Some(above.0)));
+                let above = above.for_call(level, 0, false);
+                let below = run.for_call(MarkLevel(level.0 - 1), u32::MAX, true);
+                assert!(below.is_below(Some(above.0)));
             }
         }
+    }
+
+    #[test]
+    fn c_22_2_a_mark_says_how_many_levels_of_runs_are_allowed() {
+        let run = RunMark::new("r", Path::new("/w"));
+        let allowed = |mark: CallMark| MarkLevel::of_limit(mark.0).map(MarkLevel::run_levels);
+        for run_levels in 0..=MAX_RUN_LEVELS {
+            let level = MarkLevel::of_calls(run_levels);
+            let held_call = level.marked_again().unwrap();
+            assert_eq!(allowed(run.for_call(level, u32::MAX, true)), Some(run_levels));
+            assert_eq!(allowed(run.for_call(held_call, 0, false)), Some(run_levels));
+            assert_eq!(held_call.marked_again(), None);
+        }
+        assert_eq!(allowed(CallMark(5)), Some(0));
+        assert_eq!(allowed(CallMark(1 << 62)), None);
     }
 
     #[test]

@@ -5,13 +5,14 @@
 //! that nothing of the call is alive. Only otherwise is /proc read.
 
 use super::call_limits::{CallGroup, CallLimiter, CallLimits, ChildLimits};
-use super::helper_process::{has_helpers, has_other_children, is_helper};
+use super::helper_process::relay::Relay;
+use super::helper_process::{forget_helper, has_helpers, has_other_children, is_helper};
 use super::process_table::{
     EndedProcesses, ProcessStat, all_processes, describe_command, end_processes, read_mark,
     shows_own_processes,
 };
-use super::run_mark::{CallMark, RunMark, held_call_number, own_limit};
-use super::{ProcessEnd, TERMINATION_GRACE, end_from_status};
+use super::run_mark::{CallMark, MarkLevel, RunMark, held_call_number, own_limit};
+use super::{DRAIN_LIMIT, ProcessEnd, TERMINATION_GRACE, end_from_status};
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use rustix::io::Errno;
@@ -59,6 +60,10 @@ pub struct LeftProcesses {
     pub ended: Vec<String>,
     /// They outlive the run, or could not be ended.
     pub running: Vec<String>,
+    /// The names of the files for what they print from now on, of the streams that they hold.
+    pub output_files: Vec<String>,
+    /// Why there are no such files, and writing ends them.
+    pub lost_output: Option<String>,
 }
 
 /// Makes this process the parent of its orphaned descendants, from now on. Call this once, before the first
@@ -88,8 +93,10 @@ pub struct RunProcesses(Arc<SharedProcesses>);
 #[derive(Debug)]
 struct SharedProcesses {
     mark: RunMark,
-    /// The level of the marks of this run; `None` if this process cannot set any.
-    level: Option<u32>,
+    /// The level of the marks of this process; `None` if it cannot set any.
+    level: Option<MarkLevel>,
+    /// The level of the marks of the calls of a run with a limit for runs below.
+    call_level: OnceLock<MarkLevel>,
     /// The hard limit of this process, in which a mark would be.
     own_limit: Option<u64>,
     /// Whether orphans become children of this process.
@@ -97,6 +104,8 @@ struct SharedProcesses {
     call_count: AtomicU32,
     /// The calls that are running, and what is not theirs.
     known: Mutex<KnownProcesses>,
+    /// The readers of what ends with the run.
+    relays: Mutex<Vec<Relay>>,
     /// When a process that is not known was reaped last.
     unknown_reaped_at: Mutex<Option<Instant>>,
     /// Whether this process had descendants before the run, or gets orphans of other programs, as the first process of a container does.
@@ -189,10 +198,12 @@ impl RunProcesses {
         let mut shared = SharedProcesses {
             mark: RunMark::new(run_id, run_dir),
             level,
+            call_level: OnceLock::new(),
             own_limit,
             adopts_orphans,
             call_count: AtomicU32::new(0),
             known: Mutex::default(),
+            relays: Mutex::default(),
             unknown_reaped_at: Mutex::default(),
             has_foreign: rustix::process::getpid() == Pid::INIT,
             limiter: OnceLock::new(),
@@ -211,6 +222,11 @@ impl RunProcesses {
     pub fn with_held_call(self, name: &str) -> Self {
         self.0.call_count.store(held_call_number(name), Ordering::Relaxed);
         self
+    }
+
+    /// Lets the calls start at most `levels` levels of runs. Call this once.
+    pub fn limit_run_levels(&self, levels: u32) {
+        let _ = self.0.call_level.set(MarkLevel::of_calls(levels));
     }
 
     /// Limits the calls that ask for it from now on. Call this once; returns what cannot be enforced, for the user.
@@ -232,7 +248,7 @@ impl RunProcesses {
         let shared = &self.0;
         let call = shared.call_count.fetch_add(1, Ordering::Relaxed);
         let is_kept = background.outlives_run();
-        let mark = shared.level.and_then(|level| shared.mark.for_call(level, call, is_kept));
+        let mark = shared.level().map(|level| shared.mark.for_call(level, call, is_kept));
         let limiter = shared.limiter.get().filter(|_| is_limited);
         let groups = limiter.map_or_else(|| Ok(Vec::new()), CallLimiter::create_groups)?;
         Ok(CallProcesses { run: self.clone(), background, mark, is_limited, groups, leader: None })
@@ -248,6 +264,9 @@ impl RunProcesses {
                 || self.0.has_hidden_children(),
             );
         }
+        // Their files are complete when the run is left.
+        let deadline = Instant::now() + DRAIN_LIMIT;
+        self.0.relays().drain(..).for_each(|relay| relay.wait(deadline));
     }
 
     /// The command lines of the processes that outlive the run and are alive.
@@ -268,6 +287,14 @@ impl SharedProcesses {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn level(&self) -> Option<MarkLevel> {
+        self.call_level.get().copied().or(self.level)
+    }
+
+    fn relays(&self) -> MutexGuard<'_, Vec<Relay>> {
+        self.relays.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn unknown_reaped_at(&self) -> MutexGuard<'_, Option<Instant>> {
         self.unknown_reaped_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -285,6 +312,7 @@ impl SharedProcesses {
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
+                    forget_helper(pid);
                     let mut known = self.known();
                     if !known.note_end(pid, status)
                         && !known.processes.iter().any(|process| process.pid == pid)
@@ -374,7 +402,7 @@ impl SharedProcesses {
             return known.owner;
         }
         let is_marked = mark.is_some_and(|mark| mark.is_below(self.own_limit));
-        if self.has_foreign && self.level.is_some() && !is_marked {
+        if self.has_foreign && self.level().is_some() && !is_marked {
             return ProcessOwner::Foreign;
         }
         ProcessOwner::Call
@@ -449,6 +477,13 @@ impl CallProcesses {
         }
     }
 
+    /// The run is left when the relay has ended, if that follows the end of the run's processes.
+    pub(super) fn keep_relay(&self, relay: Relay) {
+        if self.background == Background::Run {
+            self.run.0.relays().push(relay);
+        }
+    }
+
     /// Reaps every dead child; returns how the command `leader` ended, if it was among them.
     pub(super) fn reap(&self, leader: Pid) -> Option<ProcessEnd> {
         let mut end = None;
@@ -456,6 +491,7 @@ impl CallProcesses {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) if pid == leader => end = end_from_status(status),
                 Ok(Some((pid, status))) => {
+                    forget_helper(pid);
                     self.run.0.known().note_end(pid, status);
                 }
                 Err(Errno::INTR) => {}

@@ -3,14 +3,15 @@
 //! One `poll` waits for all commands that run at the same time, so that a call is never supervised in another way because
 //! others run next to it.
 
-use super::capture::{INLINE_BYTES, MAX_SPOOL_BYTES, OutputRecorder};
+use super::capture::{INLINE_BYTES, MAX_SPOOL_BYTES, OutputCapture, OutputRecorder};
 use super::exit_status::poll_process_end;
+use super::helper_process::relay::{LaterStream, Relay};
 use super::process_table::{ProcessMarks, ProcessStat, find_marked_processes, is_group_alive};
 use super::run_processes::{CallProcesses, LeftProcesses};
 use super::spawn::ChildPipes;
 use super::{
     DRAIN_LIMIT, OutputObserver, OutputPiece, POLL_INTERVAL, PreparedProcess, ProcessCommand,
-    ProcessEnd, ProcessResult, TERMINATION_GRACE, exit_fd, program_lookup,
+    ProcessEnd, ProcessResult, READ_BUFFER_BYTES, TERMINATION_GRACE, exit_fd, program_lookup,
 };
 use delta_base::redact::Secrets;
 use delta_base::signal::{CancelToken, to_timespec};
@@ -20,12 +21,11 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 use std::io::{PipeReader, PipeWriter};
 use std::mem::MaybeUninit;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// The interval at which orphans that have ended are reaped while a command runs.
 const REAP_INTERVAL: Duration = Duration::from_secs(1);
-/// The usual capacity of a pipe.
-const READ_BUFFER_BYTES: usize = 64 * 1024;
 
 /// What happens to one of several commands that run at the same time.
 #[derive(Debug)]
@@ -221,7 +221,7 @@ impl RunningProcess<'_> {
 
     /// Settles what the command has left running, once it is finished.
     fn finish(mut self, cancel: &CancelToken) -> ProcessResult {
-        let left = match &self.call {
+        let mut left = match &self.call {
             Some(call) if self.early_end.is_none() => {
                 let left = call.settle(self.secrets, cancel);
                 if !left.ended.is_empty() {
@@ -237,12 +237,28 @@ impl RunningProcess<'_> {
             None => LeftProcesses::default(),
         };
         // A child that survived SIGKILL has no exit, but then `early_end` is set.
+        let goes_on = self.early_end.is_none();
         let end = self.early_end.or(self.exit).unwrap_or(ProcessEnd::TimedOut);
+        let (stdout, later_stdout) = self.stdout.finish(goes_on);
+        let (stderr, later_stderr) = self.stderr.finish(goes_on);
+        let later: Vec<_> = [later_stdout, later_stderr].into_iter().flatten().collect();
+        if !later.is_empty() {
+            let names = later.iter().filter_map(|stream| stream.path.file_name());
+            left.output_files = names.map(|name| name.to_string_lossy().into_owned()).collect();
+            match Relay::start(later, self.secrets) {
+                Ok(relay) => {
+                    if let Some(call) = &self.call {
+                        call.keep_relay(relay);
+                    }
+                }
+                Err(error) => left.lost_output = Some(error.to_string()),
+            }
+        }
         ProcessResult {
             end: with_expiry(end, cancel),
             duration: self.started.elapsed(),
-            stdout: self.stdout.recorder.finish(),
-            stderr: self.stderr.recorder.finish(),
+            stdout,
+            stderr,
             left,
         }
     }
@@ -396,6 +412,8 @@ struct OutputStream {
     pipe: Option<PipeReader>,
     recorder: OutputRecorder,
     is_stderr: bool,
+    /// The file of what comes after the end of the command, and the most bytes of both files.
+    later: Option<(PathBuf, u64)>,
 }
 
 impl OutputStream {
@@ -411,7 +429,24 @@ impl OutputStream {
         )
         .with_inline_bytes(inline_bytes)
         .with_max_bytes(command.spool.map_or(MAX_SPOOL_BYTES, |spool| spool.max_bytes));
-        Self { pipe: Some(pipe), recorder, is_stderr: name == "stderr" }
+        let later = command
+            .spool
+            .filter(|spool| spool.continues_output)
+            .map(|spool| (spool.dir.join(format!("{}.later.{name}", spool.stem)), spool.max_bytes));
+        Self { pipe: Some(pipe), recorder, is_stderr: name == "stderr", later }
+    }
+
+    /// What was captured, and the rest if the stream has one and it `goes_on`.
+    fn finish(self, goes_on: bool) -> (OutputCapture, Option<LaterStream>) {
+        let Self { pipe, recorder, is_stderr, later } = self;
+        match (pipe, later) {
+            (Some(pipe), Some((path, max_bytes))) if goes_on => {
+                let (capture, held_back) = recorder.interrupt();
+                let max_bytes = max_bytes.saturating_sub(capture.bytes);
+                (capture, Some(LaterStream { pipe, is_stderr, path, max_bytes, held_back }))
+            }
+            _ => (recorder.finish(), None),
+        }
     }
 
     /// Reads what is available, and after a short read tries once more, because that is usually the end of file. Flushes

@@ -108,25 +108,23 @@ impl PreparedChild {
     }
 }
 
-/// Starts a helper in the root directory, with `stdin` and without any other stream.
-#[cfg(target_os = "linux")]
+/// Starts a helper in the root directory, with these standard streams.
 pub(super) fn spawn_helper(
     image: ExecImage,
-    stdin: OwnedFd,
-    limits: ChildLimits,
+    [stdin, stdout, stderr]: [OwnedFd; 3],
+    outlives_parent: bool,
 ) -> io::Result<Pid> {
-    let null = File::options().read(true).write(true).open("/dev/null")?;
     let plan = ChildPlan {
         image,
         directory: c"/".to_owned(),
         stdin,
-        stdout: null.try_clone()?.into(),
-        stderr: null.into(),
+        stdout,
+        stderr,
         mark: None,
-        limits,
+        limits: ChildLimits::default(),
         sandbox: None,
         handed_over: None,
-        outlives_parent: false,
+        outlives_parent,
     };
     system::spawn(plan).map_err(|error| error.error)
 }

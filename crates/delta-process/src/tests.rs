@@ -281,6 +281,7 @@ fn a_large_stream_is_in_its_file() {
         stem: "call-1",
         inline_bytes: INLINE_BYTES,
         max_bytes: MAX_SPOOL_BYTES,
+        continues_output: false,
     });
     let finished = go(&ProcessCommand { spool, excerpt_bytes: 20, ..bench.command(&argv) });
     let capture = finished.stdout;
@@ -305,6 +306,7 @@ fn output_is_on_disk_while_the_tool_runs() {
         stem: "x",
         inline_bytes: INLINE_BYTES,
         max_bytes: MAX_SPOOL_BYTES,
+        continues_output: false,
     });
     let finished = go(&ProcessCommand { spool, timeout: MINUTE / 3, ..bench.command(&argv) });
     assert_eq!((finished.end, text(&finished.stdout)), (ProcessEnd::Exited(0), "early\nlate\n"));
@@ -330,6 +332,7 @@ fn secrets_split_by_reads_are_redacted_also_in_the_file() {
         stem: "x",
         inline_bytes: INLINE_BYTES,
         max_bytes: MAX_SPOOL_BYTES,
+        continues_output: false,
     });
     let capture = go(&ProcessCommand { spool, ..bench.command(&argv) }).stdout;
     let expected = format!("[redacted]|{}s3cr", "[redacted]\n".repeat(20_000));
@@ -547,6 +550,7 @@ fn no_descriptor_and_no_zombie_leaks() {
         stem: "x",
         inline_bytes: INLINE_BYTES,
         max_bytes: MAX_SPOOL_BYTES,
+        continues_output: false,
     });
     for (script, timeout) in [("cat", MINUTE), ("exit 1", MINUTE), ("sleep 60 & sleep 60", SHORT)] {
         go(&ProcessCommand { stdin: b"\xff", spool, timeout, ..bench.command(&shell(script)) });

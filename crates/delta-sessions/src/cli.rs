@@ -8,6 +8,7 @@ use crate::sessions_cli::{SessionCommand, run_session_command};
 use crate::{SessionResult, Sessions, system_error};
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::engine::CompletionCandidate;
+use delta_process::{RELAY_COMMAND, run_relay};
 use delta_program::compact_help::compact_if_asked;
 use delta_program::completions::{self, CliProgram, CompletionsArgs};
 use delta_program::man::{self, ManArgs};
@@ -100,6 +101,9 @@ impl Display for PtyCommandName {
 
 /// Runs the program with the arguments of the process. Returns its exit code.
 pub fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == RELAY_COMMAND) {
+        return run_relay();
+    }
     delta_program::install_panic_hook();
     let program = if is_called_by_pty_link() { PTY_LINK } else { PROGRAM };
     if completions::answer_completion_request(program) {

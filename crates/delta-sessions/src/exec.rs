@@ -117,6 +117,7 @@ impl Sessions {
                 stem: &count,
                 inline_bytes: MAX_SHOWN_BYTES,
                 max_bytes: MAX_SPOOL_BYTES,
+                continues_output: true,
             }),
             marks: &marks,
             ..ProcessCommand::new(&argv, &launch, timeout, MAX_SHOWN_BYTES)
@@ -127,7 +128,7 @@ impl Sessions {
 
 /// Removes the output of a command with this number that was killed before it was counted.
 fn remove_output_files(output_dir: &Path, count: &str) {
-    for stream in ["stdout", "stderr"] {
+    for stream in ["stdout", "stderr", "later.stdout", "later.stderr"] {
         let _ = durable::remove_file_no_follow(&output_dir.join(format!("{count}.{stream}")));
     }
 }
@@ -182,6 +183,11 @@ fn finish_turn(
     let note = (change == SessionStateChange::Lost)
         .then(|| format!("{loss}; the session keeps its previous state"));
     let output_dir = format!("{SESSIONS_DIR}/{}/output", session.metadata.session_id);
+    let files = &finished.left.output_files;
+    let background_output = match &finished.left.lost_output {
+        None => files.iter().map(|name| format!("{output_dir}/{name}")).collect(),
+        Some(reason) => vec![format!("lost: {reason}")],
+    };
     Ok(SessionExecReport {
         stdout: shown_text(&finished.stdout, &output_dir),
         stderr: shown_text(&finished.stderr, &output_dir),
@@ -189,6 +195,7 @@ fn finish_turn(
         execution_time_ms: u64::try_from(finished.duration.as_millis()).unwrap_or(u64::MAX),
         stdout_file: output_file(&finished.stdout, &output_dir),
         stderr_file: output_file(&finished.stderr, &output_dir),
+        background_output,
         timed_out,
         not_preserved,
         note,

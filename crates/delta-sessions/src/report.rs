@@ -28,6 +28,9 @@ pub(crate) struct SessionExecReport {
     pub(crate) stdout_file: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stderr_file: Option<String>,
+    /// The files for what background jobs print from now on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) background_output: Vec<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) timed_out: bool,
     /// The names that the next command will not find.

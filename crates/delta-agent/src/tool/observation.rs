@@ -106,6 +106,7 @@ pub fn render_observation(
         sandbox.map(str::to_owned),
         describe_background("ended", &finished.left.ended),
         describe_background("still running:", &finished.left.running),
+        describe_later_output(&finished.left, dir),
     ];
     for note in notes.into_iter().flatten() {
         ensure_line_end(&mut text);
@@ -287,6 +288,15 @@ fn describe_background(fate: &str, commands: &[String]) -> Option<String> {
     Some(format!("[{fate} {more}{} background {noun}: {listed}]", commands.len()))
 }
 
+/// A line about what background processes print from now on; `None` if they hold no stream of the call.
+fn describe_later_output(left: &LeftProcesses, dir: &str) -> Option<String> {
+    if let Some(reason) = &left.lost_output {
+        return Some(format!("[background output from now on is lost: {reason}]"));
+    }
+    let files: Vec<_> = left.output_files.iter().map(|name| format!("{dir}/{name}")).collect();
+    (!files.is_empty()).then(|| format!("[background output from now on: {}]", files.join(", ")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -357,7 +367,11 @@ mod tests {
                 duration: Duration::ZERO,
                 stdout: printed(b"out"),
                 stderr: printed(b""),
-                left: LeftProcesses { ended: commands(ended), running: commands(running) },
+                left: LeftProcesses {
+                    ended: commands(ended),
+                    running: commands(running),
+                    ..LeftProcesses::default()
+                },
             };
             render_observation(&finished, ToolOutput::Text, 50, "p", "r.json", None).text
         };

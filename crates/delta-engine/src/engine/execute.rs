@@ -16,7 +16,8 @@ use delta_mcp::holder_config::{CALL_ID_VARIABLE, HOLDER_REQUIRED, HOLDER_VARIABL
 use delta_plan::call_plan::RecordedArguments;
 use delta_plan::checked_call::CheckedCall;
 use delta_process::{
-    self as process, INLINE_BYTES, LaunchContext, ProcessCommand, ProcessNotice, SpoolFiles,
+    self as process, Background, INLINE_BYTES, LaunchContext, ProcessCommand, ProcessNotice,
+    SpoolFiles,
 };
 use delta_run::event::approval::CallApproval;
 use delta_run::event::{ActionRequest, Payload};
@@ -215,8 +216,15 @@ impl<'a> Engine<'a> {
             .map(|(call, marks)| {
                 let ApprovedCall { tool, invocation, .. } = &call.approved;
                 let inline_bytes = if tool.output == ToolOutput::File { 0 } else { INLINE_BYTES };
-                let spool =
-                    SpoolFiles { dir: &directory, stem: &call.stem, inline_bytes, max_bytes };
+                let continues_output =
+                    matches!(tool.background, Background::Run | Background::Keep);
+                let spool = SpoolFiles {
+                    dir: &directory,
+                    stem: &call.stem,
+                    inline_bytes,
+                    max_bytes,
+                    continues_output,
+                };
                 let timeout = Duration::from_millis(tool.timeout_ms);
                 let held_call = call.surviving.as_ref();
                 ProcessCommand {

@@ -175,6 +175,7 @@ impl<'a> Engine<'a> {
                 stem: &stem,
                 inline_bytes: INLINE_BYTES,
                 max_bytes: MAX_SPOOL_BYTES,
+                continues_output: false,
             }),
             excerpt_bytes: SHOWN_STDERR_BYTES,
             capture_whole: true,

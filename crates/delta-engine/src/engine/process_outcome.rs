@@ -20,5 +20,7 @@ pub(super) fn process_outcome(
         stderr: Some(RecordedStream::from_capture(&finished.stderr)),
         ended_background: finished.left.ended.clone(),
         left_running: finished.left.running.clone(),
+        later_output: finished.left.output_files.clone(),
+        lost_output: finished.left.lost_output.clone(),
     }
 }

@@ -127,7 +127,7 @@ pub fn nesting(bounds: &RunBounds) -> Result<Nesting, CommandFailure> {
     let nesting = Nesting::new(
         environment::variable(DEPTH_VARIABLE).as_deref(),
         environment::variable(MAX_DEPTH_VARIABLE).as_deref(),
-        delta_process::marked_depth(),
+        delta_process::marked_run_levels(),
         bounds.depth,
     );
     nesting.map_err(|Nesting { depth, max_depth }| {

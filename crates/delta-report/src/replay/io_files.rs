@@ -109,6 +109,8 @@ impl<'a> IoFiles<'a> {
         let left = LeftProcesses {
             ended: outcome.ended_background.clone(),
             running: outcome.left_running.clone(),
+            output_files: outcome.later_output.clone(),
+            lost_output: outcome.lost_output.clone(),
         };
         Some(ProcessResult { end: parse_process_end(outcome), duration, stdout, stderr, left })
     }

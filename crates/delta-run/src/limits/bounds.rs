@@ -12,7 +12,7 @@ pub const DEPTH_VARIABLE: &str = "DELTA_DEPTH";
 pub const MAX_DEPTH_VARIABLE: &str = "DELTA_MAX_DEPTH";
 
 /// The largest limit of levels.
-pub const MAX_DEPTH: u32 = 65_535;
+pub const MAX_DEPTH: u32 = delta_process::MAX_RUN_LEVELS;
 /// The largest limit of processes, as many as Linux has ids.
 pub const MAX_PROCESSES: u64 = (1 << 22) - 1;
 
@@ -177,27 +177,33 @@ pub struct Nesting {
 
 impl Nesting {
     /// The nesting of a run, from the values of [`DEPTH_VARIABLE`] and [`MAX_DEPTH_VARIABLE`]. A tool can remove or change
-    /// them, but not `marked_depth`, which the kernel knows. `bound` is [`RunBounds::depth`].
+    /// them, but not `marked_levels`, the levels of runs that this process may start, which the kernel knows: `None` for no
+    /// limit. `bound` is [`RunBounds::depth`].
     ///
     /// # Errors
     /// The run is too deep.
     pub fn new(
         depth: Option<&str>,
         max_depth: Option<&str>,
-        marked_depth: u32,
+        marked_levels: Option<u32>,
         bound: Option<u32>,
     ) -> Result<Self, Self> {
         let outer_depth = depth.and_then(|text| text.parse::<u32>().ok());
-        let depth = outer_depth.map_or(0, |outer| outer.saturating_add(1)).max(marked_depth);
+        let outer_depth = outer_depth.or(marked_levels.map(|_| 0));
+        let depth = outer_depth.map_or(0, |outer| outer.saturating_add(1));
         let inherited = max_depth.and_then(|text| text.parse().ok());
         let inherited = inherited.or((depth > 0).then_some(DEFAULT_DEPTH));
+        let marked = marked_levels.map(|levels| outer_depth.unwrap_or(0).saturating_add(levels));
         let requested = bound.map(|bound| depth.saturating_add(bound));
-        let max_depth = match (inherited, requested) {
-            (Some(inherited), Some(requested)) => inherited.min(requested),
-            (inherited, requested) => inherited.or(requested).unwrap_or(DEFAULT_DEPTH),
-        };
+        let limits = [inherited, marked, requested];
+        let max_depth = limits.into_iter().flatten().min().unwrap_or(DEFAULT_DEPTH);
         let nesting = Self { depth, max_depth };
         if depth > max_depth { Err(nesting) } else { Ok(nesting) }
+    }
+
+    /// How many levels of runs may be below the run.
+    pub fn levels_below(self) -> u32 {
+        self.max_depth.saturating_sub(self.depth)
     }
 }
 
@@ -218,20 +224,23 @@ mod tests {
 
     #[test]
     fn c_22_2_the_smallest_depth_of_all_runs_around_counts() {
-        let nesting = |variables: (&str, &str), marked_depth, bound| {
+        let nesting = |variables: (&str, &str), marked_levels, bound| {
             let (depth, max_depth) = variables;
-            Nesting::new(Some(depth), Some(max_depth), marked_depth, bound)
+            Nesting::new(Some(depth), Some(max_depth), marked_levels, bound)
         };
         let deep = |depth, max_depth| Nesting { depth, max_depth };
-        assert_eq!(Nesting::new(None, None, 0, None), Ok(deep(0, 8)));
-        assert_eq!(Nesting::new(None, None, 0, Some(20)), Ok(deep(0, 20)));
-        assert_eq!(nesting(("0", "8"), 1, None), Ok(deep(1, 8)));
-        assert_eq!(nesting(("2", "20"), 3, Some(1)), Ok(deep(3, 4)));
-        assert_eq!(nesting(("7", "8"), 8, Some(5)), Ok(deep(8, 8)));
-        assert_eq!(nesting(("8", "8"), 9, Some(5)), Err(deep(9, 8)));
+        assert_eq!(Nesting::new(None, None, None, None), Ok(deep(0, 8)));
+        assert_eq!(Nesting::new(None, None, None, Some(20)), Ok(deep(0, 20)));
+        assert_eq!(nesting(("0", "8"), Some(8), None), Ok(deep(1, 8)));
+        assert_eq!(nesting(("2", "20"), Some(18), Some(1)), Ok(deep(3, 4)));
+        assert_eq!(nesting(("7", "8"), Some(1), Some(5)), Ok(deep(8, 8)));
+        assert_eq!(nesting(("8", "8"), Some(0), Some(5)), Err(deep(9, 8)));
         // The variables were removed or changed.
-        assert_eq!(Nesting::new(None, None, 3, Some(20)), Ok(deep(3, 8)));
-        assert_eq!(Nesting::new(None, None, 9, Some(20)), Err(deep(9, 8)));
-        assert_eq!(nesting(("x", "8"), 9, None), Err(deep(9, 8)));
+        assert_eq!(Nesting::new(None, None, Some(3), Some(20)), Ok(deep(1, 3)));
+        assert_eq!(Nesting::new(None, None, Some(100), Some(20)), Ok(deep(1, 8)));
+        assert_eq!(Nesting::new(None, None, Some(0), Some(20)), Err(deep(1, 0)));
+        assert_eq!(nesting(("x", "60000"), Some(1), None), Ok(deep(1, 1)));
+        assert_eq!(nesting(("0", "60000"), Some(2), None), Ok(deep(1, 2)));
+        assert_eq!(nesting(("4", "60000"), Some(0), None), Err(deep(5, 4)));
     }
 }

@@ -198,6 +198,12 @@ pub struct ProcessOutcome {
     /// The command lines of the processes that it left running and that are still running.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_running: Vec<String>,
+    /// The names of the files for what they print after the call.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub later_output: Vec<String>,
+    /// Why there are no such files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_output: Option<String>,
 }
 
 /// The record of a result that `finish` set, in io/tool_executions.
@@ -348,10 +354,13 @@ mod tests {
             ended in any::<Option<String>>(), stdout in stream(), stderr in stream(),
             ended_background in prop::collection::vec(any::<String>(), 0..3),
             left_running in prop::collection::vec(any::<String>(), 0..3),
+            later_output in prop::collection::vec(any::<String>(), 0..3),
+            lost_output in any::<Option<String>>(),
         ) -> ProcessOutcome {
             let (stdout, stderr) = (Some(stdout), Some(stderr));
             ProcessOutcome {
                 started_at, duration_ms, exit_code, ended, stdout, stderr, ended_background, left_running,
+                later_output, lost_output,
             }
         }
     }
