@@ -21,6 +21,7 @@ use delta_operator::global_options::GlobalOptions;
 use delta_operator::{build_info, config, environment};
 use delta_process::{RELAY_COMMAND, run_relay};
 use delta_program::completions::{self, CliProgram};
+use delta_program::default_format::parse_with_default_format;
 use delta_program::man::ManArgs;
 use delta_program::{install_panic_hook, stdio};
 use delta_read::{context, diff, inbox, list_runs, show, verify, view};
@@ -286,7 +287,7 @@ fn answer_without_command(arguments: &[OsString]) -> Option<ExitCode> {
 fn parse_arguments(arguments: &[OsString]) -> Result<DeltaCli, clap::Error> {
     let command = groups::grouped_for_help(DeltaCli::command(), arguments);
     let mut command = ManuallyDrop::new(command);
-    let mut matches = command.try_get_matches_from_mut(arguments)?;
+    let mut matches = parse_with_default_format(&mut command, arguments, config::default_format)?;
     DeltaCli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 

@@ -116,7 +116,7 @@ const ARGUMENT_TIPS: [(&str, &str, &str); 24] = [
 const RUN_TIP: &str = "the run is an argument, as in `delta approve RUN`";
 const ANSWER_TIP: &str = "`answer` takes the text without `-m`: `delta answer RUN TEXT`";
 const PROMPT_TIP: &str =
-    "the task is an argument: `delta run \"TASK\"`; stdout gets only its result";
+    "the task is an argument: `delta run -q \"TASK\"` prints its result, and nothing else";
 
 /// The commands that drive a run.
 const DRIVING_COMMANDS: [&str; 6] = ["run", "continue", "approve", "deny", "answer", "fork"];

@@ -365,6 +365,19 @@ fn c_23_4_a_vendor_before_a_slash_is_the_provider_where_no_other_endpoint_is_set
     let messages = ("POST /v1/messages".to_owned(), json!("m"));
     assert_eq!(asked("name: t\n", &[]), messages);
     assert_eq!(asked("name: t\nllm: {model: gpt-4o}\n", &[("OPENAI_API_KEY", "k")]), messages);
+    // The name of a model may tell the vendor too.
+    let of_name = |model: &str, address: &str, value: &str, key: &str| {
+        let sandbox = agent("name: t\n");
+        let command = sandbox.run_command("hi", &["--model", model, "-q"]);
+        let ran = command.env(address, value).env(key, "k").output().expect_code(0);
+        assert_eq!(ran.stdout, "hi\n");
+        server.requests().pop().unwrap().path().to_owned()
+    };
+    let root = server.root_url();
+    let claude = of_name("claude-x", "ANTHROPIC_BASE_URL", &root, "ANTHROPIC_API_KEY");
+    assert_eq!(claude, "POST /v1/messages");
+    let gateway = of_name("claude-x", "DELTA_BASE_URL", &server.url(), "ANTHROPIC_API_KEY");
+    assert_eq!(gateway, "POST /v1/chat/completions");
     // An address for Chat Completions is one of a gateway.
     let chat = ("POST /v1/chat/completions".to_owned(), json!("anthropic/m"));
     assert_eq!(asked("name: t\n", &[("DELTA_BASE_URL", &server.url())]), chat);
@@ -397,7 +410,56 @@ fn c_23_4_a_model_of_another_vendor_gets_the_line_to_write() {
         let stderr = said(model, 126);
         assert!(stderr.starts_with("error: no API key") && stderr.contains(lines), "{stderr}");
     }
+    // With a key, the vendor would answer that it has no such model.
+    let with_key = |model: &str| {
+        let command = sandbox.run_command("hi", &["--model", model]);
+        command.env("OPENAI_API_KEY", "k").output().expect_code(126).stderr
+    };
+    for (model, line) in [
+        ("claude-opus-5", "        --model anthropic:claude-opus-5\n"),
+        ("google/gemini-3.5-flash", "        --model gemini:gemini-3.5-flash\n"),
+        (
+            "models/gemini-3.5-flash",
+            "        llm: {provider: gemini, model: gemini-3.5-flash}   # in agent.yaml\n",
+        ),
+        ("sonnet", "        --model anthropic:claude-sonnet-5-5\n"),
+        ("opus[1m]", "        --model anthropic:claude-opus-5-5\n"),
+        (
+            "groq/llama",
+            "set DELTA_BASE_URL=https://api.groq.com/openai/v1 DELTA_API_KEY=..., and `--model openai:llama`\n",
+        ),
+        (
+            "ollama_chat/qwen3",
+            "set DELTA_BASE_URL=http://localhost:11434/v1, and `--model openai:qwen3`\n",
+        ),
+        ("mistral/m", "set DELTA_BASE_URL=https://api.mistral.ai/v1 "),
+        ("azure/mine", "and `--model openai:mine --llm auth=api-key`\n"),
+        (
+            "bedrock/m",
+            "https://bedrock-runtime.REGION.amazonaws.com/openai/v1 DELTA_API_KEY=..., and `--model openai:m`\n",
+        ),
+        ("us.anthropic.claude-x", "and `--model openai:us.anthropic.claude-x`\n"),
+        ("vertex_ai/gemini-x", "and `--model gemini:gemini-x --llm auth=bearer`\n"),
+        ("vertex_ai/claude-x", "and `--model anthropic:claude-x --llm auth=bearer`\n"),
+        (
+            "huggingface/a/b",
+            "set DELTA_BASE_URL=https://router.huggingface.co/v1 DELTA_API_KEY=..., and `--model openai:a/b`\n",
+        ),
+    ] {
+        let stderr = with_key(model);
+        let message = format!("error: api.openai.com has no model `{model}`\nhelp: ");
+        assert!(stderr.starts_with(&message) && stderr.contains(line), "{stderr}");
+    }
     for (model, wanted) in [
+        (
+            "hf:org/m",
+            "`hf` is not a provider: set DELTA_BASE_URL=https://router.huggingface.co/v1 ",
+        ),
+        (
+            "openrouter/a/b:free",
+            "`openrouter` is not a provider: set DELTA_BASE_URL=https://openrouter.ai/api/v1 DELTA_API_KEY=..., and `--model openai:a/b:free`",
+        ),
+        ("us.anthropic.claude-x-v1:0", "`--model openai:us.anthropic.claude-x-v1:0`"),
         (
             "ollama:llama3:8b",
             "set DELTA_BASE_URL=http://localhost:11434/v1, and `--model openai:llama3:8b`",

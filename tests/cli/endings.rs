@@ -153,10 +153,11 @@ fn c_12_1_a_terminal_that_shows_the_progress_shows_the_result_once() {
     assert_eq!((code, screen.matches("red or blue").count()), (101, 1), "{screen}");
     assert!(!screen.contains("Run Summary"), "{screen}");
 
-    // With `-q` the summary is all there is.
+    // With `-q` the result is all there is, or the error.
     let (code, screen) = screen_of(done, &["-q"]);
-    assert_eq!(code, 0);
-    assert!(screen.starts_with("--- Run Summary ---\n") && screen.contains("Result:\nall done\n"));
+    assert_eq!((code, screen.trim_end()), (0, "all done"));
+    let (code, screen) = screen_of("- error: no more\n", &["-q"]);
+    assert_eq!((code, screen.trim_end()), (1, "error: no more"));
 }
 
 #[test]

@@ -395,6 +395,46 @@ fn c_11_4_the_provider_is_the_one_whose_key_is_set() {
     }
 }
 
+/// A model that the operator had chosen was not the one of the new agent.
+#[test]
+fn c_11_4_the_model_is_the_one_that_the_operator_chose() {
+    for (model, variables, lines) in [
+        ("claude-opus-5-5", &[][..], "  provider: anthropic\n  model: claude-opus-5-5\n"),
+        ("anthropic:m", &[("OPENAI_API_KEY", "k")][..], "  provider: anthropic\n  model: m\n"),
+        ("gpt-5.6-sol", &[("ANTHROPIC_API_KEY", "k")][..], "/v1\n  model: gpt-5.6-sol\n"),
+        ("openai:llama3:8b", &[][..], "/v1\n  model: llama3:8b\n"),
+        // The address of a gateway, which has the models of all vendors.
+        (
+            "anthropic/m",
+            &[("DELTA_BASE_URL", "http://localhost:1/v1")][..],
+            "/v1\n  model: anthropic/m\n",
+        ),
+        ("openai:'1 #'", &[][..], "/v1\n  model: \"'1 #'\"\n"),
+    ] {
+        let sandbox = Sandbox::new(DELTA);
+        let mut init = sandbox.delta(["init", "-y", "made"]).env("DELTA_MODEL", model);
+        for (name, value) in variables {
+            init = init.env(name, *value);
+        }
+        let ran = init.output().expect_code(0);
+        let yaml = sandbox.read("made/agent.yaml");
+        assert!(yaml.contains(lines), "{model}: {yaml}");
+        assert!(ran.stderr.contains(", from DELTA_MODEL\n"), "{}", ran.stderr);
+        sandbox.delta(["tool", "lint", "made"]).output().expect_code(0);
+        let args = ["run", "--agent", "made", "--model", "script:script.yaml", "-m", "x"];
+        sandbox.delta(args).output().expect_code(0);
+    }
+    // A script plays a model, and is none; config.yaml counts too.
+    let sandbox = Sandbox::new(DELTA);
+    sandbox.write("home/.config/delta/config.yaml", "model: gemini-3.8-flash\n");
+    let init = |dir: &str| sandbox.delta(["init", "-t", "coding", dir]);
+    let ran = init("one").output().expect_code(0);
+    let end = "Run it with your model:\n  GOOGLE_API_KEY=... delta run --agent one -m 'Fix the failing test'\n";
+    assert!(ran.stderr.ends_with(end), "{}", ran.stderr);
+    let ran = init("two").env("DELTA_MODEL", "script:x.yaml").output().expect_code(0);
+    assert!(ran.stderr.contains("--model gpt-4o "), "{}", ran.stderr);
+}
+
 #[test]
 fn c_11_4_a_person_chooses_the_provider() {
     for (answer, provider) in [("\n", "openai"), ("2\n", "anthropic"), ("anthropic\n", "anthropic")]

@@ -40,6 +40,71 @@ fn c_12_1_text_is_a_summary() {
     }
 }
 
+/// `x=$(delta run -q ...)` was eight lines of summary.
+#[test]
+fn c_12_1_with_q_text_is_the_result_alone() {
+    for ((what, turns), (code, stdout, stderr)) in RESULTS.into_iter().zip([
+        (0, "all done\n", ""),
+        (0, "{\n  \"a\": 1,\n  \"list\": [\n    \"x\",\n    \"y\"\n  ]\n}\n", ""),
+        (1, "", "error: no more\n"),
+    ]) {
+        let sandbox = scripted(turns);
+        sandbox.run("hi", &["-q"]).expect(code, stdout, stderr);
+        // The stored result of a finished run is printed in the same way.
+        let again = sandbox.run("hi", &["-q", "--ensure"]);
+        assert_eq!((again.code, &*again.stdout), (code, stdout), "{what}");
+    }
+    let asks = scripted("- call: [{tool: ask_human, args: {prompt: which}}]\n");
+    let ran = asks.run("hi", &["-q"]).expect_code(101);
+    assert!(ran.stdout.is_empty() && ran.stderr.starts_with("? which\n"), "{}", ran.stderr);
+}
+
+#[test]
+fn c_12_1_the_format_is_the_option_else_the_variable_else_the_file() {
+    let printed = |file: &str, variable: &str, more: &[&str]| {
+        let sandbox = scripted("- say: all done\n");
+        if !file.is_empty() {
+            sandbox.write("home/.config/delta/config.yaml", format!("format: {file}\n"));
+        }
+        let ran = sandbox.run_command("hi", more).env("DELTA_FORMAT", variable).output();
+        let listed = sandbox.delta(["list-runs", "-w", "work"]).env("DELTA_FORMAT", variable);
+        let listed = listed.output().expect_code(0).stdout;
+        let kind = match ran.stdout.lines().next().unwrap_or_default() {
+            "all done" => "raw",
+            "--- Run Summary ---" => "text",
+            line if line.starts_with("{\"schema_version\"") => "json",
+            line if line.starts_with("{\"type\"") || line.starts_with("{\"seq\"") => "jsonl",
+            _ => "other",
+        };
+        (kind, if listed.starts_with('[') { "json" } else { "text" })
+    };
+    assert_eq!(printed("", "", &[]), ("text", "text"));
+    assert_eq!(printed("json", "", &[]), ("json", "json"));
+    // A command takes what it has: `list-runs` has no `raw`.
+    assert_eq!(printed("json", "raw", &[]), ("raw", "text"));
+    assert_eq!(printed("raw", "text", &[]), ("text", "text"));
+    assert_eq!(printed("raw", "json", &["--format", "text"]), ("text", "json"));
+    assert_eq!(printed("", "json", &["--format=raw"]), ("raw", "json"));
+}
+
+#[test]
+fn c_12_1_an_unknown_default_format_is_an_error_with_the_values() {
+    let sandbox = scripted("- say: all done\n");
+    let ran = sandbox.run_command("hi", &[]).env("DELTA_FORMAT", "xml").output().expect_code(2);
+    let message = "error: DELTA_FORMAT: expected text, json, raw or jsonl, found `xml`\n";
+    assert!(ran.stderr.starts_with(message), "{}", ran.stderr);
+    assert!(!sandbox.path("work/.delta").exists());
+    sandbox
+        .run_command("hi", &["--format", "raw"])
+        .env("DELTA_FORMAT", "xml")
+        .output()
+        .expect_code(0);
+    sandbox.write("home/.config/delta/config.yaml", "format: xml\n");
+    let ran = sandbox.delta(["config"]).output().expect_code(126);
+    let message = "error: `format` must be `text`, `json`, `raw` or `jsonl`";
+    assert!(ran.stderr.starts_with(message), "{}", ran.stderr);
+}
+
 #[test]
 fn c_12_1_raw_is_the_result_alone() {
     for ((what, turns), (code, wanted)) in RESULTS.into_iter().zip([

@@ -19,7 +19,8 @@ use std::{fs, io};
 ///
 /// Writes agent.yaml, system_prompt.md, context.yaml, a script that plays the LLM, schemas for editors, and the other files
 /// of the template, then prints the path of the directory. Overwrites nothing: the directory must be new, or empty except
-/// for .git. The agent gets the provider whose key the environment has.
+/// for .git. The agent gets your model (DELTA_MODEL, or `model` in config.yaml), else the provider whose key the environment
+/// has.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct InitArgs {
@@ -74,7 +75,7 @@ fn create_agent(
     };
     let provider = InitProvider::choose(accepts_default, &cancel)?;
     let mut created = CreatedPaths::default();
-    if let Err(error) = write_template(dir, name, template, provider, &mut created) {
+    if let Err(error) = write_template(dir, name, template, &provider, &mut created) {
         let remaining = created.remove_all();
         let hint = format!("could not remove: {}", list_paths(&remaining));
         let hint = (!remaining.is_empty()).then_some(hint);
@@ -94,9 +95,10 @@ fn create_agent(
     print_sandbox_note(dir);
     // The coding agent has no model.
     let (heading, model) = match template {
-        AgentTemplate::Coding => {
+        AgentTemplate::Coding if !provider.is_operators => {
             ("Run it with a model:", format!(" --model {}", provider.model_option()))
         }
+        AgentTemplate::Coding => ("Run it with your model:", String::new()),
         _ => ("Run it with the model in agent.yaml:", String::new()),
     };
     let key =
@@ -212,7 +214,7 @@ fn write_template(
     dir: &Path,
     name: &str,
     template: AgentTemplate,
-    provider: InitProvider,
+    provider: &InitProvider,
     created: &mut CreatedPaths,
 ) -> Result<(), durable::FileError> {
     for file in template.render(name) {

@@ -2,10 +2,11 @@
 
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
-use delta_operator::environment;
 use delta_operator::failure::CommandFailure;
+use delta_operator::{config, environment};
 use delta_program::stdio;
 use delta_words::WireForm;
+use delta_yaml::yaml::quote_yaml;
 
 /// The providers that a template can have, in the order in which their keys are looked for, each with a model. `responses`
 /// shares the keys of `openai`.
@@ -23,32 +24,43 @@ const TEMPLATE_KEY: &str = "DELTA_API_KEY";
 const TEMPLATE_ADDRESS: &str = " For another endpoint, add base_url: http://localhost:11434/v1";
 
 /// The provider and the model of a new agent.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct InitProvider {
     form: WireForm,
-    model: &'static str,
+    model: String,
+    /// Whether the operator's settings name the model.
+    pub is_operators: bool,
     /// The variable that holds the key, or should.
     pub key_variable: &'static str,
-    /// Whether the variable of the key is set.
+    /// Whether the variable of the key is set, or an address that may need none.
     pub is_key_set: bool,
 }
 
 impl InitProvider {
-    fn new(form: WireForm, model: &'static str) -> Self {
+    fn new(form: WireForm, model: &str) -> Self {
         let names = form.key_variables();
         let set = names.iter().find(|name| environment::variable(name).is_some());
         let key_variable = set.copied().unwrap_or(names[0]);
-        Self { form, model, key_variable, is_key_set: set.is_some() }
+        let model = model.to_owned();
+        Self { form, model, is_operators: false, key_variable, is_key_set: set.is_some() }
     }
 
-    /// The provider whose key is set; of several, the one that the user chooses, or the first without a terminal or with
-    /// `accepts_default`.
+    /// The model of the operator's settings; else the provider whose key is set, of several the one that the user chooses,
+    /// or the first without a terminal or with `accepts_default`.
     pub fn choose(accepts_default: bool, cancel: &CancelToken) -> Result<Self, CommandFailure> {
+        if let Some((form, model, origin)) = config::model_of_new_agent()? {
+            stdio::print_error_line(&format!("Note: the model is {model}, from {origin}"));
+            let mut chosen = Self { is_operators: true, ..Self::new(form, &model) };
+            let mut addresses = form.address_variables().iter();
+            chosen.is_key_set |= addresses.any(|name| environment::variable(name).is_some());
+            return Ok(chosen);
+        }
         let all = PROVIDERS.map(|(form, model)| Self::new(form, model));
-        let with_key: Vec<Self> = all.into_iter().filter(|provider| provider.is_key_set).collect();
+        let with_key: Vec<Self> =
+            all.iter().filter(|provider| provider.is_key_set).cloned().collect();
         match with_key.as_slice() {
-            [] => Ok(all[0]),
-            [only] => Ok(*only),
+            [] => Ok(all[0].clone()),
+            [only] => Ok(only.clone()),
             [first, ..] if accepts_default || !terminal::can_prompt() => {
                 let names: Vec<&str> =
                     with_key.iter().map(|provider| provider.form.name()).collect();
@@ -57,35 +69,44 @@ impl InitProvider {
                     names.join(", "),
                     first.form.name()
                 ));
-                Ok(*first)
+                Ok(first.clone())
             }
             several => ask_for_provider(several, cancel),
         }
     }
 
     /// A file of a template for this provider.
-    pub fn adapt_template_text(self, text: &str) -> String {
-        let text = text.replace(TEMPLATE_KEY, self.key_variable);
-        if self.form == WireForm::OpenAi {
-            return text;
-        }
-        let name = self.form.name();
-        text.replace(TEMPLATE_ADDRESS, "")
+    pub fn adapt_template_text(&self, text: &str) -> String {
+        let (provider, provider_entry, address) = match self.form {
+            WireForm::OpenAi => (String::new(), String::new(), TEMPLATE_ADDRESS),
+            form => {
+                let name = form.name();
+                (format!("  provider: {name}\n"), format!("provider: {name}, "), "")
+            }
+        };
+        // Names of models with other characters are texts in YAML only in quotes.
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
+        let is_word = self.model.starts_with(|c: char| c.is_ascii_alphabetic())
+            && !self.model.ends_with(':')
+            && self.model.chars().all(is_plain);
+        let model = if is_word { self.model.clone() } else { quote_yaml(&self.model) };
+        text.replace(TEMPLATE_KEY, self.key_variable)
+            .replace(TEMPLATE_ADDRESS, address)
             .replace(
                 &format!("  model: {TEMPLATE_MODEL}\n"),
-                &format!("  provider: {name}\n  model: {}\n", self.model),
+                &format!("{provider}  model: {model}\n"),
             )
             .replace(
                 &format!("{{model: {TEMPLATE_MODEL}}}"),
-                &format!("{{provider: {name}, model: {}}}", self.model),
+                &format!("{{{provider_entry}model: {model}}}"),
             )
-            .replace(TEMPLATE_MODEL, &self.model_option())
+            .replace(&format!("={TEMPLATE_MODEL} "), &format!("={} ", self.model_option()))
     }
 
     /// The model as in `--model`.
-    pub fn model_option(self) -> String {
+    pub fn model_option(&self) -> String {
         match self.form {
-            WireForm::OpenAi => self.model.to_owned(),
+            WireForm::OpenAi if !self.model.contains(':') => self.model.clone(),
             form => format!("{}:{}", form.name(), self.model),
         }
     }
@@ -111,7 +132,7 @@ fn ask_for_provider(
         let by_number = number.and_then(|number| providers.get(number.checked_sub(1)?));
         let by_name = providers.iter().find(|provider| provider.form.name() == answer);
         if let Some(provider) = by_number.or(by_name) {
-            return Ok(*provider);
+            return Ok(provider.clone());
         }
         prompt = format!("expected a number or a name, found `{answer}`> ");
     }

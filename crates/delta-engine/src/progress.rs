@@ -116,8 +116,6 @@ pub struct ProgressPrinter {
     result_follows: bool,
     /// Whether another process asks what the run waits for.
     omits_questions: bool,
-    /// Whether the error of the run is printed there too.
-    error_follows: bool,
     /// Whether the lines are the output of `show`, on stdout.
     to_stdout: bool,
     /// The first line that could not be written to stdout.
@@ -150,7 +148,6 @@ impl ProgressPrinter {
             last_call: String::new(),
             result_follows: false,
             omits_questions: false,
-            error_follows: false,
             to_stdout: false,
             stdout_failure: None,
             colours: has_colours(&std::io::stderr()),
@@ -201,12 +198,6 @@ impl ProgressPrinter {
     /// the run ends.
     pub fn omit_result(&mut self) {
         self.result_follows = true;
-    }
-
-    /// Like [`ProgressPrinter::omit_result`], for a summary that also contains the error of the run.
-    pub fn omit_result_and_error(&mut self) {
-        self.omit_result();
-        self.error_follows = true;
     }
 
     /// Prints no question and no call to approve from now on, because a server asks them.
@@ -564,9 +555,6 @@ impl ProgressPrinter {
     }
 
     fn show_error(&mut self, message: &str, hint: Option<&str>) {
-        if self.error_follows {
-            return;
-        }
         let message = self.sanitize(message);
         self.write_line(&format!("{BAD}error:{BAD:#} {message}"));
         if let Some(hint) = hint {

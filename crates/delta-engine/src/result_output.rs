@@ -11,7 +11,7 @@ use std::fmt::Write;
 /// What a command prints to stdout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum OutputFormat {
-    /// Readable summary; at a terminal that shows the progress too, the result alone.
+    /// Readable summary; with `-q`, and at a terminal that shows the progress too, the result alone.
     Text,
     /// One JSON object (RunResult v2.0).
     Json,
@@ -45,7 +45,7 @@ fn render_text_summary(result: &RunResult) -> String {
         serde_json::Value::String(text) => sanitize(text),
         other => sanitize(&serde_json::to_string_pretty(other).unwrap_or_default()),
     });
-    if result.follows_progress {
+    if result.prints_alone {
         return value.unwrap_or_default();
     }
     let mut out = String::from("--- Run Summary ---\n");

@@ -15,6 +15,7 @@ use delta_base::durable;
 use delta_base::url_secrets::mask_url;
 use delta_llm::llm::ModelChoice;
 use delta_llm::llm::ModelSelection;
+use delta_program::default_format::DEFAULT_FORMATS;
 use delta_program::stdio;
 use delta_program::user_directory::find_user_directory;
 use delta_run::event::approval::EVERY_TOOL;
@@ -32,6 +33,8 @@ use std::sync::OnceLock;
 
 /// The variable with the model of agents without `llm`.
 const MODEL_VARIABLE: &str = "DELTA_MODEL";
+/// The variable with the format of commands without `--format`.
+const FORMAT_VARIABLE: &str = "DELTA_FORMAT";
 /// The values of `color`.
 const COLOR_NAMES: [&str; 3] = ["auto", "always", "never"];
 
@@ -61,6 +64,11 @@ pub static CONFIG_MAPPING: MappingSchema = MappingSchema::new(
             "Whether delta prints colors: `auto`, at a terminal only; NO_COLOR and CLICOLOR_FORCE override it.",
         )
         .with_help(color_help),
+        KeySchema::optional(
+            "format",
+            ValueShape::Choice(&DEFAULT_FORMATS),
+            "The output format of every command that has it, as in `--format`: `text`, `json`, `raw` or `jsonl`. DELTA_FORMAT overrides it.",
+        ),
         KeySchema::optional(
             "api_key_command",
             ValueShape::OneOf(&[ValueShape::Text, ValueShape::TextMap]),
@@ -137,6 +145,7 @@ pub struct OperatorConfig {
     /// The tools that ask before every call, [`EVERY_TOOL`] for all.
     approve: Option<OperatorSetting<Vec<String>>>,
     color: Option<OperatorSetting<String>>,
+    format: Option<OperatorSetting<String>>,
     /// The commands by the name of the provider.
     api_key_commands: Option<OperatorSetting<BTreeMap<String, String>>>,
     pricing: Option<OperatorSetting<String>>,
@@ -213,6 +222,7 @@ impl OperatorConfig {
         };
         self.default_agent = setting("default_agent");
         self.color = setting("color");
+        self.format = setting("format");
         self.runs_dir = setting("runs_dir");
         self.approve = fields.non_null("approve").and_then(|node| {
             let value = match node.scalar() {
@@ -358,10 +368,11 @@ pub fn sandbox() -> Result<Option<(String, String, PathBuf)>, CommandFailure> {
 /// The configuration or DELTA_MODEL has a mistake.
 pub fn model_selection(option: Option<ModelChoice>) -> Result<ModelSelection, CommandFailure> {
     let is_set = |name: &&str| environment::variable(name).is_some();
-    let has_address = WireForm::OpenAi.address_variables().iter().any(is_set);
+    let has_address = has_chat_address();
+    let config = read()?;
     let is_set_up = |form: WireForm| {
         let names = [form.address_variables(), form.key_variables()].concat();
-        !has_address && names.iter().any(is_set)
+        !has_address && (names.iter().any(is_set) || config.api_key_command(form).is_some())
     };
     let option = option.map(|choice| choice.by_vendor(is_set_up));
     let default = default_model()?.map(|setting| setting.value.by_vendor(is_set_up));
@@ -377,6 +388,36 @@ fn default_model() -> Result<Option<OperatorSetting<ModelChoice>>, CommandFailur
     match ModelChoice::parse(&text) {
         Ok(value) => Ok(Some(OperatorSetting { value, origin: MODEL_VARIABLE.to_owned() })),
         Err(message) => Err(CommandFailure::config(format!("{MODEL_VARIABLE}: {message}"), None)),
+    }
+}
+
+/// The endpoint and the model of a new agent, and where the operator chose them. A script or another file is none.
+///
+/// # Errors
+/// The configuration or DELTA_MODEL has a mistake.
+pub fn model_of_new_agent() -> Result<Option<(WireForm, String, String)>, CommandFailure> {
+    let Some(OperatorSetting { value, origin }) = default_model()? else { return Ok(None) };
+    let endpoint = value.endpoint(has_chat_address());
+    Ok(endpoint.map(|(form, model)| (form, model.to_owned(), origin)))
+}
+
+/// Whether the environment names an endpoint of Chat Completions.
+fn has_chat_address() -> bool {
+    let names = WireForm::OpenAi.address_variables();
+    names.iter().any(|name| environment::variable(name).is_some())
+}
+
+/// The format of commands without `--format`, of [`DEFAULT_FORMATS`]. A mistake in the file is for the commands that need the file.
+///
+/// # Errors
+/// DELTA_FORMAT has another value; contains the message.
+pub fn default_format() -> Result<Option<&'static str>, String> {
+    let find = |text: &str| DEFAULT_FORMATS.into_iter().find(|format| *format == text);
+    match environment::variable(FORMAT_VARIABLE) {
+        Some(text) => find(&text).map(Some).ok_or_else(|| {
+            format!("{FORMAT_VARIABLE}: expected text, json, raw or jsonl, found `{text}`")
+        }),
+        None => Ok(read().ok().and_then(|config| find(&config.format.as_ref()?.value))),
     }
 }
 
@@ -552,6 +593,10 @@ fn list_settings() -> Result<Vec<ListedSetting>, CommandFailure> {
         of_file("default_agent", config.default_agent.as_ref()),
         line("agents_dir", agents_directory().map(|dir| dir.display().to_string()), ""),
         color,
+        match environment::variable(FORMAT_VARIABLE) {
+            Some(_) => of_variable("format", FORMAT_VARIABLE),
+            None => of_file("format", config.format.as_ref()),
+        },
         line("approve", approve, config.approve.as_ref().map_or("", |setting| &setting.origin)),
         line("api_key", has_key.then(|| "(set)".to_owned()), &key_names.join(", ")),
         of_variable("api_key_file", KEY_FILE_VARIABLE),

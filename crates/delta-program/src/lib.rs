@@ -4,6 +4,7 @@
 pub mod compact_help;
 mod completion_install;
 pub mod completions;
+pub mod default_format;
 pub mod environment_block;
 pub mod man;
 pub mod number_argument;

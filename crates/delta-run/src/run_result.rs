@@ -41,9 +41,9 @@ pub struct RunResult {
     /// Sensitive answers, which the text format redacts.
     #[serde(skip)]
     pub sensitive: Vec<String>,
-    /// Whether the user has seen everything but the result at the terminal to which it is printed.
+    /// Whether the text format prints the result alone: the user has seen the rest, or wants nothing else.
     #[serde(skip)]
-    pub follows_progress: bool,
+    pub prints_alone: bool,
 }
 
 /// The error of a run that ended without a result.
@@ -217,7 +217,7 @@ impl RunResult {
                 workspace_path: metadata.work_dir,
             },
             sensitive: state.sensitive_answers.clone(),
-            follows_progress: false,
+            prints_alone: false,
         })
     }
 
@@ -269,7 +269,7 @@ impl RunResult {
             },
             metadata: ResultMetadata { agent_name: String::new(), workspace_path: String::new() },
             sensitive: Vec::new(),
-            follows_progress: false,
+            prints_alone: false,
         }
     }
 }

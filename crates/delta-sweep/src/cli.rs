@@ -10,6 +10,7 @@ use delta_operator::manual_page::show_manual_page;
 use delta_operator::{build_info, config, environment};
 use delta_program::compact_help::compact_if_asked;
 use delta_program::completions::{self, CliProgram};
+use delta_program::default_format::parse_with_default_format;
 use delta_program::man::{self, ManArgs};
 use delta_program::usage_error::{
     json_tip, named_command, with_dash_tip, with_tip, with_usage_of_command,
@@ -95,7 +96,7 @@ fn run_sweep_program(program_arguments: Vec<OsString>) -> ExitCode {
 
 fn parse_sweep_arguments(arguments: &[OsString]) -> Result<SweepCli, clap::Error> {
     let mut command = compact_if_asked(SweepCli::command(), arguments);
-    let mut matches = command.try_get_matches_from_mut(arguments)?;
+    let mut matches = parse_with_default_format(&mut command, arguments, config::default_format)?;
     SweepCli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 

@@ -193,7 +193,7 @@ fn continue_with_images(
         packed::remove_extracted_runs();
         find_and_continue(run, resume, &images, may_answer, |_, _| Ok(message))
     });
-    run_result::print_run_result(result, resume.options.format, id)
+    run_result::print_run_result(result, &resume.options, id)
 }
 
 /// Claims a temporary copy of a packed run of a sweep, to look at its state. `None` if the run is not packed, or cannot be

@@ -183,7 +183,7 @@ impl PreparedAgent {
         let mut result = RunResult::from_state(run.state())
             .ok_or_else(|| CommandFailure::config("the run has no ENGINE_START", None))?
             .with_tree(&run.dir, run.state());
-        result.follows_progress = options.result_follows_progress();
+        result.prints_alone = options.result_follows_progress();
         next_steps::print_next_steps(options, &run.dir, run.state(), &result);
         Ok(result)
     }

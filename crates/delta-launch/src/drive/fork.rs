@@ -109,13 +109,13 @@ pub fn fork_command(args: &ForkArgs) -> ExitCode {
     }
     match fork_run(args) {
         Ok(ForkOutcome::Continued(result)) => {
-            run_result::print_run_result(Ok(*result), args.options.format, id)
+            run_result::print_run_result(Ok(*result), &args.options, id)
         }
         Ok(ForkOutcome::Created(text)) => {
             stdio::print_text(&text);
             ExitCode::SUCCESS
         }
-        Err(failure) => run_result::print_run_result(Err(failure), args.options.format, id),
+        Err(failure) => run_result::print_run_result(Err(failure), &args.options, id),
     }
 }
 

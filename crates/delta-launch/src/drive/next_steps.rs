@@ -54,7 +54,7 @@ pub fn print_next_steps(
         (Some(RunStatus::WaitingForInput), _) => {
             print_answer_commands(&next.naming_request(state), run_dir, state);
         }
-        (Some(RunStatus::Completed), _) if result.follows_progress => {
+        (Some(RunStatus::Completed), _) if result.prints_alone => {
             stdio::print_error_line("");
         }
         (Some(RunStatus::Interrupted), _) if !options.quiet => {

@@ -148,7 +148,7 @@ pub fn run_command(args: &RunArgs) -> ExitCode {
         Err(message) => return command_line::print_usage_error::<RunArgs>("run", &message),
     };
     let id = args.run_id.as_ref().map(ToString::to_string);
-    run_result::print_run_result(run_agent(args, task), args.options.format, id)
+    run_result::print_run_result(run_agent(args, task), &args.options, id)
 }
 
 fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {

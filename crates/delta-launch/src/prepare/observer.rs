@@ -53,7 +53,6 @@ pub fn open_run_observer(
     }
     if terminal::is_stdout_terminal() && terminal::is_stderr_terminal() {
         match options.format {
-            OutputFormat::Text if options.quiet => progress.omit_result_and_error(),
             OutputFormat::Text | OutputFormat::Raw => progress.omit_result(),
             OutputFormat::Json | OutputFormat::Jsonl => {}
         }

@@ -1,6 +1,7 @@
 //! The result of a command that drives a run: one write to stdout, and the exit code.
 
 use delta_engine::result_output::{self, OutputFormat};
+use delta_operator::arguments::options::RunOptions;
 use delta_operator::failure::CommandFailure;
 use delta_program::stdio;
 use delta_run::event::RunStatus;
@@ -10,10 +11,11 @@ use std::process::ExitCode;
 /// Prints the result of a command, or its failure; returns the exit code.
 pub fn print_run_result(
     result: Result<RunResult, CommandFailure>,
-    format: OutputFormat,
+    options: &RunOptions,
     run_id: Option<String>,
 ) -> ExitCode {
-    let result = match result {
+    let format = options.format;
+    let mut result = match result {
         Ok(result) => result,
         Err(failure) => {
             let code = failure.report();
@@ -24,6 +26,7 @@ pub fn print_run_result(
             return code;
         }
     };
+    result.prints_alone |= options.quiet;
     let text = result_output::render_run_result(&result, format);
     let written = match format {
         OutputFormat::Text | OutputFormat::Raw => stdio::print_result(&text),

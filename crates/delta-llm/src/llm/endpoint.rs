@@ -1,6 +1,6 @@
 //! The endpoint of the requests: its address, its key and its proxy, from agent.yaml and the environment.
 
-use super::model_choice::{other_vendor_help, vendor_model};
+use super::model_choice::misplaced_model_help;
 use super::wire::CachePolicy;
 use super::{LlmConfig, LlmError};
 use delta_base::redact::Secrets;
@@ -318,6 +318,11 @@ impl Endpoint {
                 }
                 Some(withheld) => return Err(unchosen_address_error(withheld, &address)),
             }
+        } else if address.url == form.default_address()
+            && let Some(help) = misplaced_model_help(&config.model, form)
+        {
+            let message = format!("{} has no model `{}`", address.host, config.model);
+            return Err(EndpointError { message, help, needs_key: false });
         }
         Ok(Self {
             proxy: find_proxy(&address.url, env),
@@ -418,23 +423,10 @@ fn missing_key_error(config: &LlmConfig, form: WireForm, base_url: &str) -> Endp
          \x20 export DELTA_BASE_URL=http://localhost:8000/v1    # vLLM\n";
     let is_openai = form == WireForm::OpenAi;
     let local_servers = if is_openai { local_servers } else { "" };
-    let of_other_vendor = match vendor_model(&config.model).filter(|(vendor, _)| *vendor != form) {
-        // A gateway has the models of many vendors.
-        _ if base_url != form.default_address() => String::new(),
-        // The Responses API is OpenAI's too.
-        Some((WireForm::OpenAi, _)) if form == WireForm::Responses => String::new(),
-        Some((vendor, model)) => {
-            let key = vendor.key_variables()[0];
-            let name = vendor.name();
-            format!(
-                "`{}` is a model of {name}:\n\x20 export {key}=...\n\x20 --model {name}:{model}\n",
-                config.model
-            )
-        }
-        None => other_vendor_help(&config.model)
-            .map(|help| format!("for `{}` set {help}\n", config.model))
-            .unwrap_or_default(),
-    };
+    // A gateway has the models of many vendors.
+    let is_own_address = base_url == form.default_address();
+    let of_other_vendor =
+        misplaced_model_help(&config.model, form).filter(|_| is_own_address).unwrap_or_default();
     let (or, other_provider) = if of_other_vendor.is_empty() {
         let other = if is_openai { "anthropic:NAME" } else { "openai:NAME" };
         let model = &config.model;

@@ -16,29 +16,69 @@ use std::path::{Path, PathBuf};
 pub struct ModelChoice {
     pub(super) provider: Option<String>,
     pub(super) model: String,
-    /// A vendor in front of the name is the provider, except for an agent with an address of its own.
+    /// The vendor that the name tells is the provider, except for an agent with an address of its own.
     means_vendor: bool,
 }
 
-/// Where the models of other vendors than the providers are: what comes before their names, and how to ask for them.
-const OTHER_VENDORS: [(&str, &str); 10] = [
-    ("ollama", "http://localhost:11434/v1"),
-    ("llamacpp", "http://localhost:8080/v1"),
-    ("vllm", "http://localhost:8000/v1"),
-    ("lmstudio", "http://localhost:1234/v1"),
-    ("openrouter", "https://openrouter.ai/api/v1"),
-    ("deepseek", "https://api.deepseek.com"),
-    ("groq", "https://api.groq.com/openai/v1"),
-    ("mistral", "https://api.mistral.ai/v1"),
-    ("xai", "https://api.x.ai/v1"),
-    ("together", "https://api.together.xyz/v1"),
+/// What other programs write before the names of models, the address that serves them in the form of Chat Completions, and
+/// the option that it needs besides.
+const OTHER_VENDORS: [(&[&str], &str, &str); 22] = [
+    (&["ollama", "ollama_chat"], "http://localhost:11434/v1", ""),
+    (&["llamacpp", "llama.cpp", "llama-cpp", "llamafile"], "http://localhost:8080/v1", ""),
+    (&["vllm", "hosted_vllm"], "http://localhost:8000/v1", ""),
+    (&["lmstudio", "lm_studio"], "http://localhost:1234/v1", ""),
+    (&["openrouter"], "https://openrouter.ai/api/v1", ""),
+    (&["deepseek"], "https://api.deepseek.com", ""),
+    (&["groq"], "https://api.groq.com/openai/v1", ""),
+    (&["mistral", "mistralai"], "https://api.mistral.ai/v1", ""),
+    (&["xai", "x-ai", "grok"], "https://api.x.ai/v1", ""),
+    (&["together", "together_ai", "togetherai"], "https://api.together.xyz/v1", ""),
+    (&["fireworks", "fireworks_ai", "fireworks-ai"], "https://api.fireworks.ai/inference/v1", ""),
+    (&["cerebras"], "https://api.cerebras.ai/v1", ""),
+    (&["deepinfra"], "https://api.deepinfra.com/v1/openai", ""),
+    (&["moonshot", "moonshotai"], "https://api.moonshot.ai/v1", ""),
+    (&["perplexity"], "https://api.perplexity.ai", ""),
+    (&["dashscope", "alibaba"], "https://dashscope-intl.aliyuncs.com/compatible-mode/v1", ""),
+    (&["zai", "zhipuai"], "https://api.z.ai/api/paas/v4", ""),
+    (&["hf", "huggingface"], "https://router.huggingface.co/v1", ""),
+    (&["github", "github-models"], "https://models.github.ai/inference", ""),
+    (&["nvidia", "nvidia_nim"], "https://integrate.api.nvidia.com/v1", ""),
+    (
+        &["azure", "azure_openai"],
+        "https://RESOURCE.openai.azure.com/openai/v1",
+        " --llm auth=api-key",
+    ),
+    (BEDROCK_NAMES, "https://bedrock-runtime.REGION.amazonaws.com/openai/v1", ""),
 ];
 
+const BEDROCK_NAMES: &[&str] = &["bedrock", "bedrock_converse", "amazon-bedrock", "aws_bedrock"];
+
+/// What stands before the models of Vertex AI, which has an address for each model.
+const VERTEX_NAMES: [&str; 5] =
+    ["vertex", "vertex_ai", "google-vertex", "google_vertexai", "gcp_vertex_ai"];
+
 /// The names of vendors before a slash, and beginnings of the names of their models.
-const VENDOR_MODELS: [(WireForm, &[&str], &[&str]); 3] = [
+const VENDOR_MODELS: [(WireForm, &[&str], &[&str]); 4] = [
     (WireForm::Anthropic, &["anthropic", "claude"], &["claude-"]),
-    (WireForm::Gemini, &["gemini", "google"], &["gemini-"]),
-    (WireForm::OpenAi, &["openai"], &["gpt-", "chatgpt-", "o1", "o3", "o4-"]),
+    (WireForm::Gemini, &["gemini", "google", "google-gla", "google_genai", "models"], &["gemini-"]),
+    (
+        WireForm::OpenAi,
+        &["openai", "openai-chat"],
+        &["gpt-", "chatgpt-", "codex-", "o1", "o3", "o4-"],
+    ),
+    (WireForm::Responses, &["openai-responses"], &[]),
+];
+
+/// Short names of other programs, which stand for whichever model is the latest there, and a model of that kind.
+const SHORT_NAMES: [(&str, &str); 8] = [
+    ("opus", "anthropic:claude-opus-5-5"),
+    ("opusplan", "anthropic:claude-opus-5-5"),
+    ("sonnet", "anthropic:claude-sonnet-5-5"),
+    ("haiku", "anthropic:claude-haiku-5-5"),
+    ("fable", "anthropic:claude-fable-5-1"),
+    ("flash", "gemini:gemini-3.8-flash"),
+    ("4o", "openai:gpt-4o"),
+    ("4o-mini", "openai:gpt-4o-mini"),
 ];
 
 /// The provider of a model by its name, and the name without a vendor in front; `None` if the name tells none.
@@ -52,12 +92,56 @@ pub fn vendor_model(name: &str) -> Option<(WireForm, &str)> {
     of_name.filter(|_| !model.is_empty()).map(|(form, ..)| (*form, model))
 }
 
-/// How to ask for a model whose name begins with the vendor that serves it, and a slash or a colon.
-pub fn other_vendor_help(name: &str) -> Option<String> {
-    let (vendor, model) = name.split_once(['/', ':'])?;
-    let (_, address) = OTHER_VENDORS.iter().find(|(known, _)| *known == vendor)?;
+/// How to ask for a model that the vendor of `form` does not serve under this name at its own address; `None` if it may.
+pub fn misplaced_model_help(name: &str, form: WireForm) -> Option<String> {
+    if let Some((vendor, model)) = vendor_model(name) {
+        // The Responses API is OpenAI's too.
+        let is_openai = |form| matches!(form, WireForm::OpenAi | WireForm::Responses);
+        let is_served = vendor == form || is_openai(vendor) && is_openai(form);
+        if is_served && model == name {
+            return None;
+        }
+        let provider = if is_served { form.name() } else { vendor.name() };
+        let key = vendor.key_variables()[0];
+        return Some(format!(
+            "`{name}` is a model of {provider}:\n\
+             \x20 export {key}=...\n\
+             \x20 --model {provider}:{model}\n\
+             \x20 llm: {{provider: {provider}, model: {model}}}   # in agent.yaml\n"
+        ));
+    }
+    let short = name.strip_suffix("[1m]").unwrap_or(name);
+    if let Some((_, model)) = SHORT_NAMES.iter().find(|(known, _)| *known == short) {
+        return Some(format!(
+            "`{name}` is a short name of other programs; write the name of a model:\n\x20 --model {model}\n"
+        ));
+    }
+    other_vendor_help(name).map(|help| format!("for `{name}` set {help}\n"))
+}
+
+/// How to ask for a model whose name begins with the vendor that serves it, and a slash or a colon, or is an id of Bedrock.
+fn other_vendor_help(name: &str) -> Option<String> {
+    let is_bedrock_id = name.split('.').any(|part| matches!(part, "anthropic" | "amazon"));
+    let (vendor, model) = match name.split_once(['/', ':']) {
+        Some((vendor, model)) if !vendor.contains('.') || !is_bedrock_id => (vendor, model),
+        _ if is_bedrock_id => (BEDROCK_NAMES[0], name),
+        _ => return None,
+    };
+    if VERTEX_NAMES.contains(&vendor) {
+        let (variable, key, publisher, provider) = match vendor_model(model) {
+            Some((WireForm::Anthropic, _)) => {
+                ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "anthropic", "anthropic")
+            }
+            _ => ("GOOGLE_GEMINI_BASE_URL", "GOOGLE_API_KEY", "google", "gemini"),
+        };
+        return Some(format!(
+            "{variable}='https://REGION-aiplatform.googleapis.com/v1/projects/PROJECT/locations/REGION/publishers/{publisher}/models/{{model}}:{{method}}' {key}=\"$(gcloud auth print-access-token)\", and `--model {provider}:{model} --llm auth=bearer`"
+        ));
+    }
+    let (_, address, option) =
+        OTHER_VENDORS.iter().find(|(names, ..)| names.contains(&vendor) && !model.is_empty())?;
     let key = if address.starts_with("https") { " DELTA_API_KEY=..." } else { "" };
-    Some(format!("DELTA_BASE_URL={address}{key}, and `--model openai:{model}`"))
+    Some(format!("DELTA_BASE_URL={address}{key}, and `--model openai:{model}{option}`"))
 }
 
 impl ModelChoice {
@@ -75,8 +159,9 @@ impl ModelChoice {
         if PROVIDER_NAMES.contains(&prefix) {
             return Self::new(Some(prefix), model);
         }
-        if let Some(help) = other_vendor_help(text).filter(|_| !model.is_empty()) {
-            return Err(format!("`{prefix}` is not a provider: set {help}"));
+        if let Some(help) = other_vendor_help(text) {
+            let vendor = text.split(['/', ':']).next().unwrap_or_default();
+            return Err(format!("`{vendor}` is not a provider: set {help}"));
         }
         let of_vendor = VENDOR_MODELS.iter().find(|(_, vendors, _)| vendors.contains(&prefix));
         let help = if let Some((form, ..)) = of_vendor {
@@ -102,6 +187,17 @@ impl ModelChoice {
             choice.model = path;
         }
         Some(choice)
+    }
+
+    /// The endpoint and the name of the model; `None` for a script, a command or a cassette. `has_chat_address` says that an
+    /// address for Chat Completions is set, which may have the models of many vendors.
+    pub fn endpoint(&self, has_chat_address: bool) -> Option<(WireForm, &str)> {
+        match self.provider.as_deref() {
+            Some(name) => Some((WireForm::parse(name)?, &self.model)),
+            None => vendor_model(&self.model)
+                .filter(|_| !has_chat_address)
+                .or(Some((WireForm::OpenAi, &self.model))),
+        }
     }
 
     /// Whether the model is the path of a file.
@@ -130,8 +226,7 @@ impl ModelChoice {
     /// The choice where no address for Chat Completions is set, but `is_set_up` says that one of the vendor is, or a key.
     #[must_use]
     pub fn by_vendor(self, is_set_up: impl Fn(WireForm) -> bool) -> Self {
-        let vendor = vendor_model(&self.model).filter(|_| self.model.contains('/'));
-        let means_vendor = vendor.is_some_and(|(form, _)| is_set_up(form));
+        let means_vendor = vendor_model(&self.model).is_some_and(|(form, _)| is_set_up(form));
         Self { means_vendor, ..self }
     }
 

@@ -55,13 +55,13 @@ pub struct RunOptions {
     /// Do not offer the LLM `ask_human`: no person will answer
     #[arg(long, hide_short_help = true)]
     pub no_ask_human: bool,
-    /// Show errors only
+    /// Show errors only; as text, print the result alone
     #[arg(short, long)]
     pub quiet: bool,
     /// Show reasoning and complete results
     #[arg(short, long, conflicts_with = "quiet")]
     pub verbose: bool,
-    /// Output format
+    /// Output format, else DELTA_FORMAT, else `format` in config.yaml
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     pub format: OutputFormat,
     /// Use another LLM: NAME, PROVIDER:NAME or script:FILE

@@ -48,7 +48,7 @@ fn unrecorded_result(
         result: None,
         error: Some(failure.to_error_info()),
         interaction: None,
-        follows_progress: options.result_follows_progress(),
+        prints_alone: options.result_follows_progress(),
         ..result
     })
 }
