@@ -96,6 +96,42 @@ fn c_21_1_the_first_rule_that_matches_decides() {
     }
 }
 
+const COMMANDS: &str = "{parameter: text, commands: [ls, 'echo [-n] **', printf x]}";
+
+#[test]
+fn c_38_4_listed_commands_start_and_every_other_call_asks() {
+    let sandbox = noting(COMMANDS, &["echo -n a 'b c'", "  printf  x", "ls"]);
+    sandbox.run("go", &[]).expect_code(0);
+    assert_eq!(notes(&sandbox), ["echo -n a 'b c'", "  printf  x", "ls"]);
+    assert_eq!(approvals(&sandbox), [json!(["rule", 2]), json!(["rule", 3]), json!(["rule", 1])]);
+    for line in ["ls .", "ls; ls", "ls\n", "printf y", "echo /etc", "echo $HOME", "echo a > b", ""]
+    {
+        let sandbox = noting(COMMANDS, &[line]);
+        sandbox.run("go", &[]).expect_code(101);
+        assert_eq!(sandbox.events("APPROVAL_REQUEST")[0]["rule"], Value::Null, "{line:?}");
+        assert!(notes(&sandbox).is_empty(), "{line:?}");
+    }
+}
+
+#[test]
+fn c_38_4_the_operator_tightens_a_list_and_a_tool_without_the_parameter_asks() {
+    let sandbox = noting(COMMANDS, &["ls"]);
+    sandbox.run("go", &["--approve", "note=ask"]).expect_code(101);
+    resume(&sandbox, &["-m", "yes"]).expect_code(0);
+    assert_eq!(approvals(&sandbox), [json!(["operator", null])]);
+    // The parameter is the named one, else the only one, else `command`.
+    let tools = "  - {name: only, exec: 'echo ${x}'}\n  - {name: run, exec: 'echo ${x} ${command}'}\n  \
+        - {name: named, exec: 'echo ${command} ${x}', approve: {commands: [ls], parameter: x}}\n  \
+        - {name: other, exec: 'echo ${x} ${y}'}\ndefaults: {approve: {commands: [ls]}}\n";
+    let turns = "- call: [{tool: only, args: {x: ls}}, {tool: run, args: {x: no, command: ls}}, \
+        {tool: named, args: {x: ls, command: no}}, {tool: other, args: {x: ls, y: ls}}]\n- say: done\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, turns);
+    sandbox.run("go", &[]).expect_code(101);
+    let rule = json!(["rule", 1]);
+    assert_eq!(approvals(&sandbox), [rule.clone(), rule.clone(), rule]);
+    assert_eq!(sandbox.events("APPROVAL_REQUEST")[0]["tool_name"], "other");
+}
+
 #[test]
 fn c_21_1_a_rule_sees_the_value_that_the_command_gets() {
     let tools = "  - name: p\n    exec: echo ${s} ${n} ${list}\n    parameters: [{name: n, type: integer, required: false}, \

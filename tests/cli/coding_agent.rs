@@ -329,35 +329,95 @@ fn c_25_3_what_looks_like_a_repository_starts_nothing() {
     assert!(!sandbox.path("work/PWNED").exists(), "{observations:?}");
 }
 
-/// The configuration of a repository that came from elsewhere names programs and files.
+/// Runs git in a directory below the sandbox, and returns what it prints.
+fn git(sandbox: &Sandbox, dir: &str, args: &[&str]) -> String {
+    let mut git = Command::new("git");
+    let name = ["-c", "user.name=t", "-c", "user.email=t@example.org"];
+    git.args(name).args(args).current_dir(sandbox.path(dir)).env("HOME", sandbox.path("home"));
+    let output = git.output().unwrap();
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// Lets the configuration of the repository in `dir` name a program wherever a command that looks would start one.
+fn name_programs(sandbox: &Sandbox, dir: &str) {
+    let program = format!("touch {}; cat", sandbox.path("work/PWNED").display());
+    for (key, value) in [
+        ("filter.x.clean", program.as_str()),
+        ("filter.x.required", "true"),
+        ("diff.x.textconv", &program),
+        ("diff.external", &program),
+        ("diff.submodule", "diff"),
+        ("status.submoduleSummary", "true"),
+        ("log.showSignature", "true"),
+        ("gpg.program", &program),
+        ("core.pager", &program),
+        ("pager.log", &program),
+        ("blame.ignoreRevsFile", "../secret"),
+    ] {
+        git(sandbox, dir, &["config", key, value]);
+    }
+}
+
+/// The configuration of a repository that came from elsewhere names programs and files; so does that of a submodule, which
+/// git reads for itself.
 #[test]
 fn c_38_3_commands_that_start_unasked_start_nothing_that_a_configuration_names() {
     let sandbox = coding();
-    sandbox.write("work/a.md", "1\n");
-    sandbox.write("work/.gitattributes", "*.md filter=x diff=x\n");
-    commit_all(&sandbox);
-    sandbox.write("secret", "SECRET\n");
-    let program = "touch PWNED; cat";
-    for (key, value) in [
-        ("filter.x.clean", program),
-        ("filter.x.required", "true"),
-        ("diff.x.textconv", program),
-        ("diff.external", program),
-        ("log.showSignature", "true"),
-        ("gpg.program", program),
-        ("blame.ignoreRevsFile", "../secret"),
-    ] {
-        let mut config = Command::new("git");
-        config.args(["config", key, value]).current_dir(sandbox.path("work"));
-        assert!(config.status().unwrap().success());
+    let attributes = "*.md filter=x diff=x\n";
+    for dir in ["work", "work/sub", "work/loud"] {
+        sandbox.write(&format!("{dir}/a.md"), "1\n");
+        sandbox.write(&format!("{dir}/.gitattributes"), attributes);
     }
-    let run = |command: &str| ("run", json!({"command": command}));
-    let commands = ["git status", "git diff", "git log -p", "git show HEAD", "git blame a.md"];
-    let mut calls = vec![("write", json!({"path": "a.md", "content": "2\n"}))];
-    calls.extend(commands.map(run));
-    calls.push(("write", json!({"path": ".git/hooks/x", "content": ""})));
+    // Asks for the changes in a submodule, whatever the default.
+    let modules = "[submodule \"l\"]\n\tpath = loud\n\turl = ./loud\n\tignore = none\n";
+    sandbox.write("work/.gitmodules", modules);
+    for dir in ["work/sub", "work/loud", "work"] {
+        git(&sandbox, dir, &["init", "-q"]);
+        git(&sandbox, dir, &["add", "-A"]);
+        git(&sandbox, dir, &["commit", "-q", "-m", "first"]);
+    }
+    sandbox.write("secret", "SECRET\n");
+    // A stash and a branch whose commit has a signature.
+    let head = git(&sandbox, "work", &["rev-parse", "HEAD"]);
+    let tree = git(&sandbox, "work", &["rev-parse", "HEAD^{tree}"]);
+    sandbox.write(
+        "work/commit",
+        format!(
+            "tree {tree}\nparent {head}\nparent {head}\nauthor t <t@e> 1 +0000\ncommitter t <t@e> 1 +0000\n\
+             gpgsig -----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----\n\nsigned\n"
+        ),
+    );
+    let signed = git(&sandbox, "work", &["hash-object", "-t", "commit", "-w", "commit"]);
+    git(&sandbox, "work", &["stash", "store", "-m", "s", &signed]);
+    git(&sandbox, "work", &["branch", "signed", &signed]);
+    for dir in ["work", "work/sub", "work/loud"] {
+        name_programs(&sandbox, dir);
+        sandbox.write(&format!("{dir}/a.md"), "2\n");
+    }
+    let commands = [
+        "git status",
+        "git status -v",
+        "git diff",
+        "git diff HEAD",
+        "git diff --cached",
+        "git log -p",
+        "git  'log' signed",
+        "git show signed",
+        "git blame a.md",
+        "git ls-files -m",
+        "git branch -vv",
+        "git stash list",
+        "git tag",
+        "git rev-parse HEAD",
+    ];
+    let calls: Vec<_> =
+        commands.iter().map(|command| ("run", json!({"command": command}))).collect();
     let observations = run_answer(&sandbox, &calls);
     assert!(!sandbox.path("work/PWNED").exists(), "{observations:?}");
+    for request in sandbox.events("ACTION_REQUEST") {
+        assert_eq!(request["approval"]["by"], "rule", "{request}");
+    }
     assert!(observations[2].contains("+2"), "{observations:?}");
     assert!(observations.iter().all(|text| !text.contains("SECRET")), "{observations:?}");
 }
@@ -372,6 +432,19 @@ fn c_25_3_a_command_of_git_that_looks_needs_a_repository() {
     let observations = run_answer(&sandbox, &[diff]);
     assert!(observations[0].contains("not a git repository"), "{}", observations[0]);
     assert!(!observations[0].contains("secret"), "{}", observations[0]);
+}
+
+/// A repository can say that its files are elsewhere.
+#[test]
+fn c_25_3_a_command_of_git_that_looks_reads_the_files_here() {
+    let sandbox = coding();
+    sandbox.write("outside/notes.txt", "SECRET\n");
+    sandbox.write("work/notes.txt", "x\n");
+    commit_all(&sandbox);
+    git(&sandbox, "work", &["config", "core.worktree", "../../outside"]);
+    let run = |command: &str| ("run", json!({"command": command}));
+    let observations = run_answer(&sandbox, &[run("git diff"), run("git status -s")]);
+    assert!(observations.iter().all(|text| !text.contains("notes.txt")), "{observations:?}");
 }
 
 /// Without a sandbox too, `edit` and `write` leave alone what git follows.
@@ -483,6 +556,10 @@ fn c_25_3_only_plain_commands_that_look_start_unasked() {
         "git branch --show-current",
         "git rev-parse --abbrev-ref HEAD",
         "git ls-files src",
+        "git log main..HEAD -- .",
+        "git log -10 -- \"src/a.c\"",
+        "git log 'main'",
+        " git  status ",
     ];
     let asked = [
         // Other programs, and options of git that write, run or read something else.
@@ -524,6 +601,76 @@ fn c_25_3_only_plain_commands_that_look_start_unasked() {
         "git diff --stat src/a.c src/b.c",
         "git diff --no-index src/a.c",
         "ls src",
+        // What got past the lists of other agents.
+        "git -p status",
+        "git --paginate log",
+        "git log --format=%G?",
+        "git log --pretty=%G?",
+        "git difftool -y -x touch",
+        "git diff-index --output=PWNED HEAD",
+        "git show --output PWNED",
+        "git config --get-urlmatch a b",
+        "git help -m git",
+        "git archive --remote=. HEAD",
+        "git ls-remote --upload-pack=touch .",
+        "git rev-parse --parseopt",
+        "git branch --edit-description",
+        "git branch --format=x",
+        "git tag -l --sort=x",
+        "git stash list --output=PWNED",
+        "git log --exec-path",
+        "git status --no-optional-locks=x",
+        "GIT_PAGER=touch git log",
+        "GIT_EXTERNAL_DIFF=touch git diff",
+        "GIT_DIR=src git status",
+        "PATH=. ls",
+        "LS_COLORS=x ls",
+        "cd src && git status",
+        "sort -o PWNED src/a.c",
+        "sort --compress-program=touch src/a.c",
+        "sed -i s/x/y/ src/a.c",
+        "sed w\\ PWNED src/a.c",
+        "sed 1e src/a.c",
+        "rg --pre touch x",
+        "rg --hostname-bin touch x",
+        "man -P touch ls",
+        "man --html=touch ls",
+        "less src/a.c",
+        "xargs touch",
+        "xargs -a src/a.c touch",
+        "env -S touch",
+        "date -f .env",
+        "date --file=src/a.c",
+        "date -r src/a.c",
+        "tree -o PWNED",
+        "file -C -m src/a.c",
+        "file -f src/a.c",
+        "awk 1 src/a.c",
+        "find src -delete",
+        "find src -fprintf PWNED x",
+        "tail -f src/a.c",
+        "wc --files0-from=.env",
+        "cat src/a.c",
+        "echo x",
+        "printf -v x y",
+        "test -v x",
+        "true",
+        "uniq src/a.c PWNED",
+        "tee PWNED",
+        "hostname x",
+        "uname -a -a PWNED",
+        "command git status",
+        "builtin pwd",
+        "exec pwd",
+        "eval pwd",
+        "time pwd",
+        "nice pwd",
+        "busybox ls",
+        "alias ls=touch",
+        "export PATH",
+        "ls --",
+        "pwd -P",
+        "history -s x",
         // What a shell reads as more than words.
         "git status; touch PWNED",
         "git status && touch PWNED",
@@ -541,8 +688,6 @@ fn c_25_3_only_plain_commands_that_look_start_unasked() {
         "git log 2>&1",
         "git log ${x}",
         "git log $x",
-        "git log \"a\"",
-        "git log 'a'",
         "git log \\a",
         "git log src/*",
         "git log src/?.c",
@@ -552,11 +697,40 @@ fn c_25_3_only_plain_commands_that_look_start_unasked() {
         "git log !!",
         "git log a\ttouch",
         "git log a\u{a0}b",
+        "git log \u{200b}",
+        "git log 'a\u{202e}b'",
+        "git log a\\\ntouch",
+        "git log 'a\n'",
+        "git log $'a'",
+        "git log $\"a\"",
+        "git log \"$x\"",
+        "git log \"`touch PWNED`\"",
+        "git log \"a\\\"b",
+        "git log 'a",
+        "git log 'a;touch PWNED'",
+        "git log '$(touch PWNED)'",
+        "git log '-x'",
+        "git log --\"output=PWNED\"",
+        "git log '--output=PWNED'",
+        "git 'log' --output=PWNED",
+        "'git' log",
+        "\"git log\"",
+        "git log &",
+        "git log |& touch PWNED",
+        "git log <<< a",
+        "git log << a",
+        "! git log",
+        "( git log )",
+        "{ git log; }",
+        "if git log",
+        "git log () touch",
+        "function git log",
+        "git log a=~root",
+        "git log ~+",
+        "git log {1..3}",
+        "git log +(a)",
         "x=1 git log",
         "ls x=~root",
-        " pwd",
-        "pwd ",
-        "git  status",
         "GIT status",
         // Paths to what the other tools do not show.
         "ls /etc",
@@ -571,6 +745,11 @@ fn c_25_3_only_plain_commands_that_look_start_unasked() {
         "git diff ../x src/a.c",
         "git show HEAD:.env",
         "git show HEAD:../x",
+        "git show HEAD:'.env'",
+        "git show HEAD:/x",
+        "git log src/.env",
+        "git log -L :x:.env",
+        "git diff src/../.env",
         "git diff .env src/a.c",
         "./ls",
         "src/a.c",
@@ -617,4 +796,113 @@ fn c_25_3_a_command_waits_for_an_approval_and_an_edit_shows_its_diff() {
     assert!(request.contains("-two") && request.contains("+2"), "{request}");
     delta(&["approve", "r", "-w", "work"]).output().expect(0, "done\n", "");
     assert_eq!(sandbox.read("work/a.txt"), "one\n2\n");
+}
+
+/// An option in the help of a command of git.
+struct GitOption {
+    name: String,
+    /// Its names, with its value.
+    usage: String,
+    description: String,
+}
+
+fn git_options(command: &[&str]) -> Vec<GitOption> {
+    let output = Command::new("git").args(command).arg("-h").output().unwrap();
+    let help = [output.stdout, output.stderr].concat();
+    let mut options: Vec<GitOption> = Vec::new();
+    for line in String::from_utf8_lossy(&help).lines() {
+        let text = line.trim_start();
+        // The description comes after two blanks, or on the next line.
+        let (usage, description) = text.split_once("  ").unwrap_or((text, ""));
+        if !text.starts_with('-') {
+            if let Some(last) = options.last_mut() {
+                last.description.push_str(text);
+            }
+            continue;
+        }
+        for name in usage.split(", ") {
+            let name = name.replacen("[no-]", "", 1);
+            let end = name.find(['[', '=', '<', ' ', '(']).unwrap_or(name.len());
+            options.push(GitOption {
+                name: name[..end].to_owned(),
+                usage: usage.to_owned(),
+                description: description.to_owned(),
+            });
+        }
+    }
+    options
+}
+
+/// Of what git's help lists, only options that change how something looks, or choose what is shown, start without a question:
+/// none that writes, runs a program or takes the name of a file.
+#[test]
+fn c_38_4_options_of_git_that_do_more_than_look_ask() {
+    use delta_agent::tool::{ToolSyntax, read_tool_file};
+    use delta_words::CallArguments;
+    use delta_yaml::yaml::YamlDocument;
+    let sandbox = coding();
+    let doc = YamlDocument::parse("agent.yaml", &sandbox.read("made/agent.yaml")).unwrap();
+    let tools = read_tool_file(&doc, &mut delta_yaml::diagnostic::DiagnosticReport::default());
+    let run = tools.iter().find(|tool| tool.name == "run").unwrap();
+    assert_eq!(run.syntax, ToolSyntax::Exec);
+    let starts = |command: &str| {
+        let arguments = CallArguments::new(json!({"command": command}).to_string());
+        let arguments = run.check_arguments(&arguments).unwrap();
+        run.approval_policy().verdict(&run.parameters, &arguments).rule.is_some()
+    };
+    let takes_file =
+        regex::Regex::new("<(file|path|cmd|command|program|tool|dir|directory|template)>");
+    let does_more = regex::Regex::new(
+        r"(?i)\b(execute|run|program|external|helper|signature|gpg|sign|textconv|editor|delete|force|create|write)\b",
+    );
+    let (takes_file, does_more) = (takes_file.unwrap(), does_more.unwrap());
+    let looking = [
+        ("status", "-s -b -v --short --branch --porcelain"),
+        (
+            "log",
+            "-p -w -b -s -n -L -S -G -U --stat --name-only --name-status --no-patch --all --reverse --follow",
+        ),
+        ("show", "-p -w -b -s -U --stat --name-only --name-status --no-patch"),
+        ("diff", "-p -w -b -U --stat --name-only --name-status --no-patch --check --cached"),
+        ("blame", "-w -s -l -e -f -L -C -M"),
+        ("ls-files", "-c -d -m -o -u -s"),
+        ("branch", "-a -v -r --show-current"),
+        ("tag", ""),
+        ("stash", ""),
+        ("rev-parse", ""),
+    ];
+    let mut seen = 0;
+    for (command, looking) in looking {
+        let mut options = git_options(&[command]);
+        if ["log", "show", "diff"].contains(&command) {
+            options.extend(git_options(&["diff", "--no-index"]));
+            options.extend(git_options(&["rev-list"]));
+        }
+        for GitOption { name, usage, description } in options {
+            seen += 1;
+            if looking.split(' ').any(|option| option == name) {
+                let is_more = takes_file.is_match(&usage) || does_more.is_match(&description);
+                assert!(!is_more, "git {command} {usage} does more than look: {description}");
+                continue;
+            }
+            for form in [
+                format!("git {command} {name}"),
+                format!("git {command} {name}=PWNED"),
+                format!("git {command} {name}PWNED"),
+                format!("git {command} {name}3"),
+                format!("git {command} x {name} PWNED"),
+                format!("git {name} {command}"),
+            ] {
+                assert!(!starts(&form), "{form}: {description}");
+            }
+        }
+    }
+    assert!(seen > 200, "git's help has only {seen} options");
+    let commands = Command::new("git").arg("--list-cmds=main,others,alias").output().unwrap();
+    let commands = String::from_utf8(commands.stdout).unwrap();
+    for name in commands.lines().filter(|name| !looking.iter().any(|(known, _)| known == name)) {
+        for form in [format!("git {name}"), format!("git {name} x"), format!("git {name} -p")] {
+            assert!(!starts(&form), "{form}");
+        }
+    }
 }

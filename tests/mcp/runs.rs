@@ -120,7 +120,7 @@ fn c_30_12_calls_ask_for_approval_like_those_of_other_tools() {
         server.sandbox.read("agent/agent.yaml").replace("{text: '^safe'}", "{txt: '^safe'}");
     server.sandbox.write("agent/agent.yaml", agent);
     let ran = server.run().expect_code(126);
-    assert!(ran.stderr.contains("unknown parameter `txt` in `match` of the MCP server"));
+    assert!(ran.stderr.contains("unknown parameter `txt` in `approve` of the MCP server"));
     assert!(ran.stderr.contains("help: did you mean `text`?"), "{}", ran.stderr);
 }
 

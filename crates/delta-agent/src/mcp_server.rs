@@ -478,7 +478,7 @@ impl AgentMcpServer {
 
     fn unknown_parameter(&self, name: &str, names: &BTreeSet<&str>) -> Diagnostic {
         let message = format!(
-            "unknown parameter `{name}` in `match` of the MCP server `{}`: none of its tools has it",
+            "unknown parameter `{name}` in `approve` of the MCP server `{}`: none of its tools has it",
             self.name
         );
         self.diagnostic(message, Some(suggest::did_you_mean(name, names.iter().copied())))

@@ -320,7 +320,10 @@ impl Tool {
             None => parameter::merge_parameters(doc, fields, syntax, &layout),
         };
         let approve = fields.non_null("approve").and_then(|node| {
-            ApprovalPolicy::read(doc, node, &mut |name| names_parameter(&parameters, name))
+            ApprovalPolicy::read(doc, node, &mut |name| match name {
+                None if parameters.len() == 1 => Ok(()),
+                name => names_parameter(&parameters, name.unwrap_or(approval::COMMAND_PARAMETER)),
+            })
         });
         let preview =
             fields.non_null("preview").and_then(|node| ToolPreview::read(doc, node, &parameters));

@@ -41,9 +41,8 @@ pub(super) fn apply_tool_defaults(
         .map(|parameter| parameter.name.as_str())
         .collect();
     let policy = ApprovalPolicy::read(doc, node, &mut |name| {
-        if parameters.contains(&name) {
-            return Ok(());
-        }
+        // Each tool has its own parameter with a command line, or asks.
+        let Some(name) = name.filter(|name| !parameters.contains(name)) else { return Ok(()) };
         Err(if parameters.is_empty() {
             "no tool that takes this default has parameters".to_owned()
         } else {

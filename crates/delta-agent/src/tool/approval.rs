@@ -6,6 +6,7 @@ use super::invocation::{CheckedArguments, ToolInvocation};
 use super::{ParameterType, Tool, ToolParameter, names_parameter};
 use delta_base::engine_variables::EngineVars;
 use delta_base::hex::sha256_hex;
+use delta_shell::{CommandPattern, CommandPatternError, read_plain_command};
 use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode, quote_yaml};
 use regex::Regex;
@@ -18,7 +19,28 @@ const APPROVE_WORDS: &[&str] = &["never", "ask"];
 pub const APPROVE_SHAPE: ValueShape = ValueShape::OneOf(&[
     ValueShape::Choice(APPROVE_WORDS),
     ValueShape::List(&ValueShape::Mapping(&RULE_MAPPING)),
+    ValueShape::Mapping(&COMMANDS_MAPPING),
 ]);
+
+/// The parameter with the command line of a tool with several, where `commands` names none.
+pub(crate) const COMMAND_PARAMETER: &str = "command";
+
+static COMMANDS_MAPPING: MappingSchema = MappingSchema::new(
+    "`approve`",
+    "The commands that start without a question; a person is asked about every other call.",
+    &[
+        KeySchema::required(
+            "commands",
+            ValueShape::List(&ValueShape::Text),
+            "Command lines for a shell. A word is itself, `*` any word, `**` at the end any number of words, `[-x]` an option that may be left out.",
+        ),
+        KeySchema::optional(
+            "parameter",
+            ValueShape::Text,
+            "The parameter with the command line. Without it, `command`, or the only parameter.",
+        ),
+    ],
+);
 
 static RULE_MAPPING: MappingSchema = MappingSchema::new(
     "a rule of `approve`",
@@ -92,6 +114,13 @@ pub enum ApprovalPolicy {
     Ask,
     /// What the first rule says that matches; every call that none matches.
     Rules(Vec<ApprovalRule>),
+    /// None of the calls whose command line one of the patterns matches, and every other call.
+    Commands {
+        /// The parameter with the command line; `None` for `command`, or the only parameter.
+        parameter: Option<String>,
+        /// The commands that start without a question.
+        patterns: Vec<CommandPattern>,
+    },
 }
 
 /// A rule of a policy.
@@ -119,16 +148,17 @@ pub enum ApprovalAction {
 pub struct ApprovalVerdict<'a> {
     /// What happens to the call.
     pub action: &'a ApprovalAction,
-    /// The number of the rule that decides, from 1; `None` if none does.
+    /// The number of the rule or the command that decides, from 1; `None` if none does.
     pub rule: Option<u32>,
 }
 
 impl ApprovalPolicy {
-    /// Reads `approve:`. `check_parameter` returns the help of a diagnostic for a parameter that does not exist.
+    /// Reads `approve:`. `check_parameter` returns the help of a diagnostic for a parameter that does not exist; its argument
+    /// is `None` for the one with the command line that nothing names.
     pub fn read(
         doc: &YamlDocument,
         node: &YamlNode,
-        check_parameter: &mut dyn FnMut(&str) -> Result<(), String>,
+        check_parameter: &mut dyn FnMut(Option<&str>) -> Result<(), String>,
     ) -> Option<Self> {
         match node.scalar() {
             Some("never") => return Some(Self::Never),
@@ -147,6 +177,9 @@ impl ApprovalPolicy {
             }
             None => {}
         }
+        if !node.entries().is_empty() && node.get("do").is_none() {
+            return Self::read_commands(doc, node, check_parameter);
+        }
         let items = doc.expect_list(node, "`approve`")?;
         if items.is_empty() {
             let help = "write `ask` to ask about every call, or `never`";
@@ -158,13 +191,44 @@ impl ApprovalPolicy {
         rules.into_iter().collect::<Option<_>>().map(Self::Rules)
     }
 
-    /// The parameters whose values its rules look at.
+    fn read_commands(
+        doc: &YamlDocument,
+        node: &YamlNode,
+        check_parameter: &mut dyn FnMut(Option<&str>) -> Result<(), String>,
+    ) -> Option<Self> {
+        let fields = doc.fields(node, &COMMANDS_MAPPING)?;
+        let list = fields.require("commands", "[git status]")?;
+        let parameter = fields.text("parameter");
+        if let Err(help) = check_parameter(parameter) {
+            let at = fields.non_null("parameter").unwrap_or(node);
+            let name = parameter.unwrap_or(COMMAND_PARAMETER);
+            let help = if parameter.is_some() {
+                help
+            } else {
+                "write `parameter: NAME`: the one with the command line".to_owned()
+            };
+            doc.report(at, format!("unknown parameter `{name}` in `approve`"), Some(help));
+        }
+        let items = list.items();
+        if items.is_empty() && list.scalar().is_none() && list.entries().is_empty() {
+            let help = "write `approve: ask` to ask about every call";
+            doc.report(list, "`commands` has no command", Some(help.to_owned()));
+        }
+        // All commands are read, so that all errors are reported.
+        let patterns: Vec<_> = items.iter().map(|item| read_command(doc, item)).collect();
+        let patterns = patterns.into_iter().collect::<Option<_>>()?;
+        Some(Self::Commands { parameter: parameter.map(str::to_owned), patterns })
+    }
+
+    /// The parameters whose values it looks at.
     pub fn matched_parameters(&self) -> impl Iterator<Item = &str> {
-        let rules = match self {
-            Self::Rules(rules) => &rules[..],
-            Self::Never | Self::Ask => &[],
+        let (rules, command) = match self {
+            Self::Rules(rules) => (&rules[..], None),
+            Self::Commands { parameter, .. } => (&[][..], parameter.as_deref()),
+            Self::Never | Self::Ask => (&[][..], None),
         };
-        rules.iter().flat_map(|rule| &rule.patterns).map(|(name, _)| name.as_str())
+        let matched = rules.iter().flat_map(|rule| &rule.patterns);
+        matched.map(|(name, _)| name.as_str()).chain(command)
     }
 
     /// What the policy says about a call of a tool with these parameters.
@@ -179,6 +243,22 @@ impl ApprovalPolicy {
             }
             Self::Ask => &[][..],
             Self::Rules(rules) => rules,
+            Self::Commands { parameter, patterns } => {
+                let name = match (parameter, parameters) {
+                    (Some(name), _) => name,
+                    (None, [only]) => &only.name,
+                    (None, _) => COMMAND_PARAMETER,
+                };
+                let line = argument_text(parameters, arguments, name);
+                let words = line.and_then(|line| read_plain_command(&line)).unwrap_or_default();
+                let listed = patterns.iter().zip(1..).find(|(pattern, _)| pattern.matches(&words));
+                return match listed {
+                    Some((_, number)) => {
+                        ApprovalVerdict { action: &ApprovalAction::Allow, rule: Some(number) }
+                    }
+                    None => ApprovalVerdict { action: &ApprovalAction::Ask, rule: None },
+                };
+            }
         };
         for (rule, number) in rules.iter().zip(1..) {
             if rule.matches(parameters, arguments) {
@@ -193,7 +273,7 @@ impl ApprovalRule {
     fn read(
         doc: &YamlDocument,
         node: &YamlNode,
-        check_parameter: &mut dyn FnMut(&str) -> Result<(), String>,
+        check_parameter: &mut dyn FnMut(Option<&str>) -> Result<(), String>,
     ) -> Option<Self> {
         doc.expect_mapping_or(node, "a rule of `approve`", || match node.scalar() {
             Some("ask" | "never") => {
@@ -212,7 +292,7 @@ impl ApprovalRule {
             }
             for (key, value) in entries {
                 let name = key.scalar().unwrap_or_default();
-                if let Err(help) = check_parameter(name) {
+                if let Err(help) = check_parameter(Some(name)) {
                     doc.report(key, format!("unknown parameter `{name}` in `match`"), Some(help));
                 }
                 let text = doc.expect_text(value, &format!("`{name}`")).unwrap_or_default();
@@ -248,13 +328,50 @@ impl ApprovalRule {
     /// Whether every pattern matches the value of its parameter; a value that is absent matches none.
     fn matches(&self, parameters: &[ToolParameter], arguments: &CheckedArguments) -> bool {
         self.patterns.iter().all(|(name, pattern)| {
-            let mut values = parameters.iter().zip(arguments.values());
-            let value = values.find(|(parameter, _)| parameter.name == *name);
-            value
-                .and_then(|(_, value)| value.as_ref())
-                .is_some_and(|value| pattern.is_match(&value.text()))
+            argument_text(parameters, arguments, name).is_some_and(|text| pattern.is_match(&text))
         })
     }
+}
+
+/// The value of a parameter as the command gets it; `None` if it is absent.
+fn argument_text(
+    parameters: &[ToolParameter],
+    arguments: &CheckedArguments,
+    name: &str,
+) -> Option<String> {
+    let mut values = parameters.iter().zip(arguments.values());
+    let (_, value) = values.find(|(parameter, _)| parameter.name == name)?;
+    value.as_ref().map(|value| value.text())
+}
+
+/// Reads an entry of `commands`.
+fn read_command(doc: &YamlDocument, node: &YamlNode) -> Option<CommandPattern> {
+    // A value of another kind is reported with its list.
+    let text = node.scalar()?;
+    let (reason, help) = match CommandPattern::parse(text) {
+        Ok(pattern) => return Some(pattern),
+        Err(CommandPatternError::NoCommand) => (
+            "it does not begin with the name of a command".to_owned(),
+            "begin with a program, such as `git status`",
+        ),
+        Err(CommandPatternError::NotPlain(c @ (';' | '&' | '|' | '\n'))) => (
+            format!("a call with {c:?} is more than one command"),
+            "list each command by itself; a call with several always asks",
+        ),
+        Err(CommandPatternError::NotPlain(c)) => (
+            format!("{c:?} is more than text to a shell"),
+            "write plain words, `*` for any word, or `**` at the end for all that follow; a call with anything else asks",
+        ),
+        Err(CommandPatternError::WordsAfterAnyWords) => {
+            ("words follow `**`".to_owned(), "move `**` to the end, or write `*` for each word")
+        }
+        Err(CommandPatternError::NotAnOption(option)) => (
+            format!("`[{option}]` is not an option"),
+            "write an option in brackets, such as `[--stat]`, or `[-n#]` with `#` for a number",
+        ),
+    };
+    doc.report(node, format!("`{text}` matches no call: {reason}"), Some(help.to_owned()));
+    None
 }
 
 /// The parameters of a tool that say what a call does to a file.

@@ -124,7 +124,7 @@ pub static TOOL_MAPPING: MappingSchema = MappingSchema::new(
         KeySchema::optional(
             "approve",
             APPROVE_SHAPE,
-            "Which calls a person has to approve: `never` (the default), `ask`, or a list of rules.",
+            "Which calls a person has to approve: `never` (the default), `ask`, a list of rules, or the `commands` that start without a question.",
         ),
         KeySchema::optional(
             "preview",

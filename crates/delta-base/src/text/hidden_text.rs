@@ -15,7 +15,8 @@ pub fn has_hidden_text(value: &Json) -> bool {
     }
 }
 
-fn has_hidden_character(text: &str) -> bool {
+/// Whether a text has hidden characters.
+pub fn has_hidden_character(text: &str) -> bool {
     let mut last = None;
     text.chars().any(|c| is_hidden(last.replace(c), c))
 }

@@ -27,7 +27,8 @@ pub(super) fn check_definition(subject: &ToolSubject<'_>, linter: &mut Linter<'_
         check_timeout(subject.doc, node, linter);
     }
     if let Some(node) = subject.item.get("approve") {
-        check_approval(subject.doc, node, linter);
+        let for_shell = subject.tool.syntax == ToolSyntax::Shell;
+        check_approval(subject.doc, node, for_shell, linter);
     }
 }
 

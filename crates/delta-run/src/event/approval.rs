@@ -155,7 +155,7 @@ pub struct CallApproval {
     pub by: ApprovalSource,
     /// When it was approved.
     pub at: Timestamp,
-    /// The number of the rule that allowed it, from 1.
+    /// The number of the rule or of the entry of `commands` that allowed it, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<u32>,
 }

@@ -11,18 +11,33 @@ set_config() {
 only_look() {
     # Missing objects are not fetched, by whatever program.
     export GIT_NO_LAZY_FETCH=1 GIT_ALLOW_PROTOCOL=none GIT_OPTIONAL_LOCKS=0
+    # The files are the ones here, wherever the repository has its own.
+    if git config core.worktree > /dev/null; then
+        GIT_WORK_TREE=$(pwd -P)
+        export GIT_WORK_TREE
+    fi
     set_config core.fsmonitor false
     set_config log.showSignature false
     set_config format.pretty medium
     set_config blame.ignoreRevsFile ""
-    drivers='^(diff\.external|filter\..*\.(clean|smudge|process)|diff\..*\.(textconv|command))$'
-    keys=$(git config --name-only --get-regexp "$drivers" 2> /dev/null) || return 0
+    # In a submodule, git would follow the configuration there.
+    set_config diff.ignoreSubmodules all
+    set_config diff.submodule short
+    set_config status.submoduleSummary false
+    drivers='^(diff\.external|filter\..*\.(clean|smudge|process)|diff\..*\.(textconv|command)|submodule\..*\.ignore)$'
+    keys=$(
+        modules=$(git rev-parse --show-toplevel 2> /dev/null)/.gitmodules || :
+        for from in "" "--file=$modules" --blob=:.gitmodules --blob=HEAD:.gitmodules; do
+            git config ${from:+"$from"} --name-only --get-regexp "$drivers" 2> /dev/null || :
+        done | sort -u
+    )
     set -f
     IFS='
 '
     for key in $keys; do
         case $key in
             filter.*) set_config "$key" "" && set_config "${key%.*}.required" false ;;
+            submodule.*) set_config "$key" all ;;
             *.textconv) set_config "$key" cat ;;
             *) set_config "$key" 'show() { diff -u -- "$2" "$5"; :; }; show' ;;
         esac
