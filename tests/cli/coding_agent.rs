@@ -434,6 +434,40 @@ fn c_25_3_a_command_of_git_that_looks_needs_a_repository() {
     assert!(!observations[0].contains("secret"), "{}", observations[0]);
 }
 
+/// git prints the lines of its own files that it does not understand, and such a file can be a link.
+#[test]
+fn c_25_3_a_command_of_git_that_looks_reads_no_file_through_a_link_in_the_repository() {
+    let sandbox = coding();
+    sandbox.write("work/.env", "KEY=SECRET\nOTHER=SECRET\n");
+    sandbox.write("work/a", "1\n");
+    commit_all(&sandbox);
+    let commands =
+        ["git status", "git log", "git branch -v", "git tag", "git stash list", "git blame a"];
+    let mut calls = commands.map(|command| ("run", json!({"command": command}))).to_vec();
+    calls.push(("search", json!({"pattern": "1"})));
+    let files = [
+        "shallow",
+        "packed-refs",
+        "info/grafts",
+        "objects/info/alternates",
+        "rebase-merge/git-rebase-todo",
+    ];
+    for file in files {
+        let file = sandbox.path("work/.git").join(file);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(sandbox.path("work/.env"), &file).unwrap();
+        if file.ends_with("git-rebase-todo") {
+            sandbox.write("work/.git/rebase-merge/interactive", "");
+        }
+        let observations = run_answer(&sandbox, &calls);
+        assert!(observations.iter().all(|text| !text.contains("SECRET")), "{observations:?}");
+        std::fs::remove_file(file).unwrap();
+        std::fs::remove_dir_all(sandbox.path("work/.delta")).unwrap();
+    }
+    let observations = run_answer(&sandbox, &calls);
+    assert!(observations[5].contains(") 1\n"), "{observations:?}");
+}
+
 /// A repository can say that its files are elsewhere.
 #[test]
 fn c_25_3_a_command_of_git_that_looks_reads_the_files_here() {

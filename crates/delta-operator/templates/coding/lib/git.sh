@@ -46,6 +46,20 @@ only_look() {
     set +f
 }
 
+# find_link: prints a file of the repository that is a link to a file of another name, if there is one: git prints the lines
+# there that it does not understand.
+find_link() {
+    find "$(git rev-parse --git-dir)/" "$(git rev-parse --git-common-dir)/" -maxdepth 3 \
+        \( -path '*/objects/??' -o -path '*/refs' -o -path '*/hooks' -o -path '*/modules' \) -prune -o -type l -print |
+        while IFS= read -r link; do
+            target=$(realpath -m -- "$link")
+            if [ -f "$link" ] && [ "${target##*/}" != "${link##*/}" ]; then
+                printf '%s\n' "$link"
+                break
+            fi
+        done
+}
+
 # is_followed FILE: whether git follows the file: its configuration with what it includes, and hooks, wherever they are.
 is_followed() {
     command -v git > /dev/null || return 1

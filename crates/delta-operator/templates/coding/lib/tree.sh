@@ -1,5 +1,6 @@
 # What the tools that walk through directories share. They source it.
 # They show nothing that `tools/inside` keeps from the agent.
+. "$AGENT_HOME/lib/git.sh"
 
 # A directory of the workspace can look like a repository whose configuration starts programs. Without an update of the
 # index, git starts no hook.
@@ -28,7 +29,8 @@ enter_directory() {
     export KEPT PREFIX
     cd -- "$1"
     walker=plain
-    if [ "$(git rev-parse --is-inside-work-tree 2> /dev/null)" = true ] && ! git check-ignore -q .; then
+    if [ "$(git rev-parse --is-inside-work-tree 2> /dev/null)" = true ] && [ -z "$(find_link)" ] &&
+        ! git check-ignore -q .; then
         walker=git
     fi
 }
