@@ -7,7 +7,7 @@ use rustix::io::ioctl_fionbio;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io;
 use std::os::raw::c_int;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -45,6 +45,16 @@ pub struct CancelToken {
     state: Arc<CancelState>,
     /// See [`CancelToken::for_cleanup`].
     ignores_first_request: bool,
+}
+
+/// Why the present work is to end, and the process goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum PassingRequest {
+    /// This process may not own its run any more.
+    LostRun = 1,
+    /// The operator has sent the run a message that is not to wait.
+    Message = 2,
 }
 
 /// See [`CancelToken::delay_exit`].
@@ -89,8 +99,8 @@ struct CancelState {
     requested_at: AtomicU64,
     /// When the time limit expired, likewise. Both are equal when the expiry was the request.
     expired_at: AtomicU64,
-    /// When [`CancelToken::request_for_now`] was called, likewise.
-    requested_for_now_at: AtomicU64,
+    /// A bit for each [`PassingRequest`] that is not withdrawn.
+    passing: AtomicU8,
     /// Whether a time limit was set.
     has_deadline: AtomicBool,
     /// Whether the clock of [`CancelToken::expire_after_work`] is paused.
@@ -137,7 +147,7 @@ impl CancelToken {
             created_at: Instant::now(),
             requested_at: AtomicU64::new(0),
             expired_at: AtomicU64::new(0),
-            requested_for_now_at: AtomicU64::new(0),
+            passing: AtomicU8::new(0),
             has_deadline: AtomicBool::new(false),
             is_clock_paused: AtomicBool::new(false),
             paused_nanos: AtomicU64::new(0),
@@ -199,24 +209,23 @@ impl CancelToken {
         self.state.wake();
     }
 
-    /// Requests cancellation of the present work: [`CancelToken::withdraw`] ends the request.
-    pub fn request_for_now(&self) {
-        let now = self.state.elapsed_millis();
-        // Stored first, so that a request by a signal at the same time stays.
-        self.state.requested_for_now_at.store(now, Ordering::SeqCst);
-        if self.state.request(now).is_some() {
-            self.state.requested_for_now_at.store(0, Ordering::SeqCst);
-        }
+    /// Requests cancellation of the present work until [`CancelToken::withdraw`]. A signal and a time limit are other
+    /// requests, and stay.
+    pub fn request_for_now(&self, reason: PassingRequest) {
+        self.state.passing.fetch_or(reason as u8, Ordering::SeqCst);
         self.state.wake();
     }
 
-    /// Ends the request of [`CancelToken::request_for_now`], if that was the first one.
-    pub fn withdraw(&self) {
-        let at = self.state.requested_for_now_at.swap(0, Ordering::SeqCst);
-        if at > 0 {
-            let requested = &self.state.requested_at;
-            let _ = requested.compare_exchange(at, 0, Ordering::SeqCst, Ordering::SeqCst);
-        }
+    /// Ends the request of [`CancelToken::request_for_now`] for this reason.
+    pub fn withdraw(&self, reason: PassingRequest) {
+        self.state.passing.fetch_and(!(reason as u8), Ordering::SeqCst);
+    }
+
+    /// Whether this is the only reason for which cancellation is requested.
+    pub fn is_requested_only_for(&self, reason: PassingRequest) -> bool {
+        self.is_requested()
+            && self.state.requested_at.load(Ordering::SeqCst) == 0
+            && self.state.passing.load(Ordering::SeqCst) == reason as u8
     }
 
     /// Requests cancellation after `duration`. [`CancelToken::is_expired`] is then true, unless it was requested before.
@@ -281,7 +290,9 @@ impl CancelToken {
 
     /// Whether cancellation was requested; always false for a token from [`CancelToken::for_cleanup`].
     pub fn is_requested(&self) -> bool {
-        !self.ignores_first_request && self.state.requested_at.load(Ordering::SeqCst) > 0
+        !self.ignores_first_request
+            && (self.state.requested_at.load(Ordering::SeqCst) > 0
+                || self.state.passing.load(Ordering::SeqCst) > 0)
     }
 
     /// Delays the end of this process by a second signal until the guard is dropped: the group of a child that is being
@@ -481,15 +492,45 @@ mod tests {
     }
 
     #[test]
-    fn only_a_request_for_now_can_be_withdrawn() {
+    fn only_the_request_of_a_reason_is_withdrawn() {
         let cancel = CancelToken::manual().unwrap();
-        cancel.request_for_now();
-        assert!(cancel.is_requested());
-        cancel.withdraw();
+        cancel.request_for_now(PassingRequest::Message);
+        assert!(cancel.is_requested() && cancel.is_requested_only_for(PassingRequest::Message));
+        cancel.request_for_now(PassingRequest::LostRun);
+        assert!(!cancel.is_requested_only_for(PassingRequest::Message));
+        cancel.withdraw(PassingRequest::Message);
+        assert!(cancel.is_requested_only_for(PassingRequest::LostRun));
+        cancel.withdraw(PassingRequest::LostRun);
         assert!(!cancel.is_requested());
+    }
+
+    #[test]
+    fn a_signal_and_a_time_limit_outlast_a_request_for_now() {
+        let cancel = CancelToken::manual().unwrap();
+        cancel.request_for_now(PassingRequest::Message);
         cancel.request();
-        cancel.request_for_now();
-        cancel.withdraw();
+        assert!(!cancel.is_requested_only_for(PassingRequest::Message));
+        cancel.withdraw(PassingRequest::Message);
+        assert!(cancel.is_requested() && !cancel.is_expired());
+        let cancel = CancelToken::manual().unwrap();
+        cancel.request_for_now(PassingRequest::Message);
+        cancel.expire_after(Duration::ZERO).unwrap();
+        cancel.withdraw(PassingRequest::Message);
+        assert!(cancel.is_requested() && cancel.is_expired());
+    }
+
+    #[test]
+    fn the_first_signal_after_a_request_for_now_does_not_end_the_process() {
+        let cancel = CancelToken::manual().unwrap();
+        let _delay = cancel.delay_exit();
+        cancel.request_for_now(PassingRequest::Message);
+        let waited = Instant::now();
+        while waited.elapsed() < Duration::from_millis(BURST_MILLIS + 20) {
+            cancel.wait_for_wake(Some(Duration::from_millis(BURST_MILLIS)));
+        }
+        cancel.state.on_signal();
+        assert!(!cancel.state.must_exit.load(Ordering::SeqCst), "it is the first signal");
+        cancel.withdraw(PassingRequest::Message);
         assert!(cancel.is_requested());
     }
 

@@ -12,7 +12,7 @@ use delta_agent::tool::has_staged_tool;
 use delta_base::id::RunId;
 use delta_base::random;
 use delta_base::shell_quote::shell_quote;
-use delta_base::signal::CancelToken;
+use delta_base::signal::{CancelToken, PassingRequest};
 use delta_base::terminal;
 use delta_base::time;
 use delta_operator::arguments::agent_choice::{self, ChosenAgent};
@@ -249,7 +249,7 @@ fn has_successor(failure: &CommandFailure, run_dir: &Path) -> bool {
 /// Says that another process has taken over the run of `--ensure`. This one waits for it, as any other does.
 fn wait_for_successor(failure: &CommandFailure, args: &RunArgs, cancel: &CancelToken) {
     args.options.print_notes(&[format!("Note: {}", failure.message())]);
-    cancel.withdraw();
+    cancel.withdraw(PassingRequest::LostRun);
 }
 
 /// The id of the run of `--ensure`, and the workspace in which it already exists.

@@ -6,7 +6,7 @@
 use crate::lease::lease_files::Beat;
 use crate::ownership::owner_process::uptime_ms;
 use delta_base::durable;
-use delta_base::signal::CancelToken;
+use delta_base::signal::{CancelToken, PassingRequest};
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -31,7 +31,7 @@ impl Fence {
 
     fn close(&self) {
         if let Some(cancel) = self.cancel.get() {
-            cancel.request_for_now();
+            cancel.request_for_now(PassingRequest::LostRun);
             cancel.kill_child_groups();
         }
     }
