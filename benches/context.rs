@@ -99,10 +99,7 @@ impl Run<'_> {
     /// One iteration with one call, as a tool with a few lines of output makes it.
     fn iteration(&mut self, left_out: usize) {
         if self.state.seq == 0 {
-            self.record(Payload::UserMessage {
-                content: "the task".to_owned(),
-                images: Vec::new(),
-            });
+            self.record(Payload::user_message("the task", Vec::new()));
         }
         let iteration = self.state.iterations + 1;
         let id = format!("call_{iteration}");

@@ -14,7 +14,7 @@ use delta_author::{doctor, init, lint, migrate, sandbox, schema, skill, test, to
 use delta_base::signal;
 use delta_launch::drive::{
     apply, approve, continue_run, discard, export, fork, models, pack, replay, rm, rollback, run,
-    stop, trust,
+    stop, tell, trust,
 };
 use delta_operator::failure::CommandFailure;
 use delta_operator::global_options::GlobalOptions;
@@ -76,6 +76,8 @@ enum DeltaCommand {
     Run(Box<run::RunArgs>),
     /// Continue a run
     Continue(Box<continue_run::ContinueArgs>),
+    /// Send a message to a run, also while it works
+    Tell(Box<tell::TellArgs>),
     /// Approve the call that a run waits for, and continue the run
     Approve(Box<approve::ApproveArgs>),
     /// Deny the call that a run waits for, and continue the run
@@ -226,6 +228,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         DeltaCommand::Apply(args) => apply::apply_command(&args),
         DeltaCommand::Discard(args) => discard::discard_command(&args),
         DeltaCommand::Stop(args) => stop::stop_command(&args),
+        DeltaCommand::Tell(args) => finish(tell::tell_command(&args)),
         DeltaCommand::Rm(args) => rm::remove_command(&args),
         DeltaCommand::Pack(args) => pack::pack_command(&args),
         DeltaCommand::Unpack(args) => pack::unpack_command(&args),

@@ -113,6 +113,7 @@ mod staged_calls;
 mod staged_places;
 mod stop;
 mod surviving;
+mod tell;
 mod terminal_notes;
 mod text_calls;
 mod throttling;

@@ -23,7 +23,7 @@ fn active(sandbox: &Sandbox, pid: u32) -> String {
     let workspace = sandbox.path("work").display().to_string();
     format!(
         "error: Run r is still active (PID {pid}).\nCannot continue while original process is running.\n\
-         help: watch it with `delta show r -w {workspace} --follow`\n"
+         help: watch it with `delta show r -w {workspace} --follow`; `delta tell r -w {workspace} TEXT` sends it a message\n"
     )
 }
 

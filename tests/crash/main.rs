@@ -24,6 +24,7 @@ mod approvals;
 mod failpoints;
 mod fallback;
 mod mcp;
+mod messages;
 mod packs;
 mod staged;
 mod surviving;

@@ -199,11 +199,11 @@ proptest! {
     ) {
         let manifest = manifest(&format!(", max_tokens: {room}"));
         let mut run = Told::default();
-        run.record(Payload::UserMessage { content: task, images: Vec::new() });
+        run.record(Payload::user_message(task, Vec::new()));
         let mut before = (0, run.state.ratio);
         for (said, content, results, tenths) in &rounds {
             said.iter().for_each(|content| {
-                run.record(Payload::UserMessage { content: content.clone(), images: Vec::new() });
+                run.record(Payload::user_message(content, Vec::new()));
             });
             let rebuilt = RunState::from_events(&run.events);
             let left_out = match (build(&manifest, &run.state), build(&manifest, &rebuilt)) {
@@ -246,10 +246,10 @@ proptest! {
     ) {
         let manifest = manifest(&format!(", max_tokens: {room}, max_iterations: {limit}"));
         let mut run = Told::default();
-        run.record(Payload::UserMessage { content: "the task".to_owned(), images: Vec::new() });
+        run.record(Payload::user_message("the task", Vec::new()));
         for (said, content, results, tenths) in &rounds {
             said.iter().for_each(|content| {
-                run.record(Payload::UserMessage { content: content.clone(), images: Vec::new() });
+                run.record(Payload::user_message(content, Vec::new()));
             });
             run.answer(content, results, *tenths, left_out);
         }

@@ -84,7 +84,7 @@ proptest! {
         for length in 1..=events.len() {
             let mut run = Simulated::of(&events[..length]);
             run.start(2);
-            run.record(Payload::UserMessage { content: "and another thing".to_owned(), images: Vec::new() });
+            run.record(Payload::user_message("and another thing", Vec::new()));
             check_requests(&run, &issued);
         }
     }
@@ -95,7 +95,7 @@ proptest! {
         whole.finish(&script);
         let (events, issued) = sign(&whole.events, u8::MAX);
         let mut run = Simulated::of(&events);
-        run.record(Payload::UserMessage { content: "and another thing".to_owned(), images: Vec::new() });
+        run.record(Payload::user_message("and another thing", Vec::new()));
         check_requests(&run, &issued);
         let sent = wire_request(&run, None).to_string();
         for event in &events {

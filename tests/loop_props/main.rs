@@ -41,7 +41,7 @@ impl Simulated {
     fn new() -> Self {
         let mut run = Self { events: Vec::new(), state: RunState::default() };
         run.start(1);
-        run.record(Payload::UserMessage { content: "the task".to_owned(), images: Vec::new() });
+        run.record(Payload::user_message("the task", Vec::new()));
         run
     }
 
@@ -370,7 +370,7 @@ proptest! {
         for length in 1..=whole.events.len() {
             let mut run = Simulated::of(&whole.events[..length]);
             run.start(2);
-            run.record(Payload::UserMessage { content: "and another thing".to_owned(), images: Vec::new() });
+            run.record(Payload::user_message("and another thing", Vec::new()));
             run.check_conversation();
             prop_assert_eq!(run.finish(&script), RunEnding::Completed);
             run.check_conversation();
@@ -437,7 +437,7 @@ fn payload() -> impl Strategy<Value = Payload> {
     ];
     let end = (text(), status, any::<u32>());
     prop_oneof![
-        text().prop_map(|content| Payload::UserMessage { content, images: Vec::new() }),
+        text().prop_map(|content| Payload::user_message(content, Vec::new())),
         thoughts(),
         requests(),
         results(),

@@ -496,13 +496,18 @@ impl DraftFile {
         Ok(())
     }
 
-    /// Renames the complete file to `path`, replacing a file there. Synced: after a crash `path` is as before or has all
-    /// of the content.
-    pub fn rename_synced(mut self, path: &Path) -> FileResult<()> {
+    /// Makes the content durable.
+    pub fn sync(&mut self) -> FileResult<()> {
         end_with_holes(&mut self.0.file).map_err(file_error("write", &self.0.path))?;
         check_failpoint()
             .and_then(|()| self.0.file.sync_all())
-            .map_err(file_error("sync", &self.0.path))?;
+            .map_err(file_error("sync", &self.0.path))
+    }
+
+    /// Renames the complete file to `path`, replacing a file there. Synced: after a crash `path` is as before or has all
+    /// of the content.
+    pub fn rename_synced(mut self, path: &Path) -> FileResult<()> {
+        self.sync()?;
         self.rename_unsynced(path)?;
         path.parent().map_or(Ok(()), sync_dir)
     }

@@ -47,7 +47,7 @@ pub struct CancelToken {
     ignores_first_request: bool,
 }
 
-/// Why the present work is to end, and the process goes on.
+/// Why the present work is to end, but not the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PassingRequest {

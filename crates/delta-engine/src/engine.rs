@@ -30,6 +30,8 @@ use delta_snapshot::{SnapshotError, SnapshotStore};
 use delta_words::Usage;
 use hooks::HookInput;
 use mcp_holders::McpHolders;
+use message_watch::MessageWatch;
+use messages::AfterLook;
 use serde_json::json;
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -46,6 +48,8 @@ mod disk_limit;
 mod execute;
 mod hooks;
 mod mcp_holders;
+mod message_watch;
+mod messages;
 mod process_outcome;
 mod staged_call;
 mod surviving;
@@ -93,6 +97,12 @@ pub struct Engine<'a> {
     child_runs: RefCell<ChildRunReader>,
     /// Whether the commands of tools with `survive` outlive this process.
     lets_survive: bool,
+    /// Whether the run receives messages while it is driven.
+    has_mailbox: bool,
+    /// Notices messages while a call is at work, if the run receives any.
+    message_watch: Option<MessageWatch>,
+    /// Whether a message has ended what was at work, and is not received yet.
+    is_told: Cell<bool>,
 }
 
 /// The error type of a run that a hook ended as FAILED.
@@ -261,6 +271,9 @@ impl<'a> Engine<'a> {
             held: RefCell::default(),
             child_runs: RefCell::default(),
             lets_survive: true,
+            has_mailbox: false,
+            message_watch: None,
+            is_told: Cell::default(),
         }
     }
 
@@ -279,6 +292,12 @@ impl<'a> Engine<'a> {
     /// Ends the commands of all tools with this process, unless `lets_survive`.
     pub fn with_surviving_calls(mut self, lets_survive: bool) -> Self {
         self.lets_survive = lets_survive;
+        self
+    }
+
+    /// Receives the messages in the run's mailbox.
+    pub fn with_mailbox(mut self) -> Self {
+        self.has_mailbox = true;
         self
     }
 
@@ -348,6 +367,7 @@ impl<'a> Engine<'a> {
             let error_details = ErrorDetails { kind, hint: Some(hint), ..ErrorDetails::default() };
             self.record_error(run, error_message, error_details, true);
         }
+        self.leave_mailbox(run, &ending);
         let ending = self.run_end_hook(run, ending);
         self.end_background_processes(run);
         // A failure only costs the next process time.
@@ -456,9 +476,17 @@ impl<'a> Engine<'a> {
 
     fn run_steps(&mut self, run: &mut Run) -> Result<RunEnding, EngineError> {
         self.restore_measure(run);
+        self.open_mailbox(run)?;
+        // A hook has ended the run as FAILED, and a message is why this process continues it.
+        if matches!(run.state().next_step(), RunStep::End(RunEnding::FailedByHook { .. })) {
+            self.receive_all(run)?;
+        }
         loop {
             if self.cancel.is_requested() {
                 return Ok(RunEnding::Interrupted);
+            }
+            if self.is_told.take() {
+                self.receive_all(run)?;
             }
             let step = run.state().next_step();
             if matches!(step, RunStep::Think { .. } | RunStep::End(_)) {
@@ -469,6 +497,10 @@ impl<'a> Engine<'a> {
                 self.run_iteration_hook(run, HookPoint::OnIterationEnd, iteration, last)?;
                 self.take_snapshot(run)?;
             }
+            let step = match self.look_before(run, step)? {
+                AfterLook::Received => continue,
+                AfterLook::Step(step) => step,
+            };
             if let (RunStep::Think { .. }, Some(count)) = (&step, run.state().excessive_repeats()) {
                 return Err(EngineError::Loop(count));
             }
@@ -476,6 +508,8 @@ impl<'a> Engine<'a> {
                 RunStep::Think { iteration } => match self.think(run, iteration) {
                     // The next step ends the run.
                     Err(EngineError::EndedByHook) => {}
+                    // The next step receives the message that ended the request.
+                    Err(EngineError::Cancelled) if self.is_told.get() => self.failing_call = None,
                     result => result?,
                 },
                 RunStep::Act(call) => self.act(run, &call)?,

@@ -361,7 +361,7 @@ impl ProgressPrinter {
         }
         match &event.payload {
             Payload::EngineStart(start) => self.show_start(start),
-            Payload::UserMessage { content, images } => {
+            Payload::UserMessage { content, images, .. } => {
                 self.print_line("");
                 let text = image_file::text_with_images(content, images);
                 self.print_block(">", BOLD, &text, MAX_MESSAGE_LINES);

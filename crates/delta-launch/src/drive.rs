@@ -16,4 +16,5 @@ pub mod rollback;
 pub mod run;
 pub mod sealer;
 pub mod stop;
+pub mod tell;
 pub mod trust;

@@ -57,6 +57,8 @@ enum FailureKind {
     /// Another process has taken over the run.
     Replaced,
     MessageRequired,
+    /// A run does not take a message.
+    MessageRefused,
     Damaged,
     /// The context of a request could not be built.
     Context,
@@ -83,6 +85,7 @@ impl FailureKind {
             Self::RunActive => RUN_ACTIVE_ERROR,
             Self::Replaced => "run_replaced",
             Self::MessageRequired => "message_missing",
+            Self::MessageRefused => "message_refused",
             Self::Damaged => "damaged",
             Self::Context => "context",
             Self::Io => "io",
@@ -178,6 +181,11 @@ impl CommandFailure {
     /// The run cannot continue without a message.
     pub fn message_required(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(FailureKind::MessageRequired, message, Some(hint.into()))
+    }
+
+    /// A run does not take the message.
+    pub fn message_refused(message: impl Into<String>, hint: impl Into<Option<String>>) -> Self {
+        Self::new(FailureKind::MessageRefused, message, hint.into())
     }
 
     /// Another process works, or may work, on what the command would change.

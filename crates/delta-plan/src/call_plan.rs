@@ -20,6 +20,9 @@ use serde_json::Value as Json;
 const KEY_IN_CALL: &str = "The arguments of this call contain an API key, which no call may have; it was not run. \
     `[redacted]` stands for the key. A tool that needs a key gets it from its environment.";
 
+/// The observation of a call that a message came before.
+const NOT_RUN_FOR_MESSAGE: &str = "[not run: the operator sent a message]";
+
 /// The observation of the call that finished the run.
 pub const FINISHED_OBSERVATION: &str = "[the run is finished]";
 
@@ -60,6 +63,9 @@ pub fn plan_call<'a>(
 ) -> CallPlan<'a> {
     if state.is_ended_by_hook() {
         return CallPlan::Refuse(ENDED_BY_HOOK_OBSERVATION.to_owned());
+    }
+    if state.is_told_to_stop() {
+        return CallPlan::Refuse(NOT_RUN_FOR_MESSAGE.to_owned());
     }
     if state.result.is_some() {
         let reason = "The run has its result already, from a call before this one.";

@@ -261,6 +261,8 @@ pub enum ProcessEnd {
     Cancelled,
     /// Like `Cancelled`, because the time limit of the run expired.
     OutOfTime,
+    /// Like `Cancelled`, because the operator sent the run a message that was not to wait. The run continues.
+    ForMessage,
     /// It did not start.
     NotStarted {
         /// The exit code of a shell: 127 when the program was not found, 126 when it cannot be executed.

@@ -145,7 +145,7 @@ impl CallMark {
 
 #[cfg(target_os = "linux")]
 mod system {
-    use super::{CallMark, MarkLevel};
+    use super::{CallMark, MarkLevel, RunMark};
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
     /// How many levels of runs this process may start, as its mark says: none if it has lowered its limit below all marks.
@@ -165,6 +165,14 @@ mod system {
         (hard_limit, level)
     }
 
+    impl RunMark {
+        /// Whether this process belongs to a call of the run.
+        pub fn is_of_this_process(self) -> bool {
+            let limit = getrlimit(Resource::Rttime).maximum;
+            limit.is_some_and(|limit| self.includes(CallMark(limit)))
+        }
+    }
+
     impl CallMark {
         /// Marks this process. For use between fork and exec: a system call without allocation. Where the kernel refuses
         /// it, the process is not marked.
@@ -180,6 +188,13 @@ mod system {
     /// Other systems have no marks.
     pub fn marked_run_levels() -> Option<u32> {
         None
+    }
+
+    impl super::RunMark {
+        /// Other systems have no marks.
+        pub fn is_of_this_process(self) -> bool {
+            false
+        }
     }
 
     /// Other systems have no such limit.

@@ -14,7 +14,7 @@ use super::{
     ProcessEnd, ProcessResult, READ_BUFFER_BYTES, TERMINATION_GRACE, exit_fd, program_lookup,
 };
 use delta_base::redact::Secrets;
-use delta_base::signal::{CancelToken, to_timespec};
+use delta_base::signal::{CancelToken, PassingRequest, to_timespec};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -69,7 +69,7 @@ pub(super) fn run_with_grace(
         drop(delay);
         match started {
             Ok(process) => running.push((index, process)),
-            Err(end) => unstarted.push((index, with_expiry(end, cancel))),
+            Err(end) => unstarted.push((index, with_cause(end, cancel))),
         }
     }
     for (index, end) in unstarted {
@@ -118,9 +118,15 @@ fn wait_for_any(running: &[(usize, RunningProcess<'_>)], cancel: &CancelToken) {
     }
 }
 
-/// `end`, or that the time limit of the run caused it.
-fn with_expiry(end: ProcessEnd, cancel: &CancelToken) -> ProcessEnd {
-    if end == ProcessEnd::Cancelled && cancel.is_expired() { ProcessEnd::OutOfTime } else { end }
+/// `end`, or what else than a request to stop caused it: the time limit of the run, or a message to it.
+fn with_cause(end: ProcessEnd, cancel: &CancelToken) -> ProcessEnd {
+    match end {
+        ProcessEnd::Cancelled if cancel.is_expired() => ProcessEnd::OutOfTime,
+        ProcessEnd::Cancelled if cancel.is_requested_only_for(PassingRequest::Message) => {
+            ProcessEnd::ForMessage
+        }
+        end => end,
+    }
 }
 
 /// A command that has started, and everything that is left to do for it.
@@ -255,7 +261,7 @@ impl RunningProcess<'_> {
             }
         }
         ProcessResult {
-            end: with_expiry(end, cancel),
+            end: with_cause(end, cancel),
             duration: self.started.elapsed(),
             stdout,
             stderr,

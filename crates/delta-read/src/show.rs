@@ -22,10 +22,13 @@ use delta_run::budget::ledger::Ledger;
 use delta_run::conversation::history::{CallHistory, Iteration, RunHistory};
 use delta_run::event::image_file::ImageFile;
 use delta_run::event::{Event, ProcessInfo, RunStatus};
+use delta_run::mailbox;
 use delta_run::ownership::owner_process::{self, OwnerStatus};
 use delta_run::record::surviving_call::SurvivingCall;
 use delta_run::run::RunNotice;
-use delta_run::run_result::{ContinueCommand, RunResult, UsageTotal, describe_tree};
+use delta_run::run_result::{
+    ContinueCommand, RunResult, UsageTotal, describe_tree, describe_waiting,
+};
 use delta_run::run_summary;
 use delta_run::run_tree::{self, ChildRunEntry, RunTreeTotal};
 use delta_run::state::stage::StageDir;
@@ -264,6 +267,7 @@ fn next_step_lines(state: &RunState, run: &LocatedRun) -> Vec<String> {
     };
     let next = name_run(ContinueCommand::from_state(state));
     let mut lines: Vec<String> = warning.into_iter().collect();
+    lines.extend(describe_waiting(mailbox::count_waiting(&run.dir), &next));
     match (state.status, state.human_request()) {
         (Some(RunStatus::Running), _) => {
             lines.push(format!("its process has died; continue with: {next}"));

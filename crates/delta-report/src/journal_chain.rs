@@ -317,7 +317,7 @@ mod tests {
     fn journal(texts: &[String]) -> Vec<String> {
         let mut head = None;
         let lines = texts.iter().zip(1..).map(|(text, seq)| {
-            let payload = Payload::UserMessage { content: text.clone(), images: Vec::new() };
+            let payload = Payload::user_message(text, Vec::new());
             let mut event = Event::new(seq, Timestamp::from_millis(0), payload);
             // The value covers what precedes it, whatever it is.
             event.chain = Some(ChainValue::after(None, b""));

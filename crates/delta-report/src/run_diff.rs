@@ -185,7 +185,7 @@ fn user_message_steps(
     iteration: u32,
 ) -> impl Iterator<Item = DiffStep> {
     events.iter().filter_map(move |event| match event.value {
-        Payload::UserMessage { content, images } => {
+        Payload::UserMessage { content, images, .. } => {
             let text = text_with_images(content, images);
             Some(DiffStep::new(iteration, DiffStepKind::Message, text))
         }

@@ -17,6 +17,7 @@ pub mod approval;
 mod config;
 pub mod image_file;
 mod journal_line;
+mod message_source;
 mod process_info;
 mod sandbox_record;
 pub(crate) mod spending;
@@ -24,6 +25,7 @@ mod usage_summary;
 
 pub use config::{AgentCopy, CURRENT_RULES, LlmSummary, ReplayOf, RunConfig, RunStage};
 pub(crate) use journal_line::parse_envelope;
+pub use message_source::{MessageSource, MessageTime};
 pub use process_info::{JournalHead, LeaseKind, ParentRun, ProcessInfo, StartedRun};
 pub use sandbox_record::{
     CallSandbox, HostTrafficRecord, MACHINE_POLICY, NO_SANDBOX, PolicySource, ProfileRecord,
@@ -88,6 +90,9 @@ pub enum Payload {
         /// The images of the message.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         images: Vec<ImageFile>,
+        /// The sender of a message that came through the mailbox; absent if this process was started with it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        source: Option<Box<MessageSource>>,
     },
     /// The LLM answered.
     Thought(Box<Thought>),
@@ -648,6 +653,11 @@ impl ErrorDetails {
 }
 
 impl Payload {
+    /// A message of the user with which a process was started.
+    pub fn user_message(content: impl Into<String>, images: Vec<ImageFile>) -> Self {
+        Self::UserMessage { content: content.into(), images, source: None }
+    }
+
     /// The io/ record that the event names, relative to the run directory.
     pub fn record_file(&self) -> Option<&str> {
         match self {

@@ -9,7 +9,7 @@
 use crate::chain::{ChainCheck, ChainValue, JournalEdit, split_line};
 use crate::event::spending;
 use crate::event::{Event, JournalHead, Payload, parse_envelope};
-use crate::journal::seal::{SealStatus, Sealer};
+use crate::journal::seal::{SealKey, SealStatus, Sealer};
 use crate::lease::lease_files;
 use crate::limits::BudgetAmount;
 use crate::run_files::LEASE_DIR;
@@ -427,6 +427,11 @@ pub struct Journal {
 }
 
 impl Journal {
+    /// The key with which events are sealed, if there is one.
+    pub fn seal_key(&self) -> Option<&SealKey> {
+        self.sealer.as_ref().map(Sealer::key)
+    }
+
     /// Creates the journal of a new run, `path` in the run directory, and preserves what an engine that died at its start left there. The file certainly
     /// survives a crash once the first metadata is written, which syncs the directory.
     pub fn create(
@@ -546,7 +551,7 @@ mod tests {
     fn journal(count: usize) -> String {
         let event = |seq: usize| {
             let content = format!("message {seq} ä\n");
-            let payload = Payload::UserMessage { content, images: Vec::new() };
+            let payload = Payload::user_message(content, Vec::new());
             Event::new(seq as u64, time::Timestamp::from_millis(0), payload)
         };
         (1..=count).map(|seq| event(seq).to_line()).collect()
@@ -610,8 +615,7 @@ mod tests {
     fn lines_longer_than_what_is_read_at_once_are_whole() {
         let event = |seq: u64, length: usize| {
             let (timestamp, content) = (time::Timestamp::from_millis(0), "ä".repeat(length));
-            Event::new(seq, timestamp, Payload::UserMessage { content, images: Vec::new() })
-                .to_line()
+            Event::new(seq, timestamp, Payload::user_message(content, Vec::new())).to_line()
         };
         let lengths = [10, 120_000, 3, 300_000, 131_000, 1_000_000, 1];
         let text: String = (1..).zip(lengths).map(|(seq, length)| event(seq, length)).collect();

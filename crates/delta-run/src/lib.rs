@@ -9,6 +9,7 @@ pub mod interaction_request;
 pub mod journal;
 pub mod lease;
 pub mod limits;
+pub mod mailbox;
 pub mod ownership;
 pub mod record;
 pub mod run;

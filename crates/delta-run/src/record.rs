@@ -87,6 +87,7 @@ pub fn describe_process_end(end: &ProcessEnd) -> Option<String> {
         ProcessEnd::TimedOut => Some("timed out".to_owned()),
         ProcessEnd::Cancelled => Some("interrupted".to_owned()),
         ProcessEnd::OutOfTime => Some("out of time".to_owned()),
+        ProcessEnd::ForMessage => Some("interrupted for a message".to_owned()),
         ProcessEnd::NotStarted { reason, .. } => Some(reason.clone()),
     }
 }

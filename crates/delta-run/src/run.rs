@@ -11,6 +11,7 @@ use crate::event::{
 use crate::journal::seal::Sealer;
 use crate::journal::{self, Journal, JournalFold};
 use crate::lease::lease_files;
+use crate::mailbox::{Mailbox, MessageSeal};
 use crate::ownership::{ActError, Ownership, ReplacedError};
 use crate::record::RecordWriter;
 use crate::record::open_call::DeadCall;
@@ -248,6 +249,12 @@ impl Run {
     /// The last recorded event, and the chain value of its line.
     pub fn journal_head(&self) -> Option<JournalHead> {
         self.journal.head()
+    }
+
+    /// The mailbox of the run, which counts only what is sealed with the run's key.
+    pub fn mailbox(&self) -> Mailbox {
+        let key = self.journal.seal_key().cloned();
+        Mailbox::new(&self.dir, key.map(|key| MessageSeal::new(key, &self.state)))
     }
 
     /// The state after all recorded events.

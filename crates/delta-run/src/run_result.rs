@@ -2,6 +2,7 @@
 
 use crate::event::{EngineStart, RunStatus, SHARED_BUDGET_ERROR, is_zero_number, round_usd};
 use crate::interaction_request::InteractionRequest;
+use crate::mailbox;
 use crate::run_tree::RunTreeTotal;
 use crate::state::run_metadata::RunMetadata;
 use crate::state::{HumanRequest, RunState};
@@ -34,6 +35,9 @@ pub struct RunResult {
     /// What a run that is WAITING_FOR_INPUT waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interaction: Option<InteractionRequest>,
+    /// How many messages wait for the next process of the run; absent if none does.
+    #[serde(skip_serializing_if = "is_zero_number")]
+    pub waiting_messages: usize,
     /// Iterations, time, tokens and cost.
     pub metrics: RunMetrics,
     /// The agent and the workspace.
@@ -163,6 +167,12 @@ impl UsageTotal {
     }
 }
 
+/// Says that messages wait, and what receives them; `None` if none waits.
+pub fn describe_waiting(count: usize, next: &ContinueCommand) -> Option<String> {
+    let (noun, verb) = if count == 1 { ("message", "waits") } else { ("messages", "wait") };
+    (count > 0).then(|| format!("{count} {noun} {verb}: {next}"))
+}
+
 /// What a run and all runs below it have used, in words.
 pub fn describe_tree(total: &RunTreeTotal) -> String {
     let usage = UsageTotal {
@@ -201,6 +211,7 @@ impl RunResult {
             error: run_error_info(state, status),
             interaction: InteractionRequest::new(state)
                 .filter(|_| status == RunStatus::WaitingForInput),
+            waiting_messages: 0,
             metrics: RunMetrics {
                 iterations: state.iterations,
                 duration_ms: u64::try_from(end_time.as_millis() - start_time.as_millis())
@@ -221,9 +232,11 @@ impl RunResult {
         })
     }
 
-    /// Adds the total of the run in `run_dir`, whose state is `state`, and the runs below it.
+    /// Adds what the state does not have of the run in `run_dir`, whose state is `state`: the total of the run and the runs
+    /// below it, and the messages that wait.
     #[must_use]
     pub fn with_tree(mut self, run_dir: &Path, state: &RunState) -> Self {
+        self.waiting_messages = mailbox::count_waiting(run_dir);
         self.metrics.tree = RunTreeTotal::collect(run_dir, state).map(|total| {
             let mut usage = json!({
                 "total_cost_usd": total.usage.cost_usd,
@@ -257,6 +270,7 @@ impl RunResult {
             result: None,
             error: Some(error),
             interaction: None,
+            waiting_messages: 0,
             metrics: RunMetrics {
                 iterations: 0,
                 duration_ms: 0,

@@ -9,7 +9,8 @@ use crate::event::approval::{
 };
 use crate::event::{
     ActionResult, CURRENT_RULES, EngineStart, ErrorDetails, Event, ForkOrigin, HookEnd,
-    HumanQuestion, LLM_ERROR, Payload, RunFork, RunStatus, SandboxRecord, Thought, UsageSummary,
+    HumanQuestion, LLM_ERROR, MessageTime, Payload, RunFork, RunStatus, SandboxRecord, Thought,
+    UsageSummary,
 };
 use crate::limits::token_estimate::TokenRatio;
 use crate::state::active_time::ActiveTime;
@@ -217,6 +218,10 @@ pub struct RunState {
     pub timeline: SnapshotTimeline,
     /// The staged changes, if the run is staged.
     pub stage: Option<StageState>,
+    /// The ids of the messages that came through the mailbox.
+    received_ids: HashSet<String>,
+    /// Whether a message that was not to wait came before all calls of the last answer had their results.
+    is_told_to_stop: bool,
     /// The last iteration whose `on_iteration_start` hook succeeded.
     pub iteration_started: u32,
     /// The last iteration whose `on_iteration_end` hook succeeded.
@@ -294,7 +299,12 @@ impl RunState {
         StageState::apply_event(&mut self.stage, &event.payload);
         match &event.payload {
             Payload::EngineStart(start) => self.apply_engine_start(start, event.timestamp),
-            Payload::UserMessage { content, images } => {
+            Payload::UserMessage { content, images, source } => {
+                if let Some(source) = source {
+                    self.received_ids.insert(source.id.clone());
+                    self.is_told_to_stop =
+                        source.when == MessageTime::Now && !self.calls.are_done();
+                }
                 let config = self.start.as_ref().map(|start| &start.config);
                 let template = config.and_then(|config| config.task_template.as_deref());
                 self.conversation.push_user_message_with(content, images, template);
@@ -478,6 +488,21 @@ impl RunState {
         self.start.as_ref()?.repeats
     }
 
+    /// Whether the run has received the message with this id.
+    pub fn has_received(&self, message_id: &str) -> bool {
+        self.received_ids.contains(message_id)
+    }
+
+    /// Whether the operator has sent a message that ends the last answer: its other calls do not start.
+    pub fn is_told_to_stop(&self) -> bool {
+        self.is_told_to_stop
+    }
+
+    /// Whether the process may request another LLM answer.
+    pub fn may_think(&self) -> bool {
+        self.remaining_iterations() > 0
+    }
+
     /// Whether every call of the last answer has its result.
     pub fn is_between_iterations(&self) -> bool {
         self.calls.are_done()
@@ -511,6 +536,7 @@ impl RunState {
     }
 
     fn apply_thought(&mut self, thought: &Thought) {
+        self.is_told_to_stop = false;
         self.last_invocation.clone_from(&thought.invocation);
         self.iterations = thought.iteration;
         self.repeats.start_answer(thought);

@@ -145,7 +145,7 @@ fn finish_turn(
         ProcessEnd::Exited(code) => *code,
         ProcessEnd::Killed(signal) => 128 + signal,
         ProcessEnd::TimedOut => 124,
-        ProcessEnd::Cancelled | ProcessEnd::OutOfTime => {
+        ProcessEnd::Cancelled | ProcessEnd::OutOfTime | ProcessEnd::ForMessage => {
             kind.clean_up(turn);
             return Err(SessionError::Interrupted);
         }

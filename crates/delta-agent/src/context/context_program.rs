@@ -97,7 +97,7 @@ fn check_program_end(
     let stderr = if stderr.is_empty() { String::new() } else { format!(":\n{stderr}") };
     Err(Some(match &finished.end {
         ProcessEnd::Exited(0) => return Ok(stderr),
-        ProcessEnd::Cancelled | ProcessEnd::OutOfTime => return Err(None),
+        ProcessEnd::Cancelled | ProcessEnd::OutOfTime | ProcessEnd::ForMessage => return Err(None),
         ProcessEnd::Exited(code) => {
             format!("the {role} `{program}` exited with code {code}{stderr}")
         }

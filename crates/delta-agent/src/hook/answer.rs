@@ -145,6 +145,7 @@ pub fn hook_failure(finished: &ProcessResult, configured: &HookConfig) -> Option
         ProcessEnd::TimedOut => format!("was not done after {} ms", configured.timeout_ms),
         ProcessEnd::Cancelled => "was interrupted".to_owned(),
         ProcessEnd::OutOfTime => "was ended by the time limit of the run".to_owned(),
+        ProcessEnd::ForMessage => "was ended for a message of the operator".to_owned(),
         ProcessEnd::NotStarted { reason, .. } => format!("could not be started: {reason}"),
     };
     let stderr = stderr_text(&finished.stderr);

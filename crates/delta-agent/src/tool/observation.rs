@@ -97,6 +97,7 @@ pub fn render_observation(
         ProcessEnd::OutOfTime => {
             Some(format!("{INTERRUPTED_PREFIX}the time limit of the run is over]"))
         }
+        ProcessEnd::ForMessage => Some(format!("{INTERRUPTED_PREFIX}the operator sent a message]")),
         ProcessEnd::NotStarted { code, reason } => {
             Some(format!("The tool could not be started: {reason}.\n[exit code: {code}]"))
         }
@@ -120,7 +121,8 @@ pub fn render_observation(
         ProcessEnd::Killed(_)
         | ProcessEnd::TimedOut
         | ProcessEnd::Cancelled
-        | ProcessEnd::OutOfTime => None,
+        | ProcessEnd::OutOfTime
+        | ProcessEnd::ForMessage => None,
     };
     let left = finished.left.clone();
     Observation { text, images, exit_code, truncated, left, is_withheld: false }

@@ -251,6 +251,7 @@ impl<'a> Engine<'a> {
             self.ensure_call_holder(run, &call.approved);
             self.start_holder(run, call, max_bytes);
         }
+        self.begin_work(run);
         process::run_together(prepared, &self.cancel, &mut |index, notice| match notice {
             ProcessNotice::Output(piece) => {
                 let ApprovedCall { call, tool, .. } = &starting[index].approved;
@@ -273,6 +274,7 @@ impl<'a> Engine<'a> {
                 recorder.record_early(run, starting);
             }
         });
+        self.end_work();
         Ok(())
     }
 

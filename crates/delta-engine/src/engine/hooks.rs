@@ -116,7 +116,10 @@ impl HookRun<'_> {
     }
 
     pub(super) fn is_cancelled(&self) -> bool {
-        matches!(self.finished.end, ProcessEnd::Cancelled | ProcessEnd::OutOfTime)
+        matches!(
+            self.finished.end,
+            ProcessEnd::Cancelled | ProcessEnd::OutOfTime | ProcessEnd::ForMessage
+        )
     }
 
     pub(super) fn to_error(&self, failure: &HookFailure) -> EngineError {

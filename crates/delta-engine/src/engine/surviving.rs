@@ -108,7 +108,10 @@ impl HeldCall {
 
     /// What became of the command when what stands for it has ended with `result`.
     pub(super) fn outcome(&self, mut result: Box<ProcessResult>) -> HeldOutcome {
-        let is_interrupted = matches!(result.end, ProcessEnd::Cancelled | ProcessEnd::OutOfTime);
+        let is_interrupted = matches!(
+            result.end,
+            ProcessEnd::Cancelled | ProcessEnd::OutOfTime | ProcessEnd::ForMessage
+        );
         let is_waiting = self.call.is_at_work();
         match self.call.end() {
             Some(end) if self.has_all_output(&result) => {

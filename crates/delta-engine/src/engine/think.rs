@@ -229,15 +229,10 @@ impl Engine<'_> {
         if self.unrecorded_usage.get_mut().is_empty() {
             self.open_calls.clear();
         }
-        self.begin_rated_call(run)?;
-        let mut call = self.open_call(run, &mut prepared)?;
-        let reserved = self.reserve_budget(run, prepared.body.text(), call.path());
-        if reserved.is_err() {
-            self.end_rated_call(run, false);
-        }
-        reserved?;
-        let exchange = self.call_provider(run, &prepared, &mut call);
-        self.end_rated_call(run, exchange.result.is_ok());
+        self.begin_work(run);
+        let exchanged = self.exchange(run, &mut prepared);
+        self.end_work();
+        let (exchange, mut call) = exchanged?;
         let throttled = self.unrecorded_throttling.get() + exchange.throttled_time();
         self.unrecorded_throttling.set(throttled);
         self.note_use(run, &prepared, &exchange, &mut call);
@@ -498,6 +493,24 @@ impl Engine<'_> {
         details.discarded_usage.splice(0..0, self.unrecorded_usage.take());
         details.throttled_ms = duration_millis(self.unrecorded_throttling.take());
         run.record(Payload::Error { error_message: answer.describe(), error_details: details });
+    }
+
+    /// Makes the call when the rate and the budgets allow it.
+    fn exchange(
+        &mut self,
+        run: &mut Run,
+        prepared: &mut PreparedRequest,
+    ) -> Result<(LlmExchange, UnansweredCall), EngineError> {
+        self.begin_rated_call(run)?;
+        let mut call = self.open_call(run, prepared)?;
+        let reserved = self.reserve_budget(run, prepared.body.text(), call.path());
+        if reserved.is_err() {
+            self.end_rated_call(run, false);
+        }
+        reserved?;
+        let exchange = self.call_provider(run, prepared, &mut call);
+        self.end_rated_call(run, exchange.result.is_ok());
+        Ok((exchange, call))
     }
 
     fn call_provider(

@@ -7,11 +7,9 @@ use delta_base::id::RunId;
 use delta_operator::arguments::message;
 use delta_operator::arguments::options::{CONTINUE_OPTIONS, show_only};
 use delta_operator::failure::CommandFailure;
-use delta_operator::runs::run_argument::{self, RunArgument};
+use delta_operator::runs::run_argument::RunArgument;
 use delta_operator::runs::run_list;
 use delta_run::state::{HumanRequest, RunState};
-use delta_run::workspace::Workspace;
-use std::path::Path;
 use std::process::ExitCode;
 
 /// Approve the call that a run waits for, and continue the run
@@ -97,7 +95,10 @@ pub fn deny_command(args: &DenyArgs) -> ExitCode {
 
 /// Answers a question or an approval; returns the exit code.
 pub fn answer_command(args: &AnswerArgs) -> ExitCode {
-    let (run, text) = match split_answer(args) {
+    let first = args.run_or_text.as_deref();
+    let text = args.text.as_deref();
+    let work_dir = &args.resume.work_dir;
+    let (run, text) = match RunArgument::split_text(first, text, work_dir, "answer", "answer") {
         Ok(parts) => parts,
         Err(failure) => return failure.report(),
     };
@@ -114,30 +115,6 @@ pub fn answer_command(args: &AnswerArgs) -> ExitCode {
         }
         text.map(Some)
     })
-}
-
-/// The run and the answer: a single argument is the answer, unless it names a run, whose answer is missing then.
-fn split_answer(args: &AnswerArgs) -> Result<(RunArgument, String), CommandFailure> {
-    let Some(first) = &args.run_or_text else {
-        let hint = "`delta answer TEXT` answers the run that was updated last".to_owned();
-        return Err(CommandFailure::usage("the answer is missing", hint));
-    };
-    if let Some(text) = &args.text {
-        let run = RunArgument::parse(first).map_err(|error| CommandFailure::usage(error, None))?;
-        return Ok((run, text.clone()));
-    }
-    if first == run_argument::LAST || is_run_in(first, &args.resume.work_dir) {
-        let message = format!("the answer for the run `{first}` is missing");
-        return Err(CommandFailure::usage(message, format!("`delta answer {first} TEXT`")));
-    }
-    Ok((RunArgument::Last, first.clone()))
-}
-
-/// Whether `text` is the id of a run in the workspace.
-fn is_run_in(text: &str, work_dir: &Path) -> bool {
-    let Ok(id) = RunId::parse(text) else { return false };
-    let workspace = Workspace::open_existing(work_dir);
-    workspace.is_ok_and(|workspace| matches!(workspace.find_run(&id), Ok(Some(_))))
 }
 
 /// Refuses a run that waits for nothing or for the answer to a question: `yes` would be a message to the LLM.

@@ -563,7 +563,10 @@ fn run_in_use_failure(error: OwnershipError, id: &RunId, dir: &Path) -> CommandF
             shell_quote_path(&original)
         ),
         None => {
-            format!("watch it with `delta show {id} -w {} --follow`", quote_workspace_of(dir))
+            let workspace = quote_workspace_of(dir);
+            format!(
+                "watch it with `delta show {id} -w {workspace} --follow`; `delta tell {id} -w {workspace} TEXT` sends it a message"
+            )
         }
     };
     CommandFailure::from(error).with_hint(is_active.then_some(hint))

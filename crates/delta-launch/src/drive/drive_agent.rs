@@ -166,6 +166,7 @@ impl PreparedAgent {
             )
             .with_snapshots(snapshots)
             .with_disk_limit(self.bounds.disk)
+            .with_mailbox()
             .with_live_output(shows_live_output(options) || prints_pieces(options))
             .drive(run);
         if let Some(problem) = share.and_then(|share| share.give_back().err()) {

@@ -7,7 +7,7 @@ use delta_operator::runs::agent_hint;
 use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_run::journal;
-use delta_run::run_result::{ContinueCommand, RunResult, open_request_hint};
+use delta_run::run_result::{ContinueCommand, RunResult, describe_waiting, open_request_hint};
 use delta_run::state::stage::StageDir;
 use delta_run::state::{HumanRequest, RunState};
 use std::path::Path;
@@ -38,6 +38,11 @@ pub fn print_next_steps(
     }
     let agent = agent_hint::own_agent(state);
     let next = ContinueCommand::from_state(state).with_agent(agent.clone());
+    if result.status != RunStatus::Completed
+        && let Some(line) = describe_waiting(result.waiting_messages, &next)
+    {
+        options.print_notes(&[line]);
+    }
     match (state.status, state.human_request()) {
         // The server asks.
         (Some(RunStatus::WaitingForInput), _) if options.served.is_some() => {}

@@ -316,7 +316,7 @@ fn start_run(
     run.record(Payload::EngineStart(Box::new(start)));
     message.images.iter().try_for_each(|image| image.store(&run.dir))?;
     let images = message.images.iter().map(|image| image.image.clone()).collect();
-    run.record(Payload::UserMessage { content: message.text.clone(), images });
+    run.record(Payload::user_message(&message.text, images));
     run.commit()?;
     if let Some(parent) = parent
         && let Err(error) = run_tree::register_child_run(&parent, &run.id, &run.dir)

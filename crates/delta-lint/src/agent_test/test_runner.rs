@@ -533,7 +533,9 @@ impl TestRun<'_> {
                 let stdout = finished.stdout.whole.unwrap_or_default();
                 return Ok(Some(TestProcessOutput { exit_code: i64::from(code), stdout }));
             }
-            ProcessEnd::Cancelled | ProcessEnd::OutOfTime => return Ok(None),
+            ProcessEnd::Cancelled | ProcessEnd::OutOfTime | ProcessEnd::ForMessage => {
+                return Ok(None);
+            }
             ProcessEnd::TimedOut => "exceeded the timeout `timeout_ms` of the test".to_owned(),
             ProcessEnd::Killed(signal) => format!("was killed by {}", process::signal_name(signal)),
             ProcessEnd::NotStarted { reason, .. } => format!("could not be started: {reason}"),

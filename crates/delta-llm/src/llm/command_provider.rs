@@ -35,7 +35,9 @@ impl CommandProvider {
         let program = &self.argv[0];
         let message = match end {
             ProcessEnd::Exited(0) => return Ok(()),
-            ProcessEnd::Cancelled | ProcessEnd::OutOfTime => return Err(LlmError::Cancelled),
+            ProcessEnd::Cancelled | ProcessEnd::OutOfTime | ProcessEnd::ForMessage => {
+                return Err(LlmError::Cancelled);
+            }
             ProcessEnd::NotStarted { reason, .. } => {
                 let message = format!("the LLM command could not be started: {reason}");
                 return Err(LlmError::from_message(message));

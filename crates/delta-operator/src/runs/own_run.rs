@@ -12,6 +12,7 @@ use delta_run::journal::{self, JournalContents, JournalError, JournalFold};
 use delta_run::ownership::owner_process::{self, OwnerStatus};
 use delta_run::run;
 use delta_run::run_result::RunResult;
+use delta_run::run_tree;
 use delta_run::state::RunState;
 use delta_run::workspace::Workspace;
 use std::path::{Path, PathBuf};
@@ -69,6 +70,40 @@ pub fn fold_with_key(
     let mut folded = journal::fold_sealed_journal(dir, sealer)?;
     folded.seals.is_own &= other_run_owner(dir).is_none();
     Ok(folded)
+}
+
+/// Folds the journal of a run of this operator, or of one that a tool in a sandbox of such a run has started. Also returns the
+/// key that seals it.
+///
+/// # Errors
+/// The run is foreign, or there is no key.
+pub fn fold_with_its_key(id: &RunId, dir: &Path) -> Result<(RunState, SealKey), CommandFailure> {
+    let mut folded = None;
+    for key in state::seal_key().map(|key| keys_for_run(key, dir)).unwrap_or_default() {
+        let next = fold_with_key(id, dir, Some(key.clone()));
+        let next = next.map_err(|error| unreadable_journal_failure(id, error))?;
+        if next.seals.is_own {
+            return Ok((next.state, key));
+        }
+        folded.get_or_insert(next);
+    }
+    let folded = folded.map_or_else(|| fold_own_journal(id, dir), Ok)?;
+    check_is_own(id, dir, &folded)?;
+    Err(CommandFailure::config(format!("run {id} is not sealed"), None))
+}
+
+/// The operator's key, and the keys that the runs around the run in `run_dir` have given their tools.
+fn keys_for_run(operator: SealKey, run_dir: &Path) -> Vec<SealKey> {
+    let mut inner: Vec<SealKey> = Vec::new();
+    for dir in run_tree::find_enclosing_runs(run_dir).iter().skip(1).rev() {
+        let Some(id) = run_tree::recorded_run_id(dir) else { continue };
+        let dir = dir.canonicalize().unwrap_or_else(|_| dir.clone());
+        let keys = std::iter::once(&operator).chain(&inner);
+        inner = keys
+            .filter_map(|key| SealKey::from_derived(&key.derive_for_inner_runs(&id, &dir)))
+            .collect();
+    }
+    std::iter::once(operator).chain(inner).collect()
 }
 
 /// The other user who can change the run in `dir`: the owner of the directory, or of the directory of all runs unless that

@@ -66,6 +66,30 @@ impl RunArgument {
         }
     }
 
+    /// The run and the text of `delta COMMAND [RUN] TEXT`: a single argument is the text, unless it names a run, whose text is
+    /// missing then. `noun` is what the text is.
+    pub fn split_text(
+        first: Option<&str>,
+        text: Option<&str>,
+        work_dir: &Path,
+        command: &str,
+        noun: &str,
+    ) -> Result<(Self, String), CommandFailure> {
+        let Some(first) = first else {
+            let hint = format!("`delta {command} TEXT` is for the run that was updated last");
+            return Err(CommandFailure::usage(format!("the {noun} is missing"), hint));
+        };
+        if let Some(text) = text {
+            let run = Self::parse(first).map_err(|error| CommandFailure::usage(error, None))?;
+            return Ok((run, text.to_owned()));
+        }
+        if first == LAST || is_run_in(first, work_dir) {
+            let message = format!("the {noun} for the run `{first}` is missing");
+            return Err(CommandFailure::usage(message, format!("`delta {command} {first} TEXT`")));
+        }
+        Ok((Self::Last, first.to_owned()))
+    }
+
     /// Parses `last`, an id, or a prefix or suffix of one.
     pub fn parse_name(text: &str) -> Result<Self, String> {
         if text == LAST {
@@ -194,6 +218,13 @@ fn find_id(name: &str, workspace: &Workspace) -> Result<RunId, CommandFailure> {
             Err(CommandFailure::ambiguous(message, format!("write more of the id:\n{candidates}")))
         }
     }
+}
+
+/// Whether `text` is the id of a run in the workspace.
+fn is_run_in(text: &str, work_dir: &Path) -> bool {
+    let Ok(id) = RunId::parse(text) else { return false };
+    let workspace = Workspace::open_existing(work_dir);
+    workspace.is_ok_and(|workspace| matches!(workspace.find_run(&id), Ok(Some(_))))
 }
 
 /// The id of the run in `dir`: the name of the directory.

@@ -169,7 +169,7 @@ impl TrajectorySteps<'_> {
         for event in events {
             let at = Some(event.timestamp.to_string());
             match event.value {
-                Payload::UserMessage { content, images } => {
+                Payload::UserMessage { content, images, .. } => {
                     let step = self.push("user", at, content);
                     step["message"] = trajectory_content(content, images);
                 }

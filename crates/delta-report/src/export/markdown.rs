@@ -185,7 +185,7 @@ impl MarkdownDocument {
     fn push_event(&mut self, run: &ExportedRun, event: &EventRef<&Payload>) {
         match event.value {
             Payload::Snapshot(snapshot) => self.push_changed_files(run, snapshot),
-            Payload::UserMessage { content, images } => {
+            Payload::UserMessage { content, images, .. } => {
                 self.push_paragraph(if self.has_task { "## Message" } else { "## Task" });
                 self.has_task = true;
                 self.push_fenced("text", &image_file::text_with_images(content, images));

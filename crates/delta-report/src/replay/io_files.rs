@@ -218,6 +218,7 @@ fn parse_process_end(outcome: &ProcessOutcome) -> ProcessEnd {
         "timed out" => return ProcessEnd::TimedOut,
         "interrupted" => return ProcessEnd::Cancelled,
         "out of time" => return ProcessEnd::OutOfTime,
+        "interrupted for a message" => return ProcessEnd::ForMessage,
         _ => {}
     }
     let signal = reason

@@ -82,7 +82,7 @@ mod tests {
 
     fn said(seq: u64) -> Event {
         let content = format!("message {seq} ä\n");
-        let payload = Payload::UserMessage { content, images: Vec::new() };
+        let payload = Payload::user_message(content, Vec::new());
         Event::new(seq, Timestamp::from_millis(0), payload)
     }
 

@@ -161,7 +161,7 @@ impl<'a> RunHistory<'a> {
             })
             .chain(&self.trailing_events)
             .filter_map(|event| match event.value {
-                Payload::UserMessage { content, images } => {
+                Payload::UserMessage { content, images, .. } => {
                     Some(event.with(UserTurn { content, images }))
                 }
                 _ => None,
@@ -216,8 +216,7 @@ mod tests {
 
     #[test]
     fn each_event_stands_once_where_it_belongs() {
-        let said =
-            |text: &str| Payload::UserMessage { content: text.to_owned(), images: Vec::new() };
+        let said = |text: &str| Payload::user_message(text, Vec::new());
         let left = Payload::EngineEnd {
             run_id: "r".to_owned(),
             status: RunStatus::Interrupted,

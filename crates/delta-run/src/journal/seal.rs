@@ -34,7 +34,7 @@ const KEY_BYTES: usize = 32;
 const MIN_KEY_BYTES: usize = 16;
 
 /// The start of the seal in a line of the journal. The seal is the last field before the chain value.
-const SEAL_FIELD: &[u8] = b",\"seal\":\"";
+pub(crate) const SEAL_FIELD: &[u8] = b",\"seal\":\"";
 
 /// The operator's key for seals.
 #[derive(Clone)]
@@ -132,12 +132,12 @@ impl SealKey {
         mac
     }
 
-    fn seal(&self, parts: &[&[u8]]) -> String {
+    pub(crate) fn seal(&self, parts: &[&[u8]]) -> String {
         encode_hex(&self.mac(parts).finalize().into_bytes())
     }
 
     /// Whether `seal` is the seal of `parts`, in a time that does not depend on where they differ.
-    fn is_valid(&self, parts: &[&[u8]], seal: &str) -> bool {
+    pub(crate) fn is_valid(&self, parts: &[&[u8]], seal: &str) -> bool {
         let is_written_so = !seal.bytes().any(|digit| digit.is_ascii_uppercase());
         is_written_so
             && decode_hex(seal).is_some_and(|bytes| self.mac(parts).verify_slice(&bytes).is_ok())
@@ -198,6 +198,11 @@ impl Sealer {
             status: SealStatus::default(),
             edited_line: None,
         }
+    }
+
+    /// The key.
+    pub(crate) fn key(&self) -> &SealKey {
+        &self.key
     }
 
     /// What the seals of the lines so far say.
@@ -401,10 +406,7 @@ mod tests {
         let mut sealer = Sealer::new(key("own"), run_id());
         let mut head = None;
         let payloads = [
-            Payload::UserMessage {
-                content: "say \",\"seal\":\"x\" twice".to_owned(),
-                images: Vec::new(),
-            },
+            Payload::user_message("say \",\"seal\":\"x\" twice", Vec::new()),
             Payload::EngineEnd {
                 run_id: "r".to_owned(),
                 status: RunStatus::Completed,

@@ -189,6 +189,9 @@ enum EndKind {
     /// Counts as `Cancelled`.
     #[serde(skip)]
     OutOfTime,
+    /// Counts as `Cancelled`.
+    #[serde(skip)]
+    ForMessage,
     NotStarted {
         code: i32,
         reason: String,
@@ -206,7 +209,10 @@ impl SurvivingEnd {
 
     /// The end of a command that took so long and left these processes, which were ended.
     pub fn new(end: ProcessEnd, duration: Duration, left: LeftProcesses) -> Self {
-        let end = if end == ProcessEnd::OutOfTime { ProcessEnd::Cancelled } else { end };
+        let end = match end {
+            ProcessEnd::OutOfTime | ProcessEnd::ForMessage => ProcessEnd::Cancelled,
+            end => end,
+        };
         let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let ended_background = left.ended;
         Self { end, duration_ms, ended_background, files: None, stdout: None, stderr: None }

@@ -12,10 +12,10 @@ pub fn message_chunk(kind: &str, text: &str) -> Json {
     json!({"sessionUpdate": kind, "content": {"type": "text", "text": text}})
 }
 
-/// The updates for an event, except an answer. What the user said is only for an editor that loads the session.
+/// The updates for an event, except an answer. What the user of the editor said is only for one that loads the session.
 pub fn event_updates(event: &Event, run_dir: &Path, is_replay: bool) -> Vec<Json> {
     match &event.payload {
-        Payload::UserMessage { content, images } if is_replay => {
+        Payload::UserMessage { content, images, source } if is_replay || source.is_some() => {
             let mut updates = vec![message_chunk("user_message_chunk", content)];
             updates.extend(images.iter().filter_map(|image| image_chunk(run_dir, image)));
             updates

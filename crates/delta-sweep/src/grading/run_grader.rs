@@ -287,7 +287,7 @@ fn run_grader_process(
     };
     let finished = process::run_process(&command, cancel);
     let exit_code = match &finished.end {
-        ProcessEnd::Cancelled | ProcessEnd::OutOfTime => return None,
+        ProcessEnd::Cancelled | ProcessEnd::OutOfTime | ProcessEnd::ForMessage => return None,
         ProcessEnd::Exited(code) => Some(*code),
         ProcessEnd::Killed(_) => None,
         end => {

@@ -6,13 +6,14 @@ use delta_agent::ask_human;
 use delta_base::id::RunId;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_operator::arguments::options::RunOptions;
-use delta_operator::cancel;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::own_run::fold_journal;
 use delta_operator::runs::run_argument::LocatedRun;
+use delta_operator::{cancel, state};
 use delta_run::event::approval::{ApprovalRequest, ApprovalSource};
 use delta_run::event::{HumanQuestion, Payload, RunStatus};
 use delta_run::interaction_request::approval_question;
+use delta_run::mailbox::{Mailbox, MessageSeal};
 use delta_run::ownership::Ownership;
 use delta_run::run_result::{ContinueCommand, SHORT_REQUEST_ID};
 use delta_run::state::{HumanRequest, RunState};
@@ -179,8 +180,9 @@ impl ClaimedRun {
                 message: "the message is empty".to_owned(),
                 hint: "write a message after -m, or omit -m".to_owned(),
             }),
-            (_, Some(content)) => Ok(Some(Payload::UserMessage { content, images: Vec::new() })),
+            (_, Some(content)) => Ok(Some(Payload::user_message(content, Vec::new()))),
             (_, None) if self.state().failed_at_endpoint() => Ok(None),
+            (Some(RunStatus::Failed), None) if self.has_waiting_message() => Ok(None),
             (Some(status @ (RunStatus::Completed | RunStatus::Failed)), None) => {
                 let next = match status {
                     RunStatus::Failed => ContinueCommand::for_failed_run(self.state()),
@@ -198,6 +200,15 @@ impl ClaimedRun {
             }
             (_, None) => Ok(None),
         }
+    }
+
+    /// Whether the mailbox has a message that the run has not received.
+    fn has_waiting_message(&self) -> bool {
+        let Ok(key) = state::seal_key() else { return false };
+        let mailbox = Mailbox::new(&self.dir, Some(MessageSeal::new(key, self.state())));
+        let files = mailbox.read_waiting().ok().flatten().unwrap_or_default();
+        let mut messages = files.iter().filter_map(|file| file.message.as_ref());
+        messages.any(|message| !self.state().has_received(&message.source.id))
     }
 
     fn interpret_answer(

@@ -212,7 +212,7 @@ pub(super) fn replay_tools(
         run.record(Payload::EngineStart(Box::new(start)));
         for ReplayMessage { content, images } in part.messages {
             image_file::copy_images(&original.dir, &dir, &images)?;
-            run.record(Payload::UserMessage { content, images });
+            run.record(Payload::user_message(content, images));
         }
         run.commit()?;
         let owned = OwnedRun { id: &id, dir: &dir, ownership: run.ownership() };
@@ -354,7 +354,7 @@ fn split_into_parts(events: &[Event]) -> Vec<ReplayPart> {
                 limit = start.max_iterations.saturating_add(iterations);
                 false
             }
-            Payload::UserMessage { content, images } => {
+            Payload::UserMessage { content, images, .. } => {
                 let message = ReplayMessage { content: content.clone(), images: images.clone() };
                 change = None;
                 settings = started.clone();

@@ -1,11 +1,13 @@
 //! A run as a list shows it.
 
+use crate::command_line;
 use crate::failure::CommandFailure;
 use crate::read_threads::map_on_threads;
 use clap::ValueEnum;
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
 use delta_base::time::Timestamp;
 use delta_run::event::{ForkOrigin, ParentRun, RunStatus, UsageSummary};
+use delta_run::mailbox;
 use delta_run::record::surviving_call::SurvivingCall;
 use delta_run::run_summary::{self, EventTimes, RunSummary};
 use delta_run::state::stage::StageDir;
@@ -75,6 +77,9 @@ pub struct RunListEntry {
     pub staged: bool,
     /// How many of its calls are at work although no process works on it.
     pub calls_at_work: usize,
+    /// How many messages it has not received yet; absent if none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub waiting_messages: usize,
     /// The first line of the task, shortened.
     pub task_summary: String,
     /// The time of the last event.
@@ -101,6 +106,10 @@ pub struct RunListEntry {
     /// The absolute path of the agent directory; empty if the run is damaged.
     #[serde(skip)]
     pub agent_home: String,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// The usage with a null for an unknown cost, so that each element has the same fields.
@@ -150,8 +159,11 @@ impl RunListEntry {
             (self.calls_at_work > 0, "tool at work"),
             (self.staged, "staged"),
         ];
-        let notes: Vec<&str> =
-            notes.iter().filter(|(holds, _)| *holds).map(|(_, note)| *note).collect();
+        let mut notes: Vec<String> =
+            notes.iter().filter(|(holds, _)| *holds).map(|(_, note)| (*note).to_owned()).collect();
+        if self.waiting_messages > 0 {
+            notes.push(command_line::pluralize(self.waiting_messages, "message"));
+        }
         if notes.is_empty() { name } else { format!("{name} ({})", notes.join(", ")) }
     }
 
@@ -187,6 +199,7 @@ impl RunListEntry {
             } else {
                 SurvivingCall::all_at_work(dir).len()
             },
+            waiting_messages: mailbox::count_waiting(dir),
             task_summary: truncate_to_line(&task, MAX_TASK_CHARS),
             last_updated: summary.updated_at,
             created_at: summary.created_at,
@@ -212,6 +225,7 @@ impl RunListEntry {
             active: false,
             staged: StageDir::new(dir).has_changes(),
             calls_at_work: 0,
+            waiting_messages: 0,
             task_summary: strip_terminal_controls(reason),
             last_updated: times.last,
             created_at: times.first,

@@ -1,0 +1,289 @@
+//! `delta tell`: sends a message to a run, whether a process works on it or not.
+
+use clap::{Args, ValueEnum};
+use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
+use delta_base::hex::encode_hex;
+use delta_base::random::random_bytes;
+use delta_operator::arguments::{completion_candidates, message};
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
+use delta_operator::runs::{own_run, run_list};
+use delta_operator::{cancel, environment};
+use delta_process::RunMark;
+use delta_program::stdio;
+use delta_run::event::{MessageSource, MessageTime, RunStatus};
+use delta_run::mailbox::{
+    MAX_MESSAGE_BYTES, MAX_WAITING, Mailbox, MailboxMessage, MessageSeal, Sent, count_waiting,
+    new_message_source,
+};
+use delta_run::ownership::Ownership;
+use delta_run::run_result::ContinueCommand;
+use delta_run::run_tree;
+use delta_run::state::RunState;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a run without a mailbox is waited for: its process has just started, or ends.
+const MAILBOX_PATIENCE: Duration = Duration::from_secs(2);
+/// The time between two looks at it.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// The most bytes of a text that a hint repeats.
+const MAX_REPEATED_BYTES: usize = 200;
+/// The characters of a message's id that are shown.
+const SHOWN_ID_CHARS: usize = 8;
+
+/// Send a message to a run, also while it works
+///
+/// The run receives the message once, before it next asks its LLM, whichever process works on it then. It is never an answer to
+/// what a run waits for: `delta answer`. A run that has ended is continued with `delta continue`.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES, override_usage = "delta tell [OPTIONS] [RUN] <TEXT>")]
+pub struct TellArgs {
+    /// Run: id, unique prefix or suffix, directory or `last` [default: last]
+    #[arg(value_name = "RUN", add = ArgValueCandidates::new(run_list::run_candidates))]
+    run_or_text: Option<String>,
+    /// Message; `-` reads it from stdin
+    #[arg(value_name = "TEXT", allow_hyphen_values = true)]
+    text: Option<String>,
+    /// Workspace of the run
+    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
+    work_dir: PathBuf,
+    /// Do not wait: end the request or the calls at work, and start no other call of the answer
+    #[arg(long, conflicts_with = "at_end")]
+    now: bool,
+    /// Wait until the run would be COMPLETED
+    #[arg(long)]
+    at_end: bool,
+    /// Id of the message: two with the same id are one message [default: generated]
+    #[arg(long, value_name = "ID", value_parser = parse_message_id)]
+    id: Option<String>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = TellFormat::Text)]
+    format: TellFormat,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta tell \"look at parser.c first\"
+  delta tell RUN -w ./work --now \"stop, that is the wrong branch\"
+  delta tell RUN -w ./work --at-end \"then run the tests\"
+  delta tell RUN - < more.md
+
+Exit codes: 0 the message is durable, 1 it was refused or may be lost, 2 usage error, 126 the run is not yours, or the caller is one of its calls";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum TellFormat {
+    /// One line
+    Text,
+    /// One JSON object
+    Json,
+}
+
+/// Parses the id of a message, which is a part of the name of its file.
+fn parse_message_id(text: &str) -> Result<String, String> {
+    let is_id = (1..=64).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
+    if is_id {
+        Ok(text.to_owned())
+    } else {
+        Err("expected 1 to 64 letters, digits, `_` or `-`".to_owned())
+    }
+}
+
+/// What is known of a message when the command ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MessageFate {
+    /// It waits in the mailbox.
+    Waits,
+    /// The journal has it.
+    Received,
+}
+
+/// Sends a message.
+pub fn tell_command(args: &TellArgs) -> Result<(), CommandFailure> {
+    let first = args.run_or_text.as_deref();
+    let text = args.text.as_deref();
+    let (run, text) = RunArgument::split_text(first, text, &args.work_dir, "tell", "message")?;
+    let text = message::read_message(&text)?;
+    check_message_text(&text)?;
+    if let Some(copy) = run.copy_packed(&args.work_dir)? {
+        let state = own_run::fold_journal(&copy.id, &copy.dir)?;
+        let message = format!("run {} is packed", copy.id);
+        return Err(CommandFailure::message_refused(message, continue_hint(&copy, &state, &text)));
+    }
+    let run = run.find(&args.work_dir)?;
+    check_caller(&run)?;
+    let when = match (args.now, args.at_end) {
+        (true, _) => MessageTime::Now,
+        (_, true) => MessageTime::End,
+        _ => MessageTime::Next,
+    };
+    let id = args.id.clone().unwrap_or_else(|| encode_hex(&random_bytes::<16>()));
+    let source = new_message_source(id, when);
+    let message = MailboxMessage { source, run_id: run.id.clone(), content: text };
+    let (state, fate) = send(&run, &message)?;
+    report(args, &run, &state, &message.source, fate);
+    Ok(())
+}
+
+fn check_message_text(text: &str) -> Result<(), CommandFailure> {
+    if text.trim().is_empty() {
+        let hint = "write the message as the last argument, or pipe it into `delta tell RUN -`";
+        return Err(CommandFailure::usage("the message is empty", hint.to_owned()));
+    }
+    if text.len() > MAX_MESSAGE_BYTES {
+        let message = format!(
+            "the message has {} bytes, and a message has at most {MAX_MESSAGE_BYTES}",
+            text.len()
+        );
+        let hint = "put it in a file of the workspace, and name the file in the message".to_owned();
+        return Err(CommandFailure::message_refused(message, hint));
+    }
+    Ok(())
+}
+
+/// Sends the message unless the run has it; returns the state of the run, and what is known of the message.
+fn send(
+    run: &LocatedRun,
+    message: &MailboxMessage,
+) -> Result<(RunState, MessageFate), CommandFailure> {
+    let cancel = cancel::install_cancel()?;
+    let started = Instant::now();
+    loop {
+        let (state, key) = own_run::fold_with_its_key(&run.id, &run.dir)?;
+        let id = &message.source.id;
+        if state.has_received(id) {
+            return Ok((state, MessageFate::Received));
+        }
+        let mailbox = Mailbox::new(&run.dir, Some(MessageSeal::new(key, &state)));
+        let sent = if mailbox.find(id)?.is_some() {
+            mailbox.sync()
+        } else {
+            check_open(run, &state, &message.content)?;
+            mailbox.send(message)?
+        };
+        match sent {
+            Sent::Durable => return Ok((state, MessageFate::Waits)),
+            Sent::Uncertain(error) => {
+                let path = error.path.display();
+                let text = format!("could not make the message durable: {path}: {}", error.source);
+                let hint =
+                    format!("run {} may receive it; repeat the command with `--id {id}`", run.id);
+                return Err(CommandFailure::message_refused(text, hint));
+            }
+            Sent::Closed => {
+                let is_running = state.status == Some(RunStatus::Running);
+                if !is_running || started.elapsed() >= MAILBOX_PATIENCE {
+                    let text = format!("run {} takes no message now", run.id);
+                    let hint = continue_hint(run, &state, &message.content);
+                    return Err(CommandFailure::message_refused(text, hint));
+                }
+                if cancel.wait(LOOK_INTERVAL) {
+                    return Err(CommandFailure::interrupted("interrupted"));
+                }
+            }
+        }
+    }
+}
+
+/// Refuses a run that has ended, or for which too many messages wait.
+fn check_open(run: &LocatedRun, state: &RunState, text: &str) -> Result<(), CommandFailure> {
+    if let Some(status @ (RunStatus::Completed | RunStatus::Failed)) = state.status {
+        let message = format!("run {} is {status}", run.id);
+        return Err(CommandFailure::message_refused(message, continue_hint(run, state, text)));
+    }
+    let waiting = count_waiting(&run.dir);
+    if waiting >= MAX_WAITING {
+        let message = format!("{waiting} messages wait for run {}", run.id);
+        return Err(CommandFailure::message_refused(message, continue_hint(run, state, text)));
+    }
+    Ok(())
+}
+
+/// The command that continues the run with the text.
+fn continue_hint(run: &LocatedRun, state: &RunState, text: &str) -> String {
+    let is_short = text.len() <= MAX_REPEATED_BYTES && !text.contains('\n');
+    let next = ContinueCommand::from_state(state).with_work_dir(&run.workspace_argument);
+    next.with_message(if is_short { text } else { "TEXT" }).to_string()
+}
+
+/// Refuses the caller if it is a call of the run or of a run below it, or of a run that has not started this one: an agent must
+/// not speak to itself, or to the runs of others, as its operator.
+fn check_caller(run: &LocatedRun) -> Result<(), CommandFailure> {
+    let id = run.id.as_str();
+    let dir = &run.dir;
+    let parent = environment::parent_run();
+    let reaches = parent.is_none_or(|parent| is_below(dir, Path::new(&parent.run_dir)));
+    if reaches && !has_caller_below(id, dir, &mut Vec::new()) {
+        return Ok(());
+    }
+    let hint = "a call sends messages to the runs that it has started".to_owned();
+    Err(CommandFailure::config(format!("a call of run {id} cannot send it a message"), hint))
+}
+
+/// Whether the run in `dir` was started by one of the run in `ancestor`, or by a run below it.
+fn is_below(dir: &Path, ancestor: &Path) -> bool {
+    let Ok(ancestor) = ancestor.canonicalize() else { return false };
+    let enclosing = run_tree::find_enclosing_runs(dir);
+    enclosing.iter().skip(1).any(|dir| dir.canonicalize().is_ok_and(|dir| dir == ancestor))
+}
+
+/// Whether this process belongs to a call of the run in `dir`, or of a run below it.
+fn has_caller_below(id: &str, dir: &Path, visited: &mut Vec<PathBuf>) -> bool {
+    if visited.iter().any(|known| known == dir) {
+        return false;
+    }
+    visited.push(dir.to_owned());
+    RunMark::new(id, dir).is_of_this_process()
+        || run_tree::locate_child_runs(dir)
+            .iter()
+            .any(|(child, dir)| has_caller_below(child.run_id.as_str(), dir, visited))
+}
+
+fn report(
+    args: &TellArgs,
+    run: &LocatedRun,
+    state: &RunState,
+    source: &MessageSource,
+    fate: MessageFate,
+) {
+    let is_active = Ownership::probe(&run.id, &run.dir).is_err_and(|error| error.is_owned());
+    let status = state.status.map_or_else(String::new, |status| status.to_string());
+    let is_received = fate == MessageFate::Received;
+    if args.format == TellFormat::Json {
+        let line = json!({
+            "run_id": run.id.as_str(),
+            "status": state.status,
+            "active": is_active,
+            "message_id": source.id,
+            "received": is_received,
+        });
+        stdio::print_text(&format!("{line}\n"));
+    } else {
+        let fate = match (is_received, source.when) {
+            (true, _) => "was received",
+            (_, MessageTime::Next) => "waits for the next LLM call",
+            (_, MessageTime::Now) => "ends what is at work",
+            (_, MessageTime::End) => "waits for the result",
+        };
+        let short: String = source.id.chars().take(SHOWN_ID_CHARS).collect();
+        stdio::print_text(&format!("{}  {status}  message {short} {fate}\n", run.id));
+    }
+    if is_received {
+        return;
+    }
+    if !is_active {
+        let next = ContinueCommand::from_state(state).with_work_dir(&run.workspace_argument);
+        stdio::print_error_line(&format!(
+            "note: no process works on run {}; `{next}` receives the message",
+            run.id
+        ));
+    }
+    if state.human_request().is_some() {
+        stdio::print_error_line(&format!(
+            "note: run {} waits for an answer, and a message is not an answer",
+            run.id
+        ));
+    }
+}
