@@ -2,7 +2,7 @@
 
 use super::DELTA;
 use super::runs::{in_state, resume, snapshot};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::process::{Child, Command};
 use test_support::sandbox::{Ran, Sandbox};
@@ -321,4 +321,66 @@ fn c_33_13_a_fork_receives_no_message_of_its_base() {
     assert_eq!(resume(&sandbox, &[]).expect_code(0).stdout, "seen go on\n");
     sandbox.delta(["replay", "r", "-w", "work"]).output().expect_code(0);
     sandbox.delta(["verify", "r", "-w", "work"]).output().expect_code(0);
+}
+
+#[test]
+fn c_33_11_the_limits_of_a_working_run_change_and_later_processes_keep_them() {
+    let turns = "- call: [{tool: hold}]\n- call: [{tool: note}]\n- say: done\n- say: more\n";
+    let sandbox = scripted(turns);
+    let child = start(&sandbox, &["--max-iterations", "2", "--max-tokens", "1000000"]);
+    let told = ["r", "--max-iterations", "3", "--max-tokens", "1", "--reason", "approved"];
+    tell(&sandbox, &told).expect_code(0);
+    tell(&sandbox, &["r", "--max-tokens", "2000000"]).expect_code(0);
+    release(&sandbox);
+    assert_eq!(end(child).expect_code(0).stdout, "done\n");
+    let events = sandbox.events("LIMITS_CHANGED");
+    assert_eq!(events[0]["limits"], json!({"max_tokens": 1}));
+    assert_eq!(events[0]["before"], json!({"max_tokens": 1_000_000, "max_iterations": 2}));
+    assert_eq!(
+        [&events[0]["max_iterations"], &events[0]["reason"]],
+        [&json!(3), &json!("approved")]
+    );
+    assert_eq!(events[1]["before"], json!({"max_tokens": 1}));
+    assert!(events.iter().all(|event| event["seal"].is_string() && event["source"].is_object()));
+    resume(&sandbox, &["-m", "and"]).expect_code(0);
+    let start = sandbox.events("ENGINE_START").pop().unwrap();
+    assert_eq!(start["max_iterations"], 3);
+    assert_eq!(start["config"]["limits"], json!({"max_tokens": 2_000_000}));
+    sandbox.delta(["verify", "r", "-w", "work"]).output().expect_code(0);
+}
+
+#[test]
+fn c_33_11_a_limit_of_a_run_without_a_ledger_binds_its_next_call() {
+    let sandbox = scripted("- call: [{tool: hold}]\n- say: done\n");
+    let child = start(&sandbox, &[]);
+    assert!(!sandbox.path("work/.delta/r/budget.jsonl").exists());
+    tell(&sandbox, &["r", "--max-tokens", "1"]).expect_code(0);
+    release(&sandbox);
+    let ran = end(child).expect_code(1);
+    assert!(
+        ran.stderr.contains("the limit of 1 tokens does not allow another call"),
+        "{}",
+        ran.stderr
+    );
+    let ledger = sandbox.read("work/.delta/r/budget.jsonl");
+    assert!(
+        ledger.contains("\"max_tokens\":1,") || ledger.contains("\"max_tokens\":1}"),
+        "{ledger}"
+    );
+    // The next process has it too.
+    resume(&sandbox, &["-m", "again"]).expect_code(1);
+    let raised = resume(&sandbox, &["-m", "again", "--max-tokens", "1000000"]).expect_code(0);
+    assert_eq!(raised.stdout, "done\n");
+}
+
+#[test]
+fn c_33_11_a_time_limit_counts_from_the_start_of_the_process() {
+    let sandbox = scripted("- call: [{tool: hold}]\n- say: done\n");
+    let child = start(&sandbox, &["--max-duration", "1h"]);
+    tell(&sandbox, &["r", "--max-duration", "1ms"]).expect_code(0);
+    release(&sandbox);
+    let ran = end(child).expect_code(1);
+    assert!(ran.stderr.contains("the time limit of 1ms has expired"), "{}", ran.stderr);
+    tell(&sandbox, &["r", "x", "--max-cost", "1"]).expect_code(2);
+    tell(&sandbox, &["r", "x", "--reason", "because"]).expect_code(2);
 }

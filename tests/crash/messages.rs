@@ -91,6 +91,7 @@ fn sweep_of_receiving(mode: &str, lease: &[&str]) {
         let sandbox = interrupted(lease);
         tell(&sandbox, &["one", "--id", "a"]).output().expect_code(0);
         tell(&sandbox, &["two", "--id", "b", "--at-end"]).output().expect_code(0);
+        tell(&sandbox, &["--max-tokens", "900000", "--id", "c"]).output().expect_code(0);
         sandbox
     };
     let command = |sandbox: &Sandbox| {
@@ -104,7 +105,11 @@ fn sweep_of_receiving(mode: &str, lease: &[&str]) {
         let ran = command(&sandbox).env("DELTA_FAILPOINT", format!("{mode}:{number}")).output();
         check_fault(mode, 0, &ran);
         drive(&sandbox, lease);
-        assert_eq!(times_received(&sandbox, &["a", "b"]), [1, 1], "{mode}:{number}");
+        assert_eq!(times_received(&sandbox, &["a", "b", "c"]), [1; 3], "{mode}:{number}");
+        let ledgers = sandbox.files("work/.delta/r").into_iter();
+        let ledgers = ledgers.filter(|name| name.contains("budget") && name.ends_with(".jsonl"));
+        let mut ledgers = ledgers.map(|name| sandbox.read(&format!("work/.delta/r/{name}")));
+        assert!(ledgers.any(|ledger| ledger.contains("\"max_tokens\":900000")), "{mode}:{number}");
         check_left(&sandbox);
     });
     println!("{mode} in receiving: {operations} operations");

@@ -135,6 +135,12 @@ impl ChildEnvironment {
         self
     }
 
+    /// Lets the runs that children start from now on draw on the ledger at `path`.
+    pub fn set_budget(&mut self, path: &Path) {
+        self.default_env.set(ledger::BUDGET_VARIABLE, path);
+        self.run_vars.insert(ledger::BUDGET_VARIABLE.into(), path.into());
+    }
+
     /// Limits the calls of tools.
     #[must_use]
     pub fn with_call_limits(mut self, limits: CallLimits) -> Self {

@@ -9,6 +9,7 @@ use std::io;
 use std::os::raw::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 /// The exit code of an interrupted run.
@@ -86,8 +87,7 @@ impl ClockPause {
 
 impl Drop for ClockPause {
     fn drop(&mut self) {
-        let nanos = u64::try_from(self.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.state.paused_nanos.fetch_add(nanos, Ordering::SeqCst);
+        self.state.paused_nanos.fetch_add(nanos(self.elapsed()), Ordering::SeqCst);
         self.state.is_clock_paused.store(false, Ordering::SeqCst);
     }
 }
@@ -107,6 +107,10 @@ struct CancelState {
     is_clock_paused: AtomicBool,
     /// How long its earlier pauses lasted, in nanoseconds.
     paused_nanos: AtomicU64,
+    /// After how much time without pauses the limit of [`CancelToken::expire_after_work`] expires, in nanoseconds.
+    work_limit_nanos: AtomicU64,
+    /// The thread that waits for that.
+    work_clock: OnceLock<Thread>,
     /// The process groups that a second signal kills; 0 for none.
     child_groups: [AtomicI32; MAX_CHILD_GROUPS],
     /// How many [`ExitDelay`]s there are.
@@ -151,6 +155,8 @@ impl CancelToken {
             has_deadline: AtomicBool::new(false),
             is_clock_paused: AtomicBool::new(false),
             paused_nanos: AtomicU64::new(0),
+            work_limit_nanos: AtomicU64::new(0),
+            work_clock: OnceLock::new(),
             child_groups: [const { AtomicI32::new(0) }; MAX_CHILD_GROUPS],
             exit_delays: AtomicU32::new(0),
             must_exit: AtomicBool::new(false),
@@ -233,42 +239,58 @@ impl CancelToken {
     /// # Errors
     /// The thread that waits could not be started.
     pub fn expire_after(&self, duration: Duration) -> io::Result<()> {
-        self.start_deadline(duration, false)
+        let start = Instant::now();
+        self.start_deadline(duration, move |_| {
+            let rest = duration.saturating_sub(start.elapsed());
+            (!rest.is_zero()).then_some(rest)
+        })
+        .map(drop)
     }
 
-    /// As [`CancelToken::expire_after`], without the time of [`CancelToken::pause_clock`].
+    /// As [`CancelToken::expire_after`], without the time of [`CancelToken::pause_clock`]. Called again before it expires, it
+    /// replaces the limit.
     ///
     /// # Errors
     /// The thread that waits could not be started.
     pub fn expire_after_work(&self, duration: Duration) -> io::Result<()> {
-        self.start_deadline(duration, true)
-    }
-
-    fn start_deadline(&self, duration: Duration, is_pausable: bool) -> io::Result<()> {
-        let state = Arc::clone(&self.state);
-        state.has_deadline.store(true, Ordering::SeqCst);
-        let start = Instant::now();
-        let paused_before = state.paused_time();
-        if duration.is_zero() {
-            state.expire();
+        let state = &self.state;
+        let limit = nanos(state.worked_time() + duration);
+        state.work_limit_nanos.store(limit, Ordering::SeqCst);
+        if let Some(clock) = state.work_clock.get() {
+            clock.unpark();
             return Ok(());
         }
-        std::thread::Builder::new()
-            .name("deadline".to_owned())
-            .spawn(move || {
-                loop {
-                    // Read before the time of earlier pauses, which a pause adds to before it ends.
-                    let is_paused = is_pausable && state.is_clock_paused.load(Ordering::SeqCst);
-                    let paused = state.paused_time().saturating_sub(paused_before);
-                    let limit = if is_pausable { duration + paused } else { duration };
-                    let rest = limit.saturating_sub(start.elapsed());
-                    if rest.is_zero() && !is_paused {
-                        return state.expire();
-                    }
-                    std::thread::park_timeout(if is_paused { PAUSE_POLL_INTERVAL } else { rest });
-                }
-            })
-            .map(drop)
+        let clock = self.start_deadline(duration, |state| {
+            // Read before the time of earlier pauses, which a pause adds to before it ends.
+            let is_paused = state.is_clock_paused.load(Ordering::SeqCst);
+            let limit = Duration::from_nanos(state.work_limit_nanos.load(Ordering::SeqCst));
+            let rest = limit.saturating_sub(state.worked_time());
+            if is_paused { Some(PAUSE_POLL_INTERVAL) } else { (!rest.is_zero()).then_some(rest) }
+        })?;
+        clock.map(|clock| state.work_clock.set(clock));
+        Ok(())
+    }
+
+    /// Starts a thread that requests cancellation when `rest` returns `None`, which otherwise is when to call it again; `None` if
+    /// `duration` is 0.
+    fn start_deadline(
+        &self,
+        duration: Duration,
+        rest: impl Fn(&CancelState) -> Option<Duration> + Send + 'static,
+    ) -> io::Result<Option<Thread>> {
+        let state = Arc::clone(&self.state);
+        state.has_deadline.store(true, Ordering::SeqCst);
+        if duration.is_zero() {
+            state.expire();
+            return Ok(None);
+        }
+        let thread = std::thread::Builder::new().name("deadline".to_owned()).spawn(move || {
+            while let Some(rest) = rest(&state) {
+                std::thread::park_timeout(rest);
+            }
+            state.expire();
+        })?;
+        Ok(Some(thread.thread().clone()))
     }
 
     /// Stops the clock of [`CancelToken::expire_after_work`] until the guard is dropped. There is one pause at a time.
@@ -373,6 +395,10 @@ impl CancelToken {
     }
 }
 
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Converts `duration` to the type that `poll` takes.
 pub fn to_timespec(duration: Duration) -> Timespec {
     let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
@@ -390,8 +416,10 @@ impl CancelState {
         self.requested_at.compare_exchange(0, now, Ordering::SeqCst, Ordering::SeqCst).err()
     }
 
-    fn paused_time(&self) -> Duration {
-        Duration::from_nanos(self.paused_nanos.load(Ordering::SeqCst))
+    /// The time since the token was created, without the pauses that have ended.
+    fn worked_time(&self) -> Duration {
+        let paused = Duration::from_nanos(self.paused_nanos.load(Ordering::SeqCst));
+        self.created_at.elapsed().saturating_sub(paused)
     }
 
     fn expire(&self) {
@@ -489,6 +517,16 @@ mod tests {
         let _pause = fixed.pause_clock();
         fixed.expire_after(Duration::from_millis(5)).unwrap();
         assert!(fixed.wait(Duration::from_secs(60)), "a pause does not delay a fixed limit");
+    }
+
+    #[test]
+    fn a_limit_of_work_can_be_replaced() {
+        let cancel = CancelToken::manual().unwrap();
+        cancel.expire_after_work(Duration::from_millis(30)).unwrap();
+        cancel.expire_after_work(Duration::from_secs(3600)).unwrap();
+        assert!(!cancel.wait(Duration::from_millis(100)));
+        cancel.expire_after_work(Duration::from_millis(10)).unwrap();
+        assert!(cancel.wait(Duration::from_secs(60)) && cancel.is_expired());
     }
 
     #[test]

@@ -366,6 +366,10 @@ impl ProgressPrinter {
                 let text = image_file::text_with_images(content, images);
                 self.print_block(">", BOLD, &text, MAX_MESSAGE_LINES);
             }
+            Payload::LimitsChanged(change) => {
+                let change = strip_terminal_controls(&change.describe());
+                self.print_line(&format!("{WARN}!{WARN:#} limits changed: {change}"));
+            }
             Payload::Thought(thought) => self.show_answer(thought),
             Payload::ActionRequest(request) => {
                 self.show_call(request);

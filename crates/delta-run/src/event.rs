@@ -25,7 +25,7 @@ mod usage_summary;
 
 pub use config::{AgentCopy, CURRENT_RULES, LlmSummary, ReplayOf, RunConfig, RunStage};
 pub(crate) use journal_line::parse_envelope;
-pub use message_source::{MessageSource, MessageTime};
+pub use message_source::{LimitsBefore, LimitsChange, MessageSource, MessageTime};
 pub use process_info::{JournalHead, LeaseKind, ParentRun, ProcessInfo, StartedRun};
 pub use sandbox_record::{
     CallSandbox, HostTrafficRecord, MACHINE_POLICY, NO_SANDBOX, PolicySource, ProfileRecord,
@@ -94,6 +94,8 @@ pub enum Payload {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         source: Option<Box<MessageSource>>,
     },
+    /// The operator has changed limits of the run.
+    LimitsChanged(Box<LimitsChange>),
     /// The LLM answered.
     Thought(Box<Thought>),
     /// A call is about to be executed.
@@ -670,6 +672,7 @@ impl Payload {
             Self::HookExecution { record, .. } => Some(record),
             Self::EngineStart(_)
             | Self::UserMessage { .. }
+            | Self::LimitsChanged(_)
             | Self::HumanInputRequest(_)
             | Self::HumanInputReceived { .. }
             | Self::ApprovalRequest(_)
@@ -723,6 +726,7 @@ impl Payload {
             Self::ApprovalDecision(decision) => decision.seal.as_deref(),
             Self::Fork(fork) => fork.seal.as_deref(),
             Self::Apply(apply) => apply.seal.as_deref(),
+            Self::LimitsChanged(change) => change.seal.as_deref(),
             Self::EngineEnd { seal, .. }
             | Self::RunTrusted { seal, .. }
             | Self::Rollback { seal, .. }
@@ -739,6 +743,7 @@ impl Payload {
             Self::ApprovalDecision(decision) => decision.seal = new,
             Self::Fork(fork) => fork.seal = new,
             Self::Apply(apply) => apply.seal = new,
+            Self::LimitsChanged(change) => change.seal = new,
             Self::EngineEnd { seal, .. }
             | Self::RunTrusted { seal, .. }
             | Self::Rollback { seal, .. }
@@ -766,6 +771,7 @@ impl Payload {
             Self::Snapshot(snapshot) => Some(snapshot.iteration),
             Self::EngineStart(_)
             | Self::UserMessage { .. }
+            | Self::LimitsChanged(_)
             | Self::Error { .. }
             | Self::Fork(_)
             | Self::EngineEnd { .. }

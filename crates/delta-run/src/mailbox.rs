@@ -6,6 +6,7 @@
 
 use crate::event::{MessageSource, MessageTime};
 use crate::journal::seal::{SEAL_FIELD, SealKey};
+use crate::limits::Limits;
 use crate::ownership::owner_process;
 use crate::state::RunState;
 use delta_base::durable::{self, DirEntry, DraftFile, FileError};
@@ -41,8 +42,25 @@ pub struct MailboxMessage {
     pub source: MessageSource,
     /// The run.
     pub run_id: RunId,
-    /// The text.
-    pub content: String,
+    /// The text; absent if the message changes limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+    /// The limits that the run has from now on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
+    /// The most LLM answers that the process may request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_iterations: Option<u32>,
+    /// Why the limits change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl MailboxMessage {
+    /// A message of the sender with the text.
+    pub fn new(source: MessageSource, run_id: RunId, content: Option<String>) -> Self {
+        Self { source, run_id, content, limits: None, max_iterations: None, reason: None }
+    }
 }
 
 /// What sends messages by `delta tell`.
@@ -147,8 +165,8 @@ pub enum Selection {
     All,
     /// All, if one of them is not to wait: it is about to act.
     AllIfUrgent,
-    /// None: it may not ask its LLM about them.
-    Nothing,
+    /// Only limits: it may not ask its LLM about a text.
+    Limits,
 }
 
 /// What becomes of a file in the mailbox.
@@ -178,10 +196,10 @@ pub fn decide_fates(
         let Some(message) = &file.message else { return FileFate::Foreign };
         let id = &*message.source.id;
         let is_selected = match selection {
+            Selection::AllIfUrgent => has_urgent,
             Selection::Next => message.source.when != MessageTime::End,
             Selection::All => true,
-            Selection::AllIfUrgent => has_urgent,
-            Selection::Nothing => false,
+            Selection::Limits => message.content.is_none(),
         };
         if has_received(id) || received.contains(id) {
             FileFate::Known

@@ -308,6 +308,11 @@ impl Ownership {
         durable::remove_file_unsynced(&run_dir.join(OWNER_LOCK_FILE))
     }
 
+    /// The run.
+    pub fn run_id(&self) -> &RunId {
+        &self.run_id
+    }
+
     /// The number of processes that have owned the run, including this one.
     pub fn epoch(&self) -> u32 {
         self.epoch

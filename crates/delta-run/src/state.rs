@@ -9,8 +9,8 @@ use crate::event::approval::{
 };
 use crate::event::{
     ActionResult, CURRENT_RULES, EngineStart, ErrorDetails, Event, ForkOrigin, HookEnd,
-    HumanQuestion, LLM_ERROR, MessageTime, Payload, RunFork, RunStatus, SandboxRecord, Thought,
-    UsageSummary,
+    HumanQuestion, LLM_ERROR, LimitsChange, MessageTime, Payload, RunFork, RunStatus,
+    SandboxRecord, Thought, UsageSummary,
 };
 use crate::limits::token_estimate::TokenRatio;
 use crate::state::active_time::ActiveTime;
@@ -220,6 +220,8 @@ pub struct RunState {
     pub stage: Option<StageState>,
     /// The ids of the messages that came through the mailbox.
     received_ids: HashSet<String>,
+    /// The most LLM answers of a process, if the operator has changed that.
+    changed_iterations: Option<u32>,
     /// Whether a message that was not to wait came before all calls of the last answer had their results.
     is_told_to_stop: bool,
     /// The last iteration whose `on_iteration_start` hook succeeded.
@@ -317,6 +319,7 @@ impl RunState {
                 self.finish_reminders = 0;
                 self.was_empty = false;
             }
+            Payload::LimitsChanged(change) => self.apply_limits(change),
             Payload::Thought(thought) => self.apply_thought(thought),
             Payload::ActionRequest(request) => {
                 let starts = request.argv.is_some();
@@ -379,6 +382,15 @@ impl RunState {
         self.iterations_at_start = self.iterations;
         self.start_process_approvals(start.config.approve.as_ref());
         self.error = None;
+    }
+
+    fn apply_limits(&mut self, change: &LimitsChange) {
+        self.received_ids.insert(change.source.id.clone());
+        self.changed_iterations = change.max_iterations.or(self.changed_iterations);
+        let Some(start) = &mut self.start else { return };
+        start.max_iterations = change.max_iterations.unwrap_or(start.max_iterations);
+        let limits = change.limits.or(start.config.limits.unwrap_or_default());
+        start.config.limits = Some(limits).filter(|limits| !limits.are_none());
     }
 
     fn apply_hook(
@@ -493,6 +505,11 @@ impl RunState {
         self.received_ids.contains(message_id)
     }
 
+    /// The most LLM answers that a process may request, if the operator has changed that while the run worked.
+    pub fn changed_iterations(&self) -> Option<u32> {
+        self.changed_iterations
+    }
+
     /// Whether the operator has sent a message that ends the last answer: its other calls do not start.
     pub fn is_told_to_stop(&self) -> bool {
         self.is_told_to_stop
@@ -527,6 +544,7 @@ impl RunState {
             start.work_dir.clone_from(&fork.work_dir);
             start.workspace_id.clone_from(&fork.workspace_id);
             start.config.limits = None;
+            self.changed_iterations = None;
         }
         self.usage.clear();
         self.unmetered = false;

@@ -209,7 +209,8 @@ impl Engine<'_> {
     }
 }
 
-fn usage_amount(pricing: Option<&Pricing>, usage: &Usage) -> BudgetAmount {
+/// What a usage adds to the budgets.
+pub(super) fn usage_amount(pricing: Option<&Pricing>, usage: &Usage) -> BudgetAmount {
     let cost = match (usage.cost_usd, pricing) {
         (Some(billed), Some(pricing)) if pricing.is_from_file() => billed,
         (_, Some(pricing)) => pricing.call_cost(usage),

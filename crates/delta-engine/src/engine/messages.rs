@@ -2,12 +2,14 @@
 //!
 //! A message is removed after the event that has it is durable and counts, so that it is received once whatever dies.
 
+use super::budget::usage_amount;
 use super::message_watch::MessageWatch;
 use super::{Engine, EngineError};
 use delta_base::durable::FileError;
 use delta_base::signal::PassingRequest;
-use delta_run::event::{Payload, RunStatus};
-use delta_run::mailbox::{FileFate, Selection, WaitingFile, decide_fates};
+use delta_run::event::{LimitsBefore, LimitsChange, Payload, RunStatus};
+use delta_run::limits::{BudgetAmount, Limits};
+use delta_run::mailbox::{FileFate, MailboxMessage, Selection, WaitingFile, decide_fates};
 use delta_run::run::{Run, RunNotice};
 use delta_run::state::{RunEnding, RunStep};
 use std::io;
@@ -49,7 +51,7 @@ impl Engine<'_> {
 
     /// Looks into the mailbox where a message can change `step`.
     pub(super) fn look_before(
-        &self,
+        &mut self,
         run: &mut Run,
         step: RunStep,
     ) -> Result<AfterLook, EngineError> {
@@ -60,6 +62,9 @@ impl Engine<'_> {
             RunStep::Think { .. } => self.receive(run, Selection::Next)?,
             RunStep::Act(_) => self.receive(run, Selection::AllIfUrgent)?,
             RunStep::End(RunEnding::Completed) => return self.close_mailbox(run, step),
+            RunStep::End(RunEnding::OutOfIterations { .. }) => {
+                self.receive(run, Selection::Limits)?
+            }
             _ => return Ok(AfterLook::Step(step)),
         };
         Ok(if look.has_received { AfterLook::Received } else { AfterLook::Step(step) })
@@ -67,8 +72,8 @@ impl Engine<'_> {
 
     /// Closes the mailbox of a run that would be COMPLETED, unless it receives a message. A message that it cannot ask its LLM
     /// about keeps it from being COMPLETED.
-    fn close_mailbox(&self, run: &mut Run, step: RunStep) -> Result<AfterLook, EngineError> {
-        let selection = if run.state().may_think() { Selection::All } else { Selection::Nothing };
+    fn close_mailbox(&mut self, run: &mut Run, step: RunStep) -> Result<AfterLook, EngineError> {
+        let selection = if run.state().may_think() { Selection::All } else { Selection::Limits };
         for count in 0..MAX_EMPTY_LOOKS {
             if count > 1 && self.cancel.wait(EMPTY_LOOK_INTERVAL) {
                 return Err(EngineError::Cancelled);
@@ -99,7 +104,7 @@ impl Engine<'_> {
     }
 
     /// Receives all messages that wait.
-    pub(super) fn receive_all(&self, run: &mut Run) -> Result<(), EngineError> {
+    pub(super) fn receive_all(&mut self, run: &mut Run) -> Result<(), EngineError> {
         if self.has_mailbox {
             self.receive(run, Selection::All)?;
         }
@@ -123,8 +128,68 @@ impl Engine<'_> {
         self.cancel.withdraw(PassingRequest::Message);
     }
 
+    /// The change that a message makes; `changed` are the limits of the messages before it.
+    fn plan_limits(
+        &self,
+        run: &mut Run,
+        message: &MailboxMessage,
+        changed: Limits,
+    ) -> LimitsChange {
+        let mut limits = message.limits.unwrap_or_default();
+        if limits.max_cost.is_some() && !self.agent.llm.has_known_cost() {
+            let model = &self.agent.llm.model;
+            let text = format!("the new cost limit is ignored: the price of {model} is unknown");
+            run.notify(RunNotice::Warning(&text));
+            limits.max_cost = None;
+        }
+        let now = changed.or(self.budget.own_limits());
+        let before = Limits {
+            max_cost: now.max_cost.filter(|_| limits.max_cost.is_some()),
+            max_tokens: now.max_tokens.filter(|_| limits.max_tokens.is_some()),
+            max_duration_ms: now.max_duration_ms.filter(|_| limits.max_duration_ms.is_some()),
+        };
+        let iterations = run.state().start.as_ref().map(|start| start.max_iterations);
+        let max_iterations = iterations.filter(|_| message.max_iterations.is_some());
+        LimitsChange {
+            limits,
+            max_iterations: message.max_iterations,
+            before: LimitsBefore { limits: before, max_iterations },
+            reason: message.reason.clone(),
+            source: message.source.clone(),
+            seal: None,
+        }
+    }
+
+    /// Makes the limits, which the journal has, apply to the next call and to child runs.
+    fn change_limits(&mut self, run: &Run, limits: Limits) -> Result<(), EngineError> {
+        if limits.are_none() {
+            return Ok(());
+        }
+        let state = run.state();
+        // Each answer was priced when it was recorded, by the model that gave it.
+        let amounts = state.usage.iter().map(|usage| usage_amount(None, usage));
+        let spent = amounts.fold(BudgetAmount::default(), BudgetAmount::saturating_add);
+        let started_at = state.started_at.map_or(0, |at| at.as_millis());
+        let owned = (&*run.dir, run.ownership());
+        self.budget
+            .change_limits(owned, limits, spent, started_at, &self.cancel)
+            .map_err(EngineError::Limit)?;
+        if let Some(path) = self.budget.ledger_path() {
+            self.environment.set_budget(path);
+        }
+        if let Some(deadline) =
+            self.budget.own_deadline().filter(|_| limits.max_duration_ms.is_some())
+        {
+            let rest = deadline.saturating_sub((self.clock)().as_millis());
+            let rest = Duration::from_millis(u64::try_from(rest).unwrap_or(0));
+            let started = self.cancel.expire_after_work(rest);
+            started.map_err(FileError::at("limit the time of", &run.dir))?;
+        }
+        Ok(())
+    }
+
     /// Records the selected messages in their order, and removes from the mailbox what is recorded and what is not a message.
-    fn receive(&self, run: &mut Run, selection: Selection) -> Result<Look, EngineError> {
+    fn receive(&mut self, run: &mut Run, selection: Selection) -> Result<Look, EngineError> {
         let mailbox = run.mailbox();
         let files = match mailbox.read_waiting()? {
             Some(files) => files,
@@ -138,14 +203,22 @@ impl Engine<'_> {
         let has = |fate| fates.contains(&fate);
         let look = Look { has_received: has(FileFate::Receive), has_more: has(FileFate::Keep) };
         let mut done: Vec<&WaitingFile> = Vec::new();
+        let mut limits = Limits::default();
         for (file, fate) in files.iter().zip(&fates) {
             match (fate, &file.message) {
                 (FileFate::Keep, _) => continue,
-                (FileFate::Receive, Some(message)) => run.record(Payload::UserMessage {
-                    content: message.content.clone(),
-                    images: Vec::new(),
-                    source: Some(Box::new(message.source.clone())),
-                }),
+                (FileFate::Receive, Some(message)) => match &message.content {
+                    Some(content) => run.record(Payload::UserMessage {
+                        content: content.clone(),
+                        images: Vec::new(),
+                        source: Some(Box::new(message.source.clone())),
+                    }),
+                    None => {
+                        let change = self.plan_limits(run, message, limits);
+                        limits = change.limits.or(limits);
+                        run.record(Payload::LimitsChanged(Box::new(change)));
+                    }
+                },
                 (FileFate::Foreign, _) => {
                     let text = format!(
                         "messages/{} was removed: it is not a message of this run's operator",
@@ -160,6 +233,7 @@ impl Engine<'_> {
         if !done.is_empty() {
             // A process that was replaced must not remove what its successor is to receive.
             run.commit_act()?;
+            self.change_limits(run, limits)?;
             done.into_iter().try_for_each(WaitingFile::remove)?;
         }
         Ok(look)

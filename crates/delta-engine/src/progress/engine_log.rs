@@ -69,6 +69,7 @@ fn describe_event(payload: &Payload, hidden: &[String]) -> String {
             format!("start pid {} epoch {}", start.process.pid, start.epoch)
         }
         Payload::UserMessage { .. } => "user message".to_owned(),
+        Payload::LimitsChanged(change) => format!("limits changed: {}", change.describe()),
         Payload::Thought(thought) => {
             format!("answer {} with {} tool calls", thought.iteration, thought.tool_calls.len())
         }

@@ -92,7 +92,10 @@ impl PreparedAgent {
             agent_name: self.agent.name.clone(),
             work_dir: workspace.root.to_string_lossy().into_owned(),
             workspace_id: workspace.name(),
-            max_iterations: options.max_iterations.unwrap_or(self.agent.max_iterations),
+            max_iterations: options
+                .max_iterations
+                .or(run.state().changed_iterations())
+                .unwrap_or(self.agent.max_iterations),
             calls_per_answer: Some(options.limits.bounds().or(self.bounds).max_calls_per_answer()),
             repeats: self.bounds.max_repeats(is_script),
             config,

@@ -4,6 +4,8 @@ use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::hex::encode_hex;
 use delta_base::random::random_bytes;
+use delta_operator::arguments::budget::TreeLimitOptions;
+use delta_operator::arguments::options::parse_max_iterations;
 use delta_operator::arguments::{completion_candidates, message};
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
@@ -38,7 +40,7 @@ const SHOWN_ID_CHARS: usize = 8;
 /// The run receives the message once, before it next asks its LLM, whichever process works on it then. It is never an answer to
 /// what a run waits for: `delta answer`. A run that has ended is continued with `delta continue`.
 #[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES, override_usage = "delta tell [OPTIONS] [RUN] <TEXT>")]
+#[command(after_long_help = EXAMPLES, override_usage = "delta tell [OPTIONS] [RUN] <TEXT>\n       delta tell [RUN] <LIMITS> [--reason <TEXT>]")]
 pub struct TellArgs {
     /// Run: id, unique prefix or suffix, directory or `last` [default: last]
     #[arg(value_name = "RUN", add = ArgValueCandidates::new(run_list::run_candidates))]
@@ -55,6 +57,14 @@ pub struct TellArgs {
     /// Wait until the run would be COMPLETED
     #[arg(long)]
     at_end: bool,
+    #[command(flatten, next_help_heading = "Limits from the next LLM call on, instead of TEXT")]
+    limits: TreeLimitOptions,
+    /// Stop after N LLM calls of the process that works on the run
+    #[arg(long, value_name = "N", value_parser = parse_max_iterations, allow_hyphen_values = true)]
+    max_iterations: Option<u32>,
+    /// Why the limits change, for the journal
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
     /// Id of the message: two with the same id are one message [default: generated]
     #[arg(long, value_name = "ID", value_parser = parse_message_id)]
     id: Option<String>,
@@ -69,6 +79,7 @@ Examples:
   delta tell RUN -w ./work --now \"stop, that is the wrong branch\"
   delta tell RUN -w ./work --at-end \"then run the tests\"
   delta tell RUN - < more.md
+  delta tell RUN --max-cost 40 --reason \"approved\"     # limits instead of a text
 
 Exit codes: 0 the message is durable, 1 it was refused or may be lost, 2 usage error, 126 the run is not yours, or the caller is one of its calls";
 
@@ -102,15 +113,12 @@ enum MessageFate {
 
 /// Sends a message.
 pub fn tell_command(args: &TellArgs) -> Result<(), CommandFailure> {
-    let first = args.run_or_text.as_deref();
-    let text = args.text.as_deref();
-    let (run, text) = RunArgument::split_text(first, text, &args.work_dir, "tell", "message")?;
-    let text = message::read_message(&text)?;
-    check_message_text(&text)?;
+    let (run, text) = args.run_and_text()?;
     if let Some(copy) = run.copy_packed(&args.work_dir)? {
         let state = own_run::fold_journal(&copy.id, &copy.dir)?;
         let message = format!("run {} is packed", copy.id);
-        return Err(CommandFailure::message_refused(message, continue_hint(&copy, &state, &text)));
+        let hint = continue_hint(&copy, &state, text.as_deref());
+        return Err(CommandFailure::message_refused(message, hint));
     }
     let run = run.find(&args.work_dir)?;
     check_caller(&run)?;
@@ -121,10 +129,43 @@ pub fn tell_command(args: &TellArgs) -> Result<(), CommandFailure> {
     };
     let id = args.id.clone().unwrap_or_else(|| encode_hex(&random_bytes::<16>()));
     let source = new_message_source(id, when);
-    let message = MailboxMessage { source, run_id: run.id.clone(), content: text };
+    let limits = Some(args.limits.limits()).filter(|limits| !limits.are_none());
+    let message = MailboxMessage {
+        limits,
+        max_iterations: args.max_iterations,
+        reason: args.reason.clone(),
+        ..MailboxMessage::new(source, run.id.clone(), text)
+    };
     let (state, fate) = send(&run, &message)?;
     report(args, &run, &state, &message.source, fate);
     Ok(())
+}
+
+impl TellArgs {
+    /// The run, and the text of a message that does not change limits.
+    fn run_and_text(&self) -> Result<(RunArgument, Option<String>), CommandFailure> {
+        let first = self.run_or_text.as_deref();
+        let text = self.text.as_deref();
+        let has_limits = !self.limits.limits().are_none() || self.max_iterations.is_some();
+        if has_limits {
+            if text.is_some() || self.now || self.at_end {
+                let message =
+                    "a message has a text or limits, and limits apply to the next LLM call";
+                let hint = "send two messages".to_owned();
+                return Err(CommandFailure::usage(message, hint));
+            }
+            let run = first.map_or(Ok(RunArgument::Last), RunArgument::parse);
+            return Ok((run.map_err(|error| CommandFailure::usage(error, None))?, None));
+        }
+        if self.reason.is_some() {
+            let hint = "name a limit, such as `--max-cost 40`".to_owned();
+            return Err(CommandFailure::usage("`--reason` says why limits change", hint));
+        }
+        let (run, text) = RunArgument::split_text(first, text, &self.work_dir, "tell", "message")?;
+        let text = message::read_message(&text)?;
+        check_message_text(&text)?;
+        Ok((run, Some(text)))
+    }
 }
 
 fn check_message_text(text: &str) -> Result<(), CommandFailure> {
@@ -160,7 +201,7 @@ fn send(
         let sent = if mailbox.find(id)?.is_some() {
             mailbox.sync()
         } else {
-            check_open(run, &state, &message.content)?;
+            check_open(run, &state, message.content.as_deref())?;
             mailbox.send(message)?
         };
         match sent {
@@ -176,7 +217,7 @@ fn send(
                 let is_running = state.status == Some(RunStatus::Running);
                 if !is_running || started.elapsed() >= MAILBOX_PATIENCE {
                     let text = format!("run {} takes no message now", run.id);
-                    let hint = continue_hint(run, &state, &message.content);
+                    let hint = continue_hint(run, &state, message.content.as_deref());
                     return Err(CommandFailure::message_refused(text, hint));
                 }
                 if cancel.wait(LOOK_INTERVAL) {
@@ -188,7 +229,11 @@ fn send(
 }
 
 /// Refuses a run that has ended, or for which too many messages wait.
-fn check_open(run: &LocatedRun, state: &RunState, text: &str) -> Result<(), CommandFailure> {
+fn check_open(
+    run: &LocatedRun,
+    state: &RunState,
+    text: Option<&str>,
+) -> Result<(), CommandFailure> {
     if let Some(status @ (RunStatus::Completed | RunStatus::Failed)) = state.status {
         let message = format!("run {} is {status}", run.id);
         return Err(CommandFailure::message_refused(message, continue_hint(run, state, text)));
@@ -202,7 +247,8 @@ fn check_open(run: &LocatedRun, state: &RunState, text: &str) -> Result<(), Comm
 }
 
 /// The command that continues the run with the text.
-fn continue_hint(run: &LocatedRun, state: &RunState, text: &str) -> String {
+fn continue_hint(run: &LocatedRun, state: &RunState, text: Option<&str>) -> String {
+    let text = text.unwrap_or("TEXT");
     let is_short = text.len() <= MAX_REPEATED_BYTES && !text.contains('\n');
     let next = ContinueCommand::from_state(state).with_work_dir(&run.workspace_argument);
     next.with_message(if is_short { text } else { "TEXT" }).to_string()

@@ -26,9 +26,9 @@ const MAX_TOKENS: u64 = (1 << 53) - 1;
 /// The largest time limit, some 34 years.
 const MAX_DURATION_MS: u64 = (1 << 40) - 1;
 
-/// The options that limit a run.
-#[derive(Debug, Clone, Default, Args)]
-pub struct LimitOptions {
+/// The options that limit a run together with its child runs.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct TreeLimitOptions {
     /// Limit the cost of the LLM calls of the run and its child runs
     #[arg(long, value_name = "USD", value_parser = parse_usd, allow_hyphen_values = true)]
     max_cost: Option<Usd>,
@@ -38,6 +38,24 @@ pub struct LimitOptions {
     /// Limit how long this process works on the run: 90s, 10m, 2h, 3d, 1h30m
     #[arg(long, value_name = "TIME", value_parser = parse_time_in(1..=MAX_DURATION_MS), allow_hyphen_values = true)]
     max_duration: Option<u64>,
+}
+
+impl TreeLimitOptions {
+    /// The limits that the ledger counts against, shared with sub-agents.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            max_cost: self.max_cost,
+            max_tokens: self.max_tokens,
+            max_duration_ms: self.max_duration,
+        }
+    }
+}
+
+/// The options that limit a run.
+#[derive(Debug, Clone, Default, Args)]
+pub struct LimitOptions {
+    #[command(flatten)]
+    tree: TreeLimitOptions,
     /// Run at most N calls of each LLM answer [default: `limits` in agent.yaml, else 128]
     #[arg(long, value_name = "N", hide_short_help = true, value_parser = parse_number_in(1..=u32::MAX))]
     max_calls_per_answer: Option<u32>,
@@ -61,11 +79,7 @@ pub struct LimitOptions {
 impl LimitOptions {
     /// The limits that the ledger counts against, shared with sub-agents.
     pub fn limits(&self) -> Limits {
-        Limits {
-            max_cost: self.max_cost,
-            max_tokens: self.max_tokens,
-            max_duration_ms: self.max_duration,
-        }
+        self.tree.limits()
     }
 
     /// The limits of this run alone.

@@ -36,7 +36,8 @@ pub fn show_only(ids: &[&str]) -> impl Fn(Arg) -> Arg {
 /// The heading of options that few commands need, at the end of the help.
 pub const OTHER_HEADING: &str = "Other options";
 
-fn parse_max_iterations(text: &str) -> Result<u32, String> {
+/// Parses the number of LLM calls that a process may make.
+pub fn parse_max_iterations(text: &str) -> Result<u32, String> {
     let number = parse_number_in(1..=(1 << 31) - 1)(text);
     number.map_err(|error| format!("{error}; no value means `no limit`: write a large number"))
 }

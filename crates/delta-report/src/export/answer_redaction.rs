@@ -97,6 +97,7 @@ impl SensitiveAnswers {
             | Payload::Discard { .. }
             | Payload::Fork(_)
             | Payload::EngineEnd { .. }
+            | Payload::LimitsChanged(_)
             | Payload::Turn { .. }
             | Payload::RunTrusted { .. } => {}
         }

@@ -126,6 +126,7 @@ impl RunVerifier<'_> {
             Payload::ApprovalRequest(request) => self.check_approval_request(request),
             Payload::ApprovalDecision(decision) => self.check_approval_decision(decision),
             Payload::UserMessage { .. }
+            | Payload::LimitsChanged(_)
             | Payload::HumanInputRequest(_)
             | Payload::Snapshot(_)
             | Payload::Rollback { .. }

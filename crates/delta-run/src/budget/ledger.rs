@@ -486,6 +486,53 @@ impl Budget {
         Ok(())
     }
 
+    /// The run's own limits.
+    pub fn own_limits(&self) -> Limits {
+        self.own_ledger().map(|ledger| ledger.head.limits).unwrap_or_default()
+    }
+
+    /// Replaces limits of the run, for its next reservation and its child runs. A run without a ledger gets one, with what it has
+    /// `spent`. A time limit counts from `started_at`, in milliseconds since the Unix epoch.
+    ///
+    /// # Errors
+    /// The ledger cannot be used.
+    pub fn change_limits(
+        &mut self,
+        run: (&Path, &Ownership),
+        limits: Limits,
+        spent: BudgetAmount,
+        started_at: i64,
+        cancel: &CancelToken,
+    ) -> LedgerResult<()> {
+        let deadline = limits
+            .max_duration_ms
+            .map(|millis| started_at.saturating_add(i64::try_from(millis).unwrap_or(i64::MAX)));
+        let cancel = cancel.for_cleanup();
+        if let Some(ledger) = self.ledgers.first_mut().filter(|_| self.has_own_ledger) {
+            let head = &mut ledger.head;
+            head.limits = limits.or(head.limits);
+            head.given = limits.or(head.given);
+            head.deadline_unix = deadline.or(head.deadline_unix);
+            let entry = LedgerEntry::Limits(Box::new(head.clone()));
+            ledger.lock(&cancel)?.append_entry(entry)?;
+            return Ok(());
+        }
+        let above = self.ledger_path().map(|path| path.to_string_lossy().into_owned());
+        let (run_dir, ownership) = run;
+        let head = LedgerHead {
+            run_id: ownership.run_id().clone(),
+            limits,
+            given: limits,
+            deadline_unix: deadline,
+            above,
+            grants: None,
+        };
+        let ledger = Ledger::open_for_owner(run_dir, ownership, head, spent, &cancel)?;
+        self.ledgers.insert(0, ledger);
+        self.has_own_ledger = true;
+        Ok(())
+    }
+
     /// The error for a run whose deadline has passed.
     pub fn time_limit_error(&self) -> LedgerError {
         let ledger = self.earliest_deadline();

@@ -258,9 +258,10 @@ impl Sealer {
                 self.status.is_result_sealed = is_sealed;
                 is_sealed
             }
-            // A decision lets a call start. The others take place between two processes, or after the end of one, and change
-            // no result.
+            // A decision lets a call start, and limits let calls be made. The others take place between two processes, or after
+            // the end of one, and change no result.
             Payload::ApprovalDecision(_)
+            | Payload::LimitsChanged(_)
             | Payload::Rollback { .. }
             | Payload::Apply(_)
             | Payload::ApplyEnd { .. }
@@ -325,6 +326,7 @@ impl Sealer {
             Payload::RunTrusted { run_id, .. } => self.line_run_id.clone_from(run_id),
             Payload::EngineEnd { .. }
             | Payload::ApprovalDecision(_)
+            | Payload::LimitsChanged(_)
             | Payload::Rollback { .. }
             | Payload::Apply(_)
             | Payload::ApplyEnd { .. }

@@ -62,7 +62,7 @@ fn file(name: u8) -> WaitingFile {
         when: MessageTime::Next,
     };
     let run_id = RunId::parse("r").unwrap();
-    let message = Some(MailboxMessage { source, run_id, content: "text".to_owned() });
+    let message = Some(MailboxMessage::new(source, run_id, Some("text".to_owned())));
     WaitingFile { path: PathBuf::new(), is_dir: false, message }
 }
 
@@ -258,7 +258,7 @@ proptest! {
     fn c_33_8_a_changed_file_is_no_message(content in "\\PC*", at in any::<prop::sample::Index>(), byte in any::<u8>()) {
         let own = seal("00112233445566778899aabbccddeeff");
         let mut message = file(1).message.unwrap();
-        message.content = content;
+        message.content = Some(content);
         let mut line = own.to_line(&message);
         prop_assert_eq!(own.parse_line(&line), Some(message));
         let others = [

@@ -346,11 +346,13 @@ fn split_into_parts(events: &[Event]) -> Vec<ReplayPart> {
     let mut change: Option<&ModelChange> = None;
     let mut limit = 0;
     let mut iterations = 0;
+    let mut started_at = 0;
     for event in events {
         let is_answer = match &event.payload {
             Payload::EngineStart(start) => {
                 started = ReplayedSettings::from_start(start);
                 settings = started.after(change);
+                started_at = iterations;
                 limit = start.max_iterations.saturating_add(iterations);
                 false
             }
@@ -374,6 +376,10 @@ fn split_into_parts(events: &[Event]) -> Vec<ReplayPart> {
                         });
                     }
                 }
+                false
+            }
+            Payload::LimitsChanged(change) => {
+                limit = change.max_iterations.map_or(limit, |max| max.saturating_add(started_at));
                 false
             }
             Payload::Thought(thought) => {
