@@ -271,3 +271,34 @@ fn c_11_3_ten_thousand_runs() {
     assert_eq!(found.len(), 10_000);
     assert_eq!(found[0], "r9998", "at the same time the greater id is first");
 }
+
+#[test]
+fn c_33_21_a_run_with_an_open_question_is_listed_whatever_ended_its_process() {
+    let list = |sandbox: &Sandbox, format: &str| {
+        let args = ["list-runs", "-w", "work", "--status", "WAITING_FOR_INPUT", "--format", format];
+        sandbox.delta(args).output().expect_code(0)
+    };
+    for (keys, code, status) in
+        [("\x04", 1, "FAILED (waits)"), ("\x03", 130, "INTERRUPTED (waits)")]
+    {
+        let sandbox = in_state("WAITING_FOR_INPUT");
+        assert!(list(&sandbox, "text").stdout.starts_with("r  WAITING_FOR_INPUT  "));
+        let again = ["continue", "--run-id", "r", "-w", "work", "-i"];
+        let mut terminal = sandbox.delta(again).at_terminal();
+        terminal.expect("answer> ").type_in(keys);
+        terminal.end().expect_code(code);
+        let listed = list(&sandbox, "text").stdout;
+        assert!(listed.starts_with(&format!("r  {status}  ")), "{listed}");
+        assert_eq!(list(&sandbox, "json").json()[0]["waits_for"], "question");
+        assert_eq!(sandbox.journal().pop().unwrap()["waits_for"], "question");
+    }
+    // As if its process had died before it could record that it waits.
+    let sandbox = in_state("WAITING_FOR_INPUT");
+    sandbox.unverified("its last line is gone");
+    let journal = sandbox.read("work/.delta/r/journal.jsonl");
+    let lines: Vec<&str> = journal.lines().collect();
+    sandbox
+        .write("work/.delta/r/journal.jsonl", format!("{}\n", lines[..lines.len() - 1].join("\n")));
+    let listed = list(&sandbox, "text").stdout;
+    assert!(listed.starts_with("r  RUNNING (died, waits)  "), "{listed}");
+}

@@ -591,6 +591,7 @@ fn payload() -> impl Strategy<Value = Payload> {
             final_iteration,
             agent_name: None,
             usage: None,
+            waits_for: None,
             seal: None,
         }),
     ]

@@ -31,7 +31,8 @@ pub struct ListRunsArgs {
     #[arg(long)]
     resumable: bool,
     /// List only runs with one of these statuses, separated by commas: RUNNING (also if the process has died),
-    /// WAITING_FOR_INPUT, COMPLETED, FAILED, INTERRUPTED, DAMAGED
+    /// WAITING_FOR_INPUT (also if its process was interrupted, has FAILED or died at the question), COMPLETED, FAILED,
+    /// INTERRUPTED, DAMAGED
     #[arg(
         long,
         value_enum,
@@ -133,12 +134,17 @@ fn read_listed_runs(args: &ListRunsArgs) -> Result<Vec<RunListEntry>, CommandFai
     Ok(runs)
 }
 
+fn has_status(run: &RunListEntry, status: RunListStatus) -> bool {
+    run.status == status || status == RunListStatus::WaitingForInput && run.waits()
+}
+
 impl ListRunsArgs {
     /// Sorts the runs and drops the ones that are not listed.
     fn select(&self, runs: &mut Vec<RunListEntry>) {
         runs.retain(|run| {
             (run.is_resumable() || !self.resumable)
-                && (self.status.is_empty() || self.status.contains(&run.status))
+                && (self.status.is_empty()
+                    || self.status.iter().any(|status| has_status(run, *status)))
                 && self.since.is_none_or(|since| run.last_updated >= since)
                 && self.agent.as_ref().is_none_or(|name| run.agent_name == *name)
         });

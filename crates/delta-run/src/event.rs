@@ -77,6 +77,16 @@ impl fmt::Display for RunStatus {
     }
 }
 
+/// What a run waits for a person to say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WaitsFor {
+    /// The answer to a question.
+    Question,
+    /// The approval of a call.
+    Approval,
+}
+
 /// What an event records. Its `type` is the name of the variant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "SCREAMING_SNAKE_CASE")]
@@ -201,6 +211,9 @@ pub enum Payload {
         /// The tokens and the cost of the run so far; absent in runs of earlier versions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         usage: Option<UsageSummary>,
+        /// What the run waits for a person to say, whatever its status is; also absent in runs of earlier versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        waits_for: Option<WaitsFor>,
         /// The seal of the journal up to here: see [`crate::journal::seal`].
         #[serde(default, skip_serializing_if = "Option::is_none")]
         seal: Option<String>,

@@ -4,7 +4,7 @@
 //! Only the journal is believed. Of metadata.json only the time counts: an engine writes it after the last event, so a
 //! journal that is older than it ends with the event that the engine wrote last, and is not read for damage in its middle.
 
-use crate::event::{ForkOrigin, ParentRun, RunStatus, UsageSummary};
+use crate::event::{ForkOrigin, ParentRun, RunStatus, UsageSummary, WaitsFor};
 use crate::journal::{self, JournalError};
 use crate::lease::lease_files;
 use crate::ownership::Ownership;
@@ -42,6 +42,8 @@ pub struct RunSummary {
     pub agent_name: String,
     /// The absolute path of the agent directory, as one of the processes recorded it.
     pub agent_home: String,
+    /// What the run waits for a person to say, if no process works on it.
+    pub waits_for: Option<WaitsFor>,
     /// The time when the run was created.
     pub created_at: Timestamp,
     /// The time of the last event.
@@ -77,10 +79,12 @@ impl RunSummary {
         let start = state.start.as_ref()?;
         let first_start = run_tree::read_first_start(run_dir);
         let status = state.status?;
+        let is_active = status == RunStatus::Running
+            && owner_process::owner_status(&start.process) != OwnerStatus::Dead;
         Some(Self {
             status,
-            is_active: status == RunStatus::Running
-                && owner_process::owner_status(&start.process) != OwnerStatus::Dead,
+            is_active,
+            waits_for: state.waits_for().filter(|_| !is_active),
             task: state.conversation.task().to_owned(),
             agent_name: start.agent_name.clone(),
             agent_home: start.agent_home.clone(),
@@ -179,6 +183,7 @@ impl JournalEnds {
         Some(RunSummary {
             status,
             is_active: false,
+            waits_for: end.waits_for,
             task,
             agent_name: end.agent_name?,
             agent_home: first.agent_home?,
@@ -247,6 +252,7 @@ struct SummaryLine<'a> {
     agent_name: Option<String>,
     agent_home: Option<String>,
     usage: Option<UsageSummary>,
+    waits_for: Option<WaitsFor>,
     parent: Option<ParentRun>,
 }
 

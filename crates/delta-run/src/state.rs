@@ -10,7 +10,7 @@ use crate::event::approval::{
 use crate::event::{
     ActionResult, CURRENT_RULES, EngineStart, ErrorDetails, Event, ForkOrigin, HookEnd,
     HumanQuestion, LLM_ERROR, LimitsChange, MessageTime, Payload, RunFork, RunStatus,
-    SandboxRecord, Thought, UsageSummary,
+    SandboxRecord, Thought, UsageSummary, WaitsFor,
 };
 use crate::limits::token_estimate::TokenRatio;
 use crate::state::active_time::ActiveTime;
@@ -633,6 +633,7 @@ impl RunState {
             final_iteration: self.iterations,
             agent_name: self.start.as_ref().map(|start| start.agent_name.clone()),
             usage: Some(self.usage_summary()),
+            waits_for: self.waits_for(),
             seal: None,
         }
     }
@@ -743,6 +744,14 @@ impl RunState {
             CallPhase::AwaitingReply(question) => Some(HumanRequest::Question(question)),
             CallPhase::AwaitingApproval(request) => Some(HumanRequest::Approval(request)),
             _ => None,
+        })
+    }
+
+    /// The kind of what the run waits for a person to say.
+    pub fn waits_for(&self) -> Option<WaitsFor> {
+        self.human_request().map(|request| match request {
+            HumanRequest::Question(_) => WaitsFor::Question,
+            HumanRequest::Approval(_) => WaitsFor::Approval,
         })
     }
 

@@ -415,6 +415,7 @@ mod tests {
                 final_iteration: 1,
                 agent_name: None,
                 usage: None,
+                waits_for: None,
                 seal: None,
             },
         ];

@@ -6,7 +6,7 @@ use crate::read_threads::map_on_threads;
 use clap::ValueEnum;
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
 use delta_base::time::Timestamp;
-use delta_run::event::{ForkOrigin, ParentRun, RunStatus, UsageSummary};
+use delta_run::event::{ForkOrigin, ParentRun, RunStatus, UsageSummary, WaitsFor};
 use delta_run::mailbox;
 use delta_run::record::surviving_call::SurvivingCall;
 use delta_run::run_summary::{self, EventTimes, RunSummary};
@@ -80,6 +80,9 @@ pub struct RunListEntry {
     /// How many messages it has not received yet; absent if none.
     #[serde(skip_serializing_if = "is_zero")]
     pub waiting_messages: usize,
+    /// What it waits for a person to say, if no process works on it; absent if nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<WaitsFor>,
     /// The first line of the task, shortened.
     pub task_summary: String,
     /// The time of the last event.
@@ -157,6 +160,7 @@ impl RunListEntry {
         let notes = [
             (self.is_orphaned(), "died"),
             (self.calls_at_work > 0, "tool at work"),
+            (self.waits() && self.status != RunListStatus::WaitingForInput, "waits"),
             (self.staged, "staged"),
         ];
         let mut notes: Vec<String> =
@@ -165,6 +169,11 @@ impl RunListEntry {
             notes.push(command_line::pluralize(self.waiting_messages, "message"));
         }
         if notes.is_empty() { name } else { format!("{name} ({})", notes.join(", ")) }
+    }
+
+    /// Whether it has an open question, whatever ended its process.
+    pub fn waits(&self) -> bool {
+        self.status == RunListStatus::WaitingForInput || self.waits_for.is_some()
     }
 
     /// Whether `delta continue` can continue it: no process works on it, and its files are readable.
@@ -200,6 +209,7 @@ impl RunListEntry {
                 SurvivingCall::all_at_work(dir).len()
             },
             waiting_messages: mailbox::count_waiting(dir),
+            waits_for: summary.waits_for,
             task_summary: truncate_to_line(&task, MAX_TASK_CHARS),
             last_updated: summary.updated_at,
             created_at: summary.created_at,
@@ -226,6 +236,7 @@ impl RunListEntry {
             staged: StageDir::new(dir).has_changes(),
             calls_at_work: 0,
             waiting_messages: 0,
+            waits_for: None,
             task_summary: strip_terminal_controls(reason),
             last_updated: times.last,
             created_at: times.first,
