@@ -136,8 +136,9 @@ impl Engine<'_> {
         changed: Limits,
     ) -> LimitsChange {
         let mut limits = message.limits.unwrap_or_default();
-        if limits.max_cost.is_some() && !self.agent.llm.has_known_cost() {
-            let model = &self.agent.llm.model;
+        let unpriced = self.agent.llm.models().find(|llm| !llm.has_known_cost());
+        if let (Some(_), Some(llm)) = (limits.max_cost, unpriced) {
+            let model = &llm.model;
             let text = format!("the new cost limit is ignored: the price of {model} is unknown");
             run.notify(RunNotice::Warning(&text));
             limits.max_cost = None;
