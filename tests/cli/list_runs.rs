@@ -1,7 +1,7 @@
 //! `delta list-runs` (C-11.3).
 
 use super::DELTA;
-use super::runs::{STATES, TOOLS, code_of};
+use super::runs::{STATES, TOOLS, code_of, in_state};
 use serde_json::{Value, json};
 use std::fs;
 use std::time::{Duration, Instant, SystemTime};
