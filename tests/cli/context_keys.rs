@@ -85,6 +85,15 @@ fn c_8_4_conditions_and_caches_are_checked() {
 }
 
 #[test]
+fn c_28_6_two_templates_are_refused() {
+    let context = "sources:
+  - {type: journal, template: 'A ${message}', condition: {when: file_exists, path: x}}
+  - {type: journal, template: 'B ${message}'}
+";
+    assert_eq!(refused(context), ["3:31 line 2 has a `template` already (keep one of them)"]);
+}
+
+#[test]
 fn c_8_4_pipelines_are_checked() {
     let context = "sources:
   - {type: pipeline}

@@ -129,6 +129,18 @@ fn c_8_4_a_cache_by_content_holds_while_the_files_are_the_same() {
     assert_eq!(messages(&sandbox, 3), json!([system("# Context Block: s\n\nwritten\n")]));
 }
 
+/// Its own output was one of the files, so that every output was stale at once.
+#[test]
+fn c_8_4_what_a_command_writes_is_none_of_the_files_that_its_cache_looks_at() {
+    let sandbox = cached("{strategy: file_hash, invalidate_on: ['*.txt*']}", "${CWD}/out.txt");
+    sandbox.write("work/one.txt", "written\n");
+    sandbox.write("work/two.txt", "written\n");
+    assert!(ran_again(&sandbox), "there is nothing yet");
+    assert!(!ran_again(&sandbox));
+    sandbox.write("work/two.txt", "other\n");
+    assert!(ran_again(&sandbox));
+}
+
 /// Runs the agent anew and says whether its generator ran.
 fn ran_again(sandbox: &Sandbox) -> bool {
     sandbox.write("agent/script.yaml", "turns: [{say: ok}]\n");

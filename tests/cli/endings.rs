@@ -109,7 +109,9 @@ fn c_25_6_the_command_after_a_failure_continues_the_run() {
     sandbox.run("hi", &["--ensure", "-q"]).expect_code(1);
     assert_eq!(quiet.requests().len(), 1);
     let shown = sandbox.delta(["show", "r", "-w", "work"]).output().expect_code(0);
-    assert!(shown.stdout.ends_with("continue with: delta continue --run-id r -w work\n"));
+    assert!(
+        shown.stdout.ends_with("continue with: delta continue --run-id r -w work --retry llm\n")
+    );
     let message = ["continue", "r", "-w", "work", "-q", "--format", "raw", "-m", "shorter"];
     assert_eq!(sandbox.delta(message).output().expect_code(0).stdout, "more\n");
     assert_eq!(sandbox.events("USER_MESSAGE").len(), 2);
@@ -122,7 +124,7 @@ fn c_25_6_at_a_terminal_the_error_is_told_once_and_the_command_comes_last() {
     let ran = sandbox.run_command("hi", &[]).wholly_at_terminal().end().expect_code(1);
     let shown = normal(&sandbox, &ran.stderr);
     assert_eq!(shown.matches("so bad").count(), 1, "{shown}");
-    let last = "Continue with: delta continue --run-id r -w DIR/work\n";
+    let last = "Continue with: delta continue --run-id r -w DIR/work --retry llm\n";
     assert!(shown.ends_with(last), "{shown}");
 }
 

@@ -506,3 +506,36 @@ fn c_23_5_a_script_of_the_command_line_is_found_from_any_directory() {
         assert_eq!(start["config"]["llm"]["option"], option);
     }
 }
+
+/// A request that the endpoint refuses, it refuses again: asking again without a change only costs.
+#[test]
+fn c_11_2_a_refused_request_is_repeated_only_with_a_change_or_on_demand() {
+    for status in [400, 401, 403, 404, 413, 422] {
+        let server = ScriptedServer::start(vec![
+            Answer::error(status, "bad", None),
+            Answer::error(status, "bad still", None),
+            Answer::text("good"),
+        ]);
+        let sandbox = Sandbox::asking(DELTA, &server.url(), "");
+        sandbox.run("hi", &["-q"]).expect_code(1);
+        let next = "delta continue --run-id r -w work --retry llm";
+        let expected = format!(
+            "error: Run is FAILED. To continue, provide a message using -m/--message\nhelp: {next}\n"
+        );
+        resume(&sandbox, &[]).expect(1, "", &expected);
+        assert_eq!(server.requests().len(), 1, "{status}");
+        resume(&sandbox, &["--retry", "llm"]).expect_code(1);
+        assert_eq!(resume(&sandbox, &["--llm", "temperature=0"]).expect_code(0).stdout, "good\n");
+        assert_eq!(sandbox.events("USER_MESSAGE").len(), 1, "no message was invented");
+    }
+    // What passes by itself, or gives no answer at all, is asked again as before.
+    for status in [408, 409, 429, 503] {
+        let refusal = || Answer::error(status, "later", None).header("retry-after", "0");
+        let server = ScriptedServer::start(vec![refusal(), Answer::text("good")]);
+        let sandbox = Sandbox::new(DELTA);
+        let llm = format!("model: test-model\n  max_retries: 0\n  base_url: {}", server.url());
+        sandbox.agent(&llm, "");
+        sandbox.run("hi", &["-q"]).expect_code(1);
+        assert_eq!(resume(&sandbox, &[]).expect_code(0).stdout, "good\n", "{status}");
+    }
+}

@@ -345,9 +345,16 @@ impl ContextSource {
     }
 }
 
-/// The template of the first source that has one.
+/// The template of the source that has one.
 fn read_task_template(doc: &YamlDocument, items: &[YamlNode]) -> Option<String> {
-    let node = items.iter().find_map(|item| item.get("template").filter(|node| !node.is_null()))?;
+    let mut nodes =
+        items.iter().filter_map(|item| item.get("template").filter(|node| !node.is_null()));
+    let node = nodes.next()?;
+    // The first message is the same for every source.
+    for other in nodes {
+        let message = format!("line {} has a `template` already", node.line);
+        doc.report(other, message, Some("keep one of them".to_owned()));
+    }
     let template = node.scalar()?;
     if let Err(problem) = render_task_template(template, "") {
         let help = "`${message}` is the first message, and the only variable".to_owned();

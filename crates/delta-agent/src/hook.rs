@@ -22,50 +22,56 @@ pub const HOOKS_SECTION: &str = "lifecycle_hooks";
 pub static HOOKS_MAPPING: MappingSchema = MappingSchema::new(
     "hooks.yaml",
     "Programs that the engine runs at eight points of a run.",
-    &[
-        KeySchema::optional(
-            "pre_llm_request",
-            HOOK_SHAPE,
-            "A gate before each LLM call; it may replace the request.",
-        ),
-        KeySchema::optional(
-            "post_llm_response",
-            HOOK_SHAPE,
-            "After each LLM response; it may replace the response.",
-        ),
-        KeySchema::optional(
-            "pre_tool_execution",
-            HOOK_SHAPE,
-            "A gate before each tool call; it may deny the call or change its arguments.",
-        ),
-        KeySchema::optional(
-            "post_tool_execution",
-            HOOK_SHAPE,
-            "After each tool call; it may replace the observation.",
-        ),
-        KeySchema::optional("on_error", HOOK_SHAPE, "After an error."),
-        KeySchema::optional("on_run_end", HOOK_SHAPE, "When the process exits, for any reason."),
-        KeySchema::optional("on_iteration_start", HOOK_SHAPE, "Before an iteration."),
-        KeySchema::optional(
-            "on_iteration_end",
-            HOOK_SHAPE,
-            "After the last result of an iteration.",
-        ),
-        KeySchema::optional("pre_llm_req", HOOK_SHAPE, "Deprecated: write `pre_llm_request`."),
-        KeySchema::optional("post_llm_resp", HOOK_SHAPE, "Deprecated: write `post_llm_response`."),
-        KeySchema::optional("pre_tool_exec", HOOK_SHAPE, "Deprecated: write `pre_tool_execution`."),
-        KeySchema::optional(
-            "post_tool_exec",
-            HOOK_SHAPE,
-            "Deprecated: write `post_tool_execution`.",
-        ),
-        KeySchema::optional(
-            HOOKS_SECTION,
-            ValueShape::Mapping(&HOOKS_MAPPING),
-            "The hooks, if they are not at the root.",
-        ),
-    ],
+    &FILE_KEYS,
 );
+
+const FILE_KEYS: [KeySchema; 13] = {
+    let [a, b, c, d, e, f, g, h, i, j, k, l] = HOOK_KEYS;
+    let section = KeySchema::optional(
+        HOOKS_SECTION,
+        ValueShape::Mapping(&HOOKS_SECTION_MAPPING),
+        "The hooks, if they are not at the root.",
+    );
+    [a, b, c, d, e, f, g, h, i, j, k, l, section]
+};
+
+/// The keys of the section with the hooks.
+pub static HOOKS_SECTION_MAPPING: MappingSchema = MappingSchema::new(
+    "`lifecycle_hooks`",
+    "Programs that the engine runs at eight points of a run.",
+    &HOOK_KEYS,
+);
+
+const HOOK_KEYS: [KeySchema; 12] = [
+    KeySchema::optional(
+        "pre_llm_request",
+        HOOK_SHAPE,
+        "A gate before each LLM call; it may replace the request.",
+    ),
+    KeySchema::optional(
+        "post_llm_response",
+        HOOK_SHAPE,
+        "After each LLM response; it may replace the response.",
+    ),
+    KeySchema::optional(
+        "pre_tool_execution",
+        HOOK_SHAPE,
+        "A gate before each tool call; it may deny the call or change its arguments.",
+    ),
+    KeySchema::optional(
+        "post_tool_execution",
+        HOOK_SHAPE,
+        "After each tool call; it may replace the observation.",
+    ),
+    KeySchema::optional("on_error", HOOK_SHAPE, "After an error."),
+    KeySchema::optional("on_run_end", HOOK_SHAPE, "When the process exits, for any reason."),
+    KeySchema::optional("on_iteration_start", HOOK_SHAPE, "Before an iteration."),
+    KeySchema::optional("on_iteration_end", HOOK_SHAPE, "After the last result of an iteration."),
+    KeySchema::optional("pre_llm_req", HOOK_SHAPE, "Deprecated: write `pre_llm_request`."),
+    KeySchema::optional("post_llm_resp", HOOK_SHAPE, "Deprecated: write `post_llm_response`."),
+    KeySchema::optional("pre_tool_exec", HOOK_SHAPE, "Deprecated: write `pre_tool_execution`."),
+    KeySchema::optional("post_tool_exec", HOOK_SHAPE, "Deprecated: write `post_tool_execution`."),
+];
 
 const HOOK_SHAPE: ValueShape = ValueShape::Mapping(&HOOK_MAPPING);
 

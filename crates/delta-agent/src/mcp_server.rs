@@ -293,13 +293,18 @@ impl AgentMcpServer {
             }
             return None;
         }
+        if let Some(at) = fields.non_null("url").filter(|_| !command.is_empty()) {
+            let message = format!("the server `{name}` has `command` and `url`");
+            doc.report(at, message, Some("keep one of them".to_owned()));
+        }
         let (misplaced, needs) = match url {
             Some(_) => (&["env", "pass_env", "sandbox"][..], "command"),
             None => (&["token_env", "oauth", "headers"][..], "url"),
         };
         for key in misplaced {
             if let Some(at) = fields.non_null(key) {
-                doc.report(at, format!("`{key}` belongs to a server with `{needs}`"), None);
+                let help = format!("remove it, or use a server with `{needs}`");
+                doc.report(at, format!("`{key}` belongs to a server with `{needs}`"), Some(help));
             }
         }
         let oauth = fields.non_null("oauth").and_then(|node| AgentOAuth::read(doc, node));

@@ -278,7 +278,7 @@ pub static GRADER_MAPPING: MappingSchema = MappingSchema::new(
         ),
         KeySchema::optional(
             "expect",
-            ValueShape::Any,
+            ValueShape::MapOf(&ValueShape::Any),
             "What the run must have done, as `expect` of a test (docs/reference/tests-yaml.md): 1 or 0.",
         ),
         KeySchema::optional(

@@ -71,7 +71,7 @@ pub static CONFIG_MAPPING: MappingSchema = MappingSchema::new(
         ),
         KeySchema::optional(
             "api_key_command",
-            ValueShape::OneOf(&[ValueShape::Text, ValueShape::TextMap]),
+            ValueShape::OneOf(&[ValueShape::Text, ValueShape::Mapping(&KEY_COMMANDS_MAPPING)]),
             "A command for `sh` whose output is the API key, for `openai` and `responses`, or a map from providers to commands; used where no variable holds a key.",
         ),
         KeySchema::optional(
@@ -101,6 +101,17 @@ pub static CONFIG_MAPPING: MappingSchema = MappingSchema::new(
         KeySchema::misplaced("base_url", "set DELTA_BASE_URL, or write `llm: {base_url: URL}` in agent.yaml"),
         KeySchema::misplaced("provider", MODEL_HELP),
         KeySchema::misplaced("llm", MODEL_HELP),
+    ],
+);
+
+static KEY_COMMANDS_MAPPING: MappingSchema = MappingSchema::new(
+    "`api_key_command`",
+    "A command for each provider.",
+    &[
+        KeySchema::optional("openai", ValueShape::Text, "For `openai` and `responses`."),
+        KeySchema::optional("anthropic", ValueShape::Text, "For `anthropic`."),
+        KeySchema::optional("gemini", ValueShape::Text, "For `gemini`."),
+        KeySchema::optional("responses", ValueShape::Text, "For `responses` alone."),
     ],
 );
 
@@ -178,7 +189,6 @@ impl OperatorConfig {
     fn load() -> Result<Self, CommandFailure> {
         let Some(path) = config_file() else { return Ok(Self::default()) };
         let name = path.display().to_string();
-        let mut config = Self::default();
         let text = match durable::read_regular_text(&path) {
             Ok(text) => text,
             Err(error)
@@ -187,8 +197,7 @@ impl OperatorConfig {
                         && is_of_other_user(&path) =>
             {
                 check_misname(&path)?;
-                config.path = Some(path);
-                return Ok(config);
+                return Ok(Self { path: Some(path), ..Self::default() });
             }
             Err(error) => {
                 return Err(CommandFailure::config(
@@ -197,8 +206,17 @@ impl OperatorConfig {
                 ));
             }
         };
-        let doc = YamlDocument::parse(name, text)?;
-        config.path = Some(path);
+        Ok(Self::parse(path, text)?)
+    }
+
+    /// Reads the text of the file at `path`.
+    ///
+    /// # Errors
+    /// All mistakes of the file, with their positions.
+    pub fn parse(path: PathBuf, text: String) -> Result<Self, DiagnosticReport> {
+        let doc = YamlDocument::parse(path.display().to_string(), text)
+            .map_err(|diagnostic| DiagnosticReport { diagnostics: vec![diagnostic] })?;
+        let mut config = Self { path: Some(path), ..Self::default() };
         if !doc.root.is_null()
             && let Some(fields) = doc.fields(&doc.root, &CONFIG_MAPPING)
         {
@@ -206,7 +224,7 @@ impl OperatorConfig {
         }
         let mut report = DiagnosticReport::default();
         doc.drain_diagnostics(&mut report);
-        if report.is_empty() { Ok(config) } else { Err(report.into()) }
+        if report.is_empty() { Ok(config) } else { Err(report) }
     }
 
     fn read_fields(&mut self, doc: &YamlDocument, fields: MappingFields<'_>) {
@@ -283,15 +301,11 @@ fn read_key_commands(doc: &YamlDocument, node: &YamlNode) -> Option<BTreeMap<Str
     }
     doc.expect_mapping_or(node, "`api_key_command`", || HELP.to_owned())?;
     let mut commands = BTreeMap::new();
-    for (key, value) in node.entries() {
-        let name = key.scalar().unwrap_or_default();
+    let fields = doc.fields(node, &KEY_COMMANDS_MAPPING)?;
+    for name in KEY_COMMANDS_MAPPING.key_names() {
+        let Some(value) = fields.non_null(name) else { continue };
         let command = value.scalar().unwrap_or_default();
-        if WireForm::parse(name).is_none() {
-            report(
-                key,
-                "a key of `api_key_command` must be `openai`, `anthropic`, `responses` or `gemini`",
-            );
-        } else if command.trim().is_empty() {
+        if command.trim().is_empty() {
             report(value, &format!("the command for `{name}` is empty"));
         } else {
             commands.insert(name.to_owned(), command.to_owned());

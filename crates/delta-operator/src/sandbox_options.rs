@@ -120,7 +120,8 @@ impl SandboxOptions {
 }
 
 /// A file or name, and what it says.
-struct PolicyFile {
+#[derive(Debug)]
+pub struct PolicyFile {
     source: PolicySource,
     profile: Option<DeclaredProfile>,
     required: Vec<Guarantee>,
@@ -154,7 +155,7 @@ fn read_chosen_policy(
     }
     let path = base.join(text);
     match durable::read_regular_text(&path) {
-        Ok(content) => parse_policy(&path, content).map(Some),
+        Ok(content) => Ok(Some(parse_policy(&path, content)?)),
         Err(error) if error.kind() == io::ErrorKind::NotFound && !text.contains(['/', '.']) => {
             let names = [WORKSPACE_PROFILE, READER_PROFILE, OFF_PROFILE];
             let message = format!("{origin}: there is no sandbox `{text}`");
@@ -199,14 +200,19 @@ fn read_machine_policy() -> Result<Option<PolicyFile>, CommandFailure> {
     let content = durable::read_regular_text(path).map_err(|error| {
         CommandFailure::config(format!("could not read {MACHINE_POLICY}: {error}"), None)
     })?;
-    parse_policy(path, content).map(Some)
+    Ok(Some(parse_policy(path, content)?))
 }
 
-fn parse_policy(path: &Path, content: String) -> Result<PolicyFile, CommandFailure> {
+/// Reads the text of the sandbox file at `path`.
+///
+/// # Errors
+/// All mistakes of the file, with their positions.
+pub fn parse_policy(path: &Path, content: String) -> Result<PolicyFile, DiagnosticReport> {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let name = path.display().to_string();
     let sha256 = Some(sha256_hex(&content));
-    let doc = YamlDocument::parse(name.clone(), content)?;
+    let doc = YamlDocument::parse(name.clone(), content)
+        .map_err(|diagnostic| DiagnosticReport { diagnostics: vec![diagnostic] })?;
     let source = PolicySource { file: name, sha256 };
     let mut file = PolicyFile { source, profile: None, required: Vec::new() };
     if doc.root.is_null() {
@@ -222,7 +228,7 @@ fn parse_policy(path: &Path, content: String) -> Result<PolicyFile, CommandFailu
     }
     let mut report = DiagnosticReport::default();
     doc.drain_diagnostics(&mut report);
-    if report.is_empty() { Ok(file) } else { Err(report.into()) }
+    if report.is_empty() { Ok(file) } else { Err(report) }
 }
 
 fn read_required(doc: &YamlDocument, fields: MappingFields<'_>) -> Vec<Guarantee> {

@@ -1,6 +1,8 @@
 //! RunResult v2.0: the result of a run, computed from its state.
 
-use crate::event::{EngineStart, RunStatus, SHARED_BUDGET_ERROR, is_zero_number, round_usd};
+use crate::event::{
+    EngineStart, LLM_ERROR, RunStatus, SHARED_BUDGET_ERROR, is_zero_number, round_usd,
+};
 use crate::interaction_request::InteractionRequest;
 use crate::mailbox;
 use crate::run_tree::RunTreeTotal;
@@ -363,6 +365,8 @@ pub struct ContinueCommand {
     /// The prefix of the id of what the command answers.
     request_id: Option<String>,
     asks_again: bool,
+    /// The type of the error after which the same request is sent again.
+    retry: Option<&'static str>,
 }
 
 impl ContinueCommand {
@@ -388,6 +392,7 @@ impl ContinueCommand {
         match state.human_request() {
             Some(_) => command.asking_again(),
             None if state.failed_at_endpoint() => command,
+            None if state.was_refused() => Self { retry: Some(LLM_ERROR), ..command },
             None => command.with_message("Try again"),
         }
     }
@@ -471,6 +476,7 @@ impl ContinueCommand {
         // From a journal, which could contain anything.
         let words = self.limit_option.iter().flat_map(|option| option.split(' '));
         words.into_iter().try_for_each(|word| write!(f, " {}", shell_quote(word)))?;
+        self.retry.iter().try_for_each(|kind| write!(f, " --retry {kind}"))?;
         self.message.iter().try_for_each(|message| write!(f, " -m {}", quote_prose(message)))?;
         if self.asks_again { f.write_str(" -i") } else { Ok(()) }
     }

@@ -21,7 +21,7 @@ use crate::state::snapshot_timeline::SnapshotTimeline;
 use crate::state::stage::StageState;
 use delta_base::id::RunId;
 use delta_base::time::Timestamp;
-use delta_words::{CallArguments, Usage};
+use delta_words::{CallArguments, Usage, is_retried_status};
 use serde_json::Value as Json;
 use std::collections::HashSet;
 
@@ -711,10 +711,17 @@ impl RunState {
         self.hook_end.is_some()
     }
 
-    /// Whether the run has FAILED because the LLM did not answer, so that the same request can be sent again. An error of a
-    /// script is one of its turns, and the next turn is another answer.
+    /// Whether the run has FAILED because the LLM did not answer, so that the same request may be answered now. An error of
+    /// a script is one of its turns, and the next turn is another answer.
     pub fn failed_at_endpoint(&self) -> bool {
+        self.failed_with(LLM_ERROR) && !self.was_refused()
+    }
+
+    /// Whether the run has FAILED because the endpoint refused the request, as it would refuse it again.
+    pub fn was_refused(&self) -> bool {
+        let status = self.error.as_ref().and_then(|(_, details)| details.status);
         self.failed_with(LLM_ERROR)
+            && status.is_some_and(|it| (400..500).contains(&it) && !is_retried_status(it))
     }
 
     /// Whether the run has FAILED with an error of this type after which its next step can be tried again. A turn of a

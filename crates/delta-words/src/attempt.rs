@@ -71,6 +71,11 @@ pub fn is_throttling_status(status: u16) -> bool {
     matches!(status, 429 | 529)
 }
 
+/// Whether another attempt makes sense after this HTTP status of a refusal.
+pub fn is_retried_status(status: u16) -> bool {
+    matches!(status, 408 | 409 | 429 | 500..=599)
+}
+
 /// The number of a try, and how many tries a call has at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TryNumber {

@@ -12,7 +12,9 @@ mod usage;
 mod wire_exchange;
 mod wire_form;
 
-pub use attempt::{ArrivedAnswer, Attempt, TryNumber, Unavailability, is_throttling_status};
+pub use attempt::{
+    ArrivedAnswer, Attempt, TryNumber, Unavailability, is_retried_status, is_throttling_status,
+};
 pub use call_arguments::{CallArguments, are_no_arguments, is_same_json, settled_arguments};
 pub use message::{FunctionCall, Message, ToolCall, message_text};
 pub use native_parts::NativeParts;

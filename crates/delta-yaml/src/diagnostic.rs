@@ -44,6 +44,13 @@ impl Diagnostic {
     }
 }
 
+impl Diagnostic {
+    /// Whether it points to the same place.
+    pub(crate) fn is_at_place_of(&self, other: &Self) -> bool {
+        (&self.file, self.line, self.column) == (&other.file, other.line, other.column)
+    }
+}
+
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write(f, "error")

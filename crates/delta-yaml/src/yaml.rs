@@ -33,6 +33,8 @@ pub struct YamlDocument {
     /// The start of each line, at least one: a file with many tools can have a diagnostic for each of them.
     line_starts: Vec<usize>,
     diagnostics: RefCell<Vec<Diagnostic>>,
+    /// What a table of keys says of values that their readers check too, usually with more help.
+    fallbacks: RefCell<Vec<Diagnostic>>,
 }
 
 /// A value and its position.
@@ -80,6 +82,11 @@ impl YamlNode {
         }
     }
 
+    /// Whether the node is a list without items.
+    pub fn is_empty_list(&self) -> bool {
+        matches!(&self.value, YamlValue::Sequence(items) if items.is_empty())
+    }
+
     /// The items of a list; empty for any other node.
     pub fn items(&self) -> &[YamlNode] {
         match &self.value {
@@ -120,9 +127,7 @@ impl YamlNode {
             YamlValue::Sequence(_) => "a list",
             YamlValue::Mapping(_) => "a mapping",
             YamlValue::Scalar { .. } if self.is_null() => "empty",
-            YamlValue::Scalar { is_plain: true, text }
-                if matches!(text.as_str(), "true" | "false") =>
-            {
+            YamlValue::Scalar { is_plain: true, text } if parse_boolean(text).is_some() => {
                 "a boolean"
             }
             YamlValue::Scalar { .. } if self.plain_number().is_some() => "a number",
@@ -150,7 +155,8 @@ impl YamlDocument {
             line_starts: find_line_starts(&text),
             text,
             root: null,
-            diagnostics: RefCell::new(Vec::new()),
+            diagnostics: RefCell::default(),
+            fallbacks: RefCell::default(),
         };
         match compose::compose_yaml(&document.text) {
             Ok(Some(root)) => document.root = root,
@@ -172,6 +178,10 @@ impl YamlDocument {
     /// Moves the diagnostics to `report`, sorted by line; diagnostics of other files come last.
     pub fn drain_diagnostics(&self, report: &mut DiagnosticReport) {
         let mut diagnostics = self.diagnostics.take();
+        let mut fallbacks = self.fallbacks.take();
+        fallbacks
+            .retain(|fallback| !diagnostics.iter().any(|other| other.is_at_place_of(fallback)));
+        diagnostics.append(&mut fallbacks);
         diagnostics.sort_by_key(|d| (d.file != self.name, d.line, d.column));
         // A reader reports again what the schema has reported, often with less help.
         diagnostics.dedup_by(|next, first| {
@@ -183,6 +193,13 @@ impl YamlDocument {
             is_same
         });
         report.diagnostics.append(&mut diagnostics);
+    }
+
+    /// Returns the diagnostics that `check` reports, and takes them out of the report.
+    fn diagnostics_of(&self, check: impl FnOnce()) -> Vec<Diagnostic> {
+        let earlier = self.diagnostics.take();
+        check();
+        self.diagnostics.replace(earlier)
     }
 
     /// Moves the diagnostics of a file that this one refers to into this document.
@@ -363,15 +380,15 @@ impl YamlDocument {
 
     /// `true` or `false`; reports any other node.
     pub fn expect_boolean(&self, node: &YamlNode, label: &str) -> Option<bool> {
-        match &node.value {
-            YamlValue::Scalar { text, is_plain: true } if text == "true" => Some(true),
-            YamlValue::Scalar { text, is_plain: true } if text == "false" => Some(false),
-            _ => {
-                let message = format!("{label} must be `true` or `false`");
-                self.report(node, message, value_help::boolean_help(node));
-                None
-            }
+        let value = match &node.value {
+            YamlValue::Scalar { text, is_plain: true } => parse_boolean(text),
+            _ => None,
+        };
+        if value.is_none() {
+            let message = format!("{label} must be `true` or `false`");
+            self.report(node, message, value_help::boolean_help(node));
         }
+        value
     }
 
     /// A whole number in `range`; reports any other node.
@@ -389,7 +406,7 @@ impl YamlDocument {
     ) -> Option<u64> {
         let number = node
             .plain_number()
-            .and_then(|number| number.as_u64())
+            .and_then(|number| to_whole_number(&number))
             .filter(|number| range.contains(number));
         if number.is_none() {
             let max = range.end - 1;
@@ -425,15 +442,15 @@ impl YamlDocument {
             YamlValue::Scalar { text, is_plain: false } => Some(Json::from(text.as_str())),
             YamlValue::Scalar { .. } if node.is_null() => Some(Json::Null),
             YamlValue::Scalar { text, .. } => match text.as_str() {
-                "true" | "True" | "TRUE" => Some(Json::Bool(true)),
-                "false" | "False" | "FALSE" => Some(Json::Bool(false)),
                 ".inf" | "-.inf" | "+.inf" | ".nan" => {
                     self.report(node, "JSON has no infinite numbers", None);
                     None
                 }
-                text => {
-                    Some(parse_plain_number(text).map_or_else(|| Json::from(text), Json::Number))
-                }
+                text => Some(match (parse_boolean(text), parse_plain_number(text)) {
+                    (Some(value), _) => Json::Bool(value),
+                    (None, Some(number)) => Json::Number(number),
+                    (None, None) => Json::from(text),
+                }),
             },
             YamlValue::Sequence(items) => items.iter().map(|item| self.to_json(item)).collect(),
             YamlValue::Mapping(entries) => entries
@@ -449,6 +466,23 @@ impl YamlDocument {
 fn find_line_starts(text: &str) -> Vec<usize> {
     let ends = text.match_indices('\n').map(|(end, _)| end + 1);
     std::iter::once(0).chain(ends.filter(|start| *start < text.len())).collect()
+}
+
+/// Parses a boolean of the core schema.
+fn parse_boolean(text: &str) -> Option<bool> {
+    match text {
+        "true" | "True" | "TRUE" => Some(true),
+        "false" | "False" | "FALSE" => Some(false),
+        _ => None,
+    }
+}
+
+/// The whole number that a number is, also if it is written as `3.0` or `1e3`: JSON has one kind of numbers.
+fn to_whole_number(number: &serde_json::Number) -> Option<u64> {
+    /// Up to here, a double holds every whole number.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let whole = || number.as_f64().filter(|it| it.fract() == 0.0 && (0.0..=EXACT).contains(it));
+    number.as_u64().or_else(|| whole().map(|it| it as u64))
 }
 
 /// Parses a number of the core schema.
@@ -550,9 +584,10 @@ fn join_with_commas(parts: impl Iterator<Item = String>) -> String {
 
 /// Whether a scalar without quotes is a string.
 fn is_plain_text(text: &str) -> bool {
-    let booleans = ["true", "True", "TRUE", "false", "False", "FALSE"];
     let infinities = [".inf", "-.inf", "+.inf", ".nan"];
-    !booleans.contains(&text) && !infinities.contains(&text) && parse_plain_number(text).is_none()
+    parse_boolean(text).is_none()
+        && !infinities.contains(&text)
+        && parse_plain_number(text).is_none()
 }
 
 #[cfg(test)]

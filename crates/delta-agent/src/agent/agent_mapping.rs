@@ -107,7 +107,7 @@ pub static AGENT_MAPPING: MappingSchema = MappingSchema::new(
         ),
         KeySchema::optional(
             hook::HOOKS_SECTION,
-            ValueShape::Mapping(&hook::HOOKS_MAPPING),
+            ValueShape::Mapping(&hook::HOOKS_SECTION_MAPPING),
             "Deprecated: write hooks.yaml.",
         ),
         KeySchema::misplaced("hooks", "hooks belong in hooks.yaml, next to this file"),

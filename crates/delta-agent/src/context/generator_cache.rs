@@ -124,21 +124,28 @@ impl GeneratorCache {
                 hash_part(&mut hash, vars.expand_text(word).as_bytes());
             }
         }
-        if let Self::FileHash(patterns) = self {
-            for path in matching_files(patterns, vars)? {
-                let content = fs::read(&path)
-                    .map_err(|error| format!("could not read {}: {error}", path.display()))?;
-                hash_part(&mut hash, path.as_os_str().as_encoded_bytes());
-                hash_part(&mut hash, &Sha256::digest(&content));
-            }
-        }
         let output = stages
             .last()
             .map(|stage| resolve_context_path(&stage.output, vars))
             .unwrap_or_default();
         let mut record = output.clone().into_os_string();
         record.push(".cache.json");
-        Ok(CacheKey { record: record.into(), output, inputs_sha256: encode_hex(&hash.finalize()) })
+        let record = PathBuf::from(record);
+        if let Self::FileHash(patterns) = self {
+            let written = stages.iter().map(|stage| resolve_context_path(&stage.output, vars));
+            let written: Vec<PathBuf> = written.chain([record.clone()]).collect();
+            for path in matching_files(patterns, vars)? {
+                // What the command writes itself would make every output stale.
+                if written.contains(&path) {
+                    continue;
+                }
+                let content = fs::read(&path)
+                    .map_err(|error| format!("could not read {}: {error}", path.display()))?;
+                hash_part(&mut hash, path.as_os_str().as_encoded_bytes());
+                hash_part(&mut hash, &Sha256::digest(&content));
+            }
+        }
+        Ok(CacheKey { record, output, inputs_sha256: encode_hex(&hash.finalize()) })
     }
 
     /// Whether the previous output can be reused.

@@ -373,6 +373,10 @@ fn read_value_rules(doc: &YamlDocument, fields: MappingFields<'_>, parameter: &m
     parameter.kind = kind.unwrap_or(ParameterType::String);
     parameter.schema = read_value_schema(doc, fields, parameter).map(Arc::new);
     parameter.description = fields.text("description").map(str::to_owned);
+    if let Some(node) = fields.non_null("enum").filter(|node| node.is_empty_list()) {
+        let help = "list the values, or leave out `enum`".to_owned();
+        doc.report(node, "`enum` allows no value", Some(help));
+    }
     for node in fields.list("enum") {
         let value = read_typed_value(doc, node, parameter, "an entry of `enum`");
         parameter.allowed_values.extend(value);
@@ -394,7 +398,7 @@ fn read_value_rules(doc: &YamlDocument, fields: MappingFields<'_>, parameter: &m
         }
     }
     parameter.required = fields.get("default").is_none();
-    if let Some(node) = fields.non_null("required").filter(|node| node.items().is_empty()) {
+    if let Some(node) = fields.non_null("required").filter(|node| !is_list(node)) {
         doc.expect_boolean(node, "`required`");
         let required = fields.boolean("required");
         if required && fields.get("default").is_some() {
@@ -407,6 +411,10 @@ fn read_value_rules(doc: &YamlDocument, fields: MappingFields<'_>, parameter: &m
         }
         parameter.required = required && fields.get("default").is_none();
     }
+}
+
+fn is_list(node: &YamlNode) -> bool {
+    matches!(node.value, YamlValue::Sequence(_))
 }
 
 /// The schema of an object, or of an array with `items`.
@@ -426,10 +434,12 @@ fn read_value_schema(
         if kind == owner {
             schema.insert(key.to_owned(), doc.to_json(node)?);
         } else {
-            doc.report(node, format!("`{key}` goes with `type: {}`", owner.name()), None);
+            let owner = owner.name();
+            let help = format!("write `type: {owner}`, or remove `{key}`");
+            doc.report(node, format!("`{key}` goes with `type: {owner}`"), Some(help));
         }
     }
-    if let Some(node) = fields.non_null("required").filter(|node| !node.items().is_empty()) {
+    if let Some(node) = fields.non_null("required").filter(|node| is_list(node)) {
         let names = doc.expect_texts(node, "`required`")?;
         if kind == ParameterType::Object {
             schema.insert("required".to_owned(), names.into());
@@ -487,7 +497,8 @@ fn read_injection(
             );
         }
         (InjectAs::Argument | InjectAs::Stdin, Some((key, _))) => {
-            doc.report(key, "`option_name` goes with `inject_as: option`", None);
+            let help = "write `inject_as: option`, or remove it".to_owned();
+            doc.report(key, "`option_name` goes with `inject_as: option`", Some(help));
         }
         _ => {}
     }

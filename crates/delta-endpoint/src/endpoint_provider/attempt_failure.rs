@@ -16,7 +16,7 @@ use delta_llm::llm::wire::{RejectionAdvice, WireCodec};
 use delta_llm::llm::{
     AnswerError, CONTEXT_LENGTH_HINT, Endpoint, LlmError, StreamError, UnusableAnswer, body_excerpt,
 };
-use delta_words::{Unavailability, Usage, is_throttling_status};
+use delta_words::{Unavailability, Usage, is_retried_status, is_throttling_status};
 use http::StatusCode;
 use serde_json::Value;
 use ureq::Error;
@@ -553,10 +553,6 @@ fn rejection_retry(head: &ResponseHead, now: Timestamp) -> RetryDecision {
     } else {
         RetryDecision::Never
     }
-}
-
-fn is_retried_status(status: u16) -> bool {
-    matches!(status, 408 | 409 | 429 | 500..=599)
 }
 
 fn rejection_hint(status: u16, body: &str, target: &AttemptTarget<'_>) -> Option<String> {

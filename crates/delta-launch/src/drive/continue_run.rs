@@ -33,6 +33,7 @@ use delta_program::stdio;
 use delta_run::event::image_file::NewImage;
 use delta_run::event::{EngineStart, LeaseKind, Payload, RunStatus};
 use delta_run::journal::JournalFold;
+use delta_run::limits::Limits;
 use delta_run::ownership::Ownership;
 use delta_run::ownership::claim::ClaimPatience;
 use delta_run::ownership::claim::OwnershipError;
@@ -62,6 +63,7 @@ mod run_agent;
 mod run_message;
 
 use claimed_stage::ClaimedStage;
+use ensured_run::is_retried;
 pub use ensured_run::{AskedAgent, EnsuredTask, RetriedError, ensure_run, settled_result};
 pub use run_agent::load_run_agent;
 use run_message::AnsweredRequest;
@@ -70,8 +72,9 @@ pub use run_message::{ANSWERED_HINT, MissingMessage};
 /// Continue a run
 ///
 /// An INTERRUPTED run continues where it stopped. A run that waits takes `-m` as the answer. A COMPLETED or FAILED run takes
-/// `-m` as the next message; without one, a run that FAILED because its LLM did not answer asks it again. A run whose process
-/// has died is cleaned up first.
+/// `-m` as the next message. A run that FAILED because its endpoint did not answer needs none. If the endpoint refused the
+/// request, correct the cause, then pass `--retry llm`, or change `--model` or `--llm`. A run whose process has died is
+/// cleaned up first.
 #[derive(Debug, Args)]
 #[command(mut_args = show_only(CONTINUE_ARGUMENTS), after_help = RUN_OPTIONS, after_long_help = format!("{RUN_OPTIONS}\n\n{EXAMPLES}"))]
 pub struct ContinueArgs {
@@ -108,6 +111,10 @@ pub struct ResumeOptions {
     /// Continue a run whose last process was on another host and cannot be checked
     #[arg(long)]
     force: bool,
+    /// Take the failed step again after an error of one of these types: llm, io, context, length, empty_response,
+    /// max_iterations
+    #[arg(long, value_name = "TYPES", value_delimiter = ',', hide_possible_values = true)]
+    retry: Vec<RetriedError>,
     /// Options that `delta run` has too.
     #[command(flatten)]
     pub options: RunOptions,
@@ -121,7 +128,7 @@ impl ContinueArgs {
 
 /// What the help shows; `run` has the other options too.
 const CONTINUE_ARGUMENTS: &[&str] =
-    &["run", "run_id", "message", "files", "work_dir", "agent", "request_id", "force"];
+    &["run", "run_id", "message", "files", "work_dir", "agent", "request_id", "force", "retry"];
 const EXAMPLES: &str = "\
 Examples:
   delta continue RUN -w ./work                    # continue where it stopped
@@ -169,7 +176,14 @@ pub fn continue_in_inbox(
         inbox,
         ..RunOptions::new(None, None)
     };
-    let resume = ResumeOptions { work_dir, agent: None, request_id, force: false, options };
+    let resume = ResumeOptions {
+        work_dir,
+        agent: None,
+        request_id,
+        force: false,
+        retry: Vec::new(),
+        options,
+    };
     continue_with(run, &resume, |_, _| Ok(Some(message)))
 }
 
@@ -220,7 +234,7 @@ fn choose_packed_message(
     let answered = AnsweredRequest::new(resume.request_id.as_deref(), may_answer, copy)?;
     answered.check(&copy.id, claimed.state())?;
     let message = choose_message(&copy.id, claimed.state())?;
-    claimed.interpret(message.clone(), &resume.options, &copy.workspace_argument)?;
+    claimed.interpret(message.clone(), resume, &copy.workspace_argument)?;
     Ok(message)
 }
 
@@ -253,7 +267,7 @@ fn continue_located_run(
     }
     answered.check(&run.id, claimed.state())?;
     let message = choose_message(&run.id, claimed.state())?;
-    let mut payload = claimed.interpret(message, options, &run.workspace_argument)?;
+    let mut payload = claimed.interpret(message, resume, &run.workspace_argument)?;
     attach_images(&mut payload, images)?;
     claimed.enter_stage(workspace, &options.env_files)?;
     let agent = load_run_agent(resume.agent.as_deref(), &claimed.start, options)?;
@@ -346,11 +360,14 @@ impl ClaimedRun {
     fn interpret(
         &self,
         message: Option<String>,
-        options: &RunOptions,
+        resume: &ResumeOptions,
         work_dir: &Path,
     ) -> Result<Option<Payload>, CommandFailure> {
         let has_message = message.is_some();
-        self.interpret_message(message, options, work_dir).map_err(|missing| {
+        if !has_message && is_retried(self.state(), &resume.retry) {
+            return Ok(None);
+        }
+        self.interpret_message(message, &resume.options, work_dir).map_err(|missing| {
             // A refused answer leaves the question open, and the run waits as before.
             let is_waiting = has_message && self.state().human_request().is_some();
             let result = RunResult::from_state(self.state()).filter(|_| is_waiting);
@@ -445,7 +462,9 @@ impl ClaimedRun {
             sealer::print_unsealed_note(options, &missing.reason());
         }
         let owned = OwnedRun { id: &self.id, dir: &self.dir, ownership: &self.ownership };
-        let given_limits = self.start.config.limits;
+        // A process of this version has recorded its limits, or had none.
+        let config = &self.start.config;
+        let given_limits = config.limits.or(config.rules.map(|_| Limits::default()));
         let past = PastUse { spent: self.folded.spent, is_continued: true, given_limits };
         let budget = agent.open_budget(&owned, workspace, options, past, &cancel)?;
         // Inner runs write the budget.

@@ -96,7 +96,11 @@ static CALL_MAPPING: MappingSchema = MappingSchema::new(
     "A call of a tool.",
     &[
         KeySchema::required("tool", ValueShape::Text, "The name of the tool."),
-        KeySchema::optional("args", ValueShape::Any, "Arguments of the call, which may have more."),
+        KeySchema::optional(
+            "args",
+            ValueShape::MapOf(&ValueShape::Any),
+            "Arguments of the call, which may have more.",
+        ),
         KeySchema::optional("observation", MATCH_SHAPE, "What the LLM sees as the result."),
         KeySchema::optional(
             "exit_code",
@@ -111,7 +115,11 @@ static EVENT_MAPPING: MappingSchema = MappingSchema::new(
     "An event of the journal.",
     &[
         KeySchema::required("type", ValueShape::Choice(&EVENT_TYPES), "The type of the event."),
-        KeySchema::optional("fields", ValueShape::Any, "Fields of the event, which may have more."),
+        KeySchema::optional(
+            "fields",
+            ValueShape::MapOf(&ValueShape::Any),
+            "Fields of the event, which may have more.",
+        ),
         KeySchema::optional(
             "count",
             ValueShape::Integer(0..1 << 32),

@@ -25,7 +25,8 @@ use std::rc::Rc;
 /// The section `llm:` of agent.yaml, as this crate reads it.
 pub static LLM_MAPPING: MappingSchema = llm_mapping(&LLM_KEYS);
 
-static LLM_KEYS: [KeySchema; LLM_KEY_COUNT] = llm_keys(ValueShape::Any);
+static LLM_KEYS: [KeySchema; LLM_KEY_COUNT] =
+    llm_keys(ValueShape::OneOf(&[ValueShape::Text, ValueShape::MapOf(&ValueShape::Any)]));
 
 /// The number of [`llm_keys`].
 pub const LLM_KEY_COUNT: usize = 40;

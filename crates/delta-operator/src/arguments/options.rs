@@ -107,6 +107,11 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
+    /// Whether they choose the LLM or its settings.
+    pub fn changes_llm(&self) -> bool {
+        self.model.is_some() || !self.llm.is_empty()
+    }
+
     /// The options of a command that drives a run but has no such options of its own.
     pub fn new(max_iterations: Option<u32>, model: Option<ModelChoice>) -> Self {
         Self {

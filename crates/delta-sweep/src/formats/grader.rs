@@ -2,7 +2,7 @@
 
 use crate::formats::canonical_json::{content_hash, to_canonical_json};
 use crate::formats::placeholder::check_text_placeholders;
-use crate::formats::sweep_file::{is_empty_list, read_time};
+use crate::formats::sweep_file::read_time;
 use delta_lint::sweep_schema::GRADER_MAPPING;
 use delta_yaml::yaml::{YamlDocument, YamlNode};
 use serde::{Deserialize, Serialize};
@@ -129,7 +129,7 @@ fn read_grader<'a>(
     params: impl Iterator<Item = &'a str> + Clone,
 ) -> Option<GraderEntry> {
     let fields = doc.fields(node, &GRADER_MAPPING)?;
-    let name = fields.text("name")?.to_owned();
+    let name = fields.require("name", "passed")?.scalar()?.to_owned();
     if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)) {
         let help = "the runs of an agent that judges have it in their ids".to_owned();
         doc.report(node, "`name` must have letters, digits, `-` and `_` only", Some(help));
@@ -166,7 +166,7 @@ fn read_grader<'a>(
         let argv = fields.texts("command");
         argv.iter().skip(1).for_each(|text| check(text));
         if argv.is_empty() {
-            if fields.non_null("command").is_some_and(is_empty_list) {
+            if fields.non_null("command").is_some_and(YamlNode::is_empty_list) {
                 let help = "write `command: [./grade.sh]`".to_owned();
                 doc.report(node, "`command` is empty", Some(help));
             }

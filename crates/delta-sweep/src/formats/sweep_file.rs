@@ -17,7 +17,7 @@ use delta_run::limits::bounds::{DEPTH_VARIABLE, MAX_DEPTH_VARIABLE};
 use delta_run::sweep::sweep_dir::{SweepBudget, SweepRate};
 use delta_run::workspace::RUNS_DIR_VARIABLE;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
-use delta_yaml::yaml::{MappingFields, YamlDocument, YamlNode, YamlValue};
+use delta_yaml::yaml::{MappingFields, YamlDocument, YamlNode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use std::collections::{BTreeMap, HashSet};
@@ -247,15 +247,10 @@ fn read_agents(doc: &YamlDocument, fields: MappingFields<'_>) -> Vec<AgentEntry>
         }
         agents.push(AgentEntry { id: id.to_owned(), path: path.to_owned() });
     }
-    if is_empty_list(node) {
+    if node.is_empty_list() {
         doc.report(node, "`agents` is empty", Some("write `agents: [agents/base]`".to_owned()));
     }
     agents
-}
-
-/// Whether a node is a list without items.
-pub(crate) fn is_empty_list(node: &YamlNode) -> bool {
-    matches!(node.value, YamlValue::Sequence(_)) && node.items().is_empty()
 }
 
 /// The items of a list; reports any other node, with the list to write instead of a string.
@@ -315,7 +310,7 @@ fn read_inputs(doc: &YamlDocument, node: &YamlNode) -> Option<InputSource> {
         return Some(InputSource::Directories(pattern.to_owned()));
     }
     let items = doc.expect_list(node, "`inputs`")?;
-    if is_empty_list(node) {
+    if node.is_empty_list() {
         doc.report(
             node,
             "`inputs` is empty",
@@ -330,8 +325,19 @@ fn read_inputs(doc: &YamlDocument, node: &YamlNode) -> Option<InputSource> {
             doc.report(item, "an entry of `inputs` must be a mapping, not a string", Some(help));
             continue;
         }
-        let Some(_) = doc.fields(item, &INPUT_MAPPING) else { continue };
-        let Some(Json::Object(members)) = doc.to_json(item) else { continue };
+        let Some(entry) = doc.fields(item, &INPUT_MAPPING) else { continue };
+        let Some(_) = entry.require("id", "one") else { continue };
+        let Some(Json::Object(mut members)) = doc.to_json(item) else { continue };
+        // In YAML, any scalar is a text.
+        for key in ["id", "from", "group"] {
+            let is_read = matches!(members.get(key), Some(Json::Number(_))) && key != "from";
+            let text = entry.text(key).filter(|_| !is_read);
+            members.extend(text.map(|text| (key.to_owned(), Json::from(text))));
+        }
+        if entry.non_null("files").is_some() {
+            let files = read_file_texts(doc, entry.non_null("files"));
+            members.insert("files".to_owned(), serde_json::json!(files));
+        }
         match SweepInput::from_members(members) {
             Ok(input) => {
                 if !ids.insert(input.id.clone()) {

@@ -1,6 +1,9 @@
 //! Schemas of mappings: the single source for reading, diagnostics and the JSON Schemas for editors.
 
-use super::{YamlDocument, YamlNode, value_help};
+use super::{
+    MAX_DIAGNOSTICS, YamlDocument, YamlNode, YamlValue, parse_boolean, parse_plain_number,
+    to_whole_number, value_help,
+};
 use delta_base::quantity::{parse_count, parse_time_ms};
 use delta_base::suggest;
 use std::ops::Range;
@@ -174,6 +177,41 @@ impl MappingSchema {
             .iter()
             .filter(|key| !matches!(key.shape, ValueShape::Refused | ValueShape::Misplaced))
             .map(|key| key.name)
+    }
+}
+
+impl ValueShape {
+    /// Whether a value is a list, a mapping or neither, as the shape is.
+    fn has_kind_of(&self, node: &YamlNode) -> bool {
+        match self {
+            Self::List(_) => matches!(node.value, YamlValue::Sequence(_)),
+            Self::Mapping(_) | Self::Tagged { .. } | Self::TextMap | Self::MapOf(_) => {
+                matches!(node.value, YamlValue::Mapping(_))
+            }
+            Self::OneOf(shapes) => shapes.iter().any(|shape| shape.has_kind_of(node)),
+            _ => node.scalar().is_some(),
+        }
+    }
+
+    /// What a value of the shape may be, for messages.
+    fn describe(&self) -> Vec<String> {
+        match self {
+            Self::Boolean => vec!["`true`".to_owned(), "`false`".to_owned()],
+            Self::Integer(_) | Self::Milliseconds(_) | Self::TokenCount(_) | Self::Number(..) => {
+                vec!["a number".to_owned()]
+            }
+            Self::Choice(choices) => choices.iter().map(|choice| format!("`{choice}`")).collect(),
+            Self::OneOf(shapes) => shapes.iter().flat_map(Self::describe).collect(),
+            shape => vec![expected_kind(shape).unwrap_or("a value").to_owned()],
+        }
+    }
+}
+
+/// The names in a row: `a`, `b` or `c`.
+fn join_with_or(names: &[String]) -> String {
+    match names {
+        [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        names => names.concat(),
     }
 }
 
@@ -357,15 +395,57 @@ impl YamlDocument {
                     self.check_shape(item, item_shape, &format!("an entry of {label}"));
                 }
             }
-            ValueShape::Mapping(_)
-            | ValueShape::Tagged { .. }
-            | ValueShape::TextMap
-            | ValueShape::MapOf(_)
-            | ValueShape::OneOf(_)
-            | ValueShape::Any
-            | ValueShape::Refused
-            | ValueShape::Misplaced => {}
+            // Their readers check the keys, and say more of another kind of value.
+            ValueShape::Mapping(_) | ValueShape::Tagged { .. } => self.check_as_fallback(|| {
+                self.expect_mapping(node, label);
+            }),
+            ValueShape::TextMap => self.check_entries(node, &ValueShape::Text, label),
+            ValueShape::MapOf(shape) => self.check_entries(node, shape, label),
+            ValueShape::OneOf(shapes) => {
+                self.check_as_fallback(|| self.check_alternatives(node, shapes, label));
+            }
+            ValueShape::Any | ValueShape::Refused | ValueShape::Misplaced => {}
         }
+    }
+
+    /// Keeps what `check` reports for the places of which the reader of the value reports nothing.
+    fn check_as_fallback(&self, check: impl FnOnce()) {
+        let found = self.diagnostics_of(check);
+        let mut fallbacks = self.fallbacks.borrow_mut();
+        let room = MAX_DIAGNOSTICS.saturating_sub(fallbacks.len());
+        fallbacks.extend(found.into_iter().take(room));
+    }
+
+    fn check_entries(&self, node: &YamlNode, shape: &ValueShape, label: &str) {
+        self.check_as_fallback(|| {
+            for (key, value) in self.expect_mapping(node, label).unwrap_or_default() {
+                let name = key.scalar().unwrap_or_default();
+                self.check_shape(value, shape, &format!("`{name}`"));
+            }
+        });
+    }
+
+    /// Reports a value that has none of the shapes: what is wrong with it as the one of its kind, if there is one.
+    fn check_alternatives(&self, node: &YamlNode, shapes: &[ValueShape], label: &str) {
+        let mut of_kind = Vec::new();
+        for shape in shapes {
+            let nested = self.fallbacks.take();
+            let mut found = self.diagnostics_of(|| self.check_shape(node, shape, label));
+            found.append(&mut self.fallbacks.replace(nested));
+            if found.is_empty() {
+                return;
+            }
+            if shape.has_kind_of(node) {
+                of_kind.push(found);
+            }
+        }
+        if let [found] = of_kind.as_mut_slice() {
+            self.diagnostics.borrow_mut().append(found);
+            return;
+        }
+        let expected: Vec<String> = shapes.iter().flat_map(ValueShape::describe).collect();
+        let message = format!("{label} must be {}, not {}", join_with_or(&expected), node.kind());
+        self.report(node, message, None);
     }
 
     fn check_number(&self, node: &YamlNode, min: f64, max: f64, label: &str) {
@@ -388,12 +468,7 @@ impl YamlDocument {
             return;
         }
         let names: Vec<_> = choices.iter().map(|choice| format!("`{choice}`")).collect();
-        let names = match names.as_slice() {
-            [others @ .., last] if !others.is_empty() => {
-                format!("{} or {last}", others.join(", "))
-            }
-            names => names.concat(),
-        };
+        let names = join_with_or(&names);
         let has_suggestion = !suggest::nearest_names(value, choices.iter().copied()).is_empty();
         let help = match choices {
             _ if help.is_some() => help,
@@ -475,7 +550,7 @@ impl<'a> MappingFields<'a> {
     /// The boolean value of `key`, or its default; false without one.
     pub fn boolean(&self, key: &str) -> bool {
         match self.non_null(key).and_then(YamlNode::scalar) {
-            Some(text) => text == "true",
+            Some(text) => parse_boolean(text) == Some(true),
             None => matches!(self.default_value(key), Some(DefaultValue::Boolean(true))),
         }
     }
@@ -483,7 +558,7 @@ impl<'a> MappingFields<'a> {
     /// The whole number value of `key`, or its default; the milliseconds of a time, the number of a count.
     pub fn integer(&self, key: &str) -> Option<u64> {
         let text = self.non_null(key).and_then(YamlNode::scalar);
-        let number = text.and_then(super::parse_plain_number).and_then(|number| number.as_u64());
+        let number = text.and_then(parse_plain_number).and_then(|number| to_whole_number(&number));
         let number = number.or_else(|| match self.schema.key(key)?.shape {
             ValueShape::Milliseconds(_) => parse_time_ms(text?),
             ValueShape::TokenCount(_) => parse_count(text?),

@@ -108,13 +108,8 @@ pub(super) fn integer_help(node: &YamlNode) -> Option<String> {
         return Some(format!("write `{number}`, without quotes"));
     }
     let digits: String = text.chars().filter(|c| !matches!(c, '_' | ',')).collect();
-    if digits != text {
-        let number: u64 = digits.parse().ok()?;
-        return Some(format!("write `{number}`"));
-    }
-    let number = node.plain_number()?.as_f64()?;
-    let is_whole = number.fract() == 0.0 && (1.0..1e15).contains(&number);
-    (is_whole && !text.bytes().all(|b| b.is_ascii_digit())).then(|| format!("write `{number}`"))
+    let number: u64 = digits.parse().ok().filter(|_| digits != text)?;
+    Some(format!("write `{number}`"))
 }
 
 /// The help for a value that must be a number: the number in the text.

@@ -103,7 +103,7 @@ pub fn ensure_run(
     let images = if message.is_some() { &*task.images } else { &[] };
     // A schedule tries again only what its caller allows.
     let is_retried = is_retried(claimed.state(), retry);
-    let stays_failed = claimed.state().failed_at_endpoint() && message.is_none() && !is_retried;
+    let stays_failed = claimed.state().failed_with(LLM_ERROR) && message.is_none() && !is_retried;
     let next = match message {
         None if is_retried => Ok(None),
         message => claimed.interpret_message(message, options, &workspace.root),
@@ -133,7 +133,7 @@ fn is_waiting(result: &RunResult) -> bool {
     result.status == RunStatus::WaitingForInput
 }
 
-fn is_retried(state: &RunState, retry: &[RetriedError]) -> bool {
+pub(super) fn is_retried(state: &RunState, retry: &[RetriedError]) -> bool {
     retry.iter().any(|error| state.failed_with(error.kind()))
 }
 

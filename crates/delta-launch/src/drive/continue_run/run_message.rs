@@ -183,6 +183,8 @@ impl ClaimedRun {
             (_, Some(content)) => Ok(Some(Payload::user_message(content, Vec::new()))),
             (_, None) if self.state().failed_at_endpoint() => Ok(None),
             (Some(RunStatus::Failed), None) if self.has_waiting_message() => Ok(None),
+            // Another model, or other settings of it, may be answered.
+            (_, None) if self.state().was_refused() && options.changes_llm() => Ok(None),
             (Some(status @ (RunStatus::Completed | RunStatus::Failed)), None) => {
                 let next = match status {
                     RunStatus::Failed => ContinueCommand::for_failed_run(self.state()),
