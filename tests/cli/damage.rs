@@ -1,7 +1,7 @@
 //! Damaged runs (C-13.3, C-5.4, C-15.2): what can be mended is, what cannot is refused with nothing changed.
 
 use super::DELTA;
-use super::runs::{TOOLS, edit_journal, in_state, resume, snapshot, text};
+use super::runs::{TOOLS, edit_journal, in_state, reseal_journal, resume, snapshot, text};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -43,6 +43,33 @@ fn c_13_3_a_torn_tail_is_set_aside() {
         let again = resume(&sandbox, &["-m", "more"]);
         assert!(!again.stderr.contains("torn"), "{}", again.stderr);
     }
+}
+
+/// It was set aside as a torn end, and the run continued from before it.
+#[test]
+fn c_13_3_a_whole_last_line_with_an_unknown_event_is_refused() {
+    let sandbox = in_state("INTERRUPTED");
+    sandbox.unverified("the last event is unknown");
+    let seq = sandbox.journal().len() + 1;
+    edit_journal(&sandbox, |journal| {
+        let time = "2026-01-01T00:00:00.000Z";
+        format!(
+            "{journal}{{\"type\":\"OF_A_LATER_VERSION\",\"seq\":{seq},\"timestamp\":\"{time}\",\"chain\":\"\"}}\n"
+        )
+    });
+    reseal_journal(&sandbox);
+    let before = snapshot(&sandbox);
+    let ran = resume(&sandbox, &["-m", "go on"]).expect_code(1);
+    let damaged = format!("journal.jsonl is damaged at line {seq}: it is not an event (");
+    assert!(ran.stderr.contains(&damaged), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("help: its chain value shows that delta wrote it"),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(snapshot(&sandbox), before);
+    let shown = sandbox.delta(["show", "r", "-w", "work"]).output();
+    assert!(shown.stderr.contains(&damaged), "{}", shown.stderr);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::shortened_line::read_shortened_line;
 use super::{JournalEnd, JournalError};
+use crate::chain::{ChainValue, split_line};
 use delta_base::shell_quote;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
@@ -36,7 +37,8 @@ pub enum LineLength {
 }
 
 /// Passes each line, including its newline, to `handle`, with the number that its event must have. Stops at the first line
-/// that `handle` rejects with a reason: as the last line it is a torn tail, elsewhere it is damage.
+/// that `handle` rejects with a reason: as the last line it is a torn tail, elsewhere it is damage. A last line that follows
+/// the line before it was written whole, so it is damage too.
 ///
 /// # Errors
 /// The source cannot be read.
@@ -52,7 +54,7 @@ pub fn read_lines(
     source.by_ref().take(SNIFF_BYTES).read_to_end(&mut head).map_err(unreadable)?;
     let mut reader = BufReader::with_capacity(READ_BYTES, head.as_slice().chain(source));
     let mut end = JournalEnd::default();
-    let mut line = Vec::new();
+    let (mut line, mut previous) = (Vec::new(), Vec::new());
     let damage = loop {
         line.clear();
         let has_line = match length {
@@ -64,11 +66,13 @@ pub fn read_lines(
         }
         if let Err(reason) = handle(&line, end.event_count + 1) {
             let rest = reader.take(1).read_to_end(&mut Vec::new()).map_err(unreadable)?;
-            if rest == 0 && end.event_count > 0 {
+            let is_whole = follows(&line, &previous);
+            if rest == 0 && end.event_count > 0 && !is_whole {
                 end.torn_tail = line;
                 break None;
             }
-            let hint = rewritten_hint(&head, path);
+            let hint = is_whole.then(|| NEWER_HINT.to_owned());
+            let hint = hint.or_else(|| rewritten_hint(&head, path));
             if rest == 0 && hint.is_none() {
                 break Some(no_events());
             }
@@ -78,8 +82,20 @@ pub fn read_lines(
         }
         end.event_count += 1;
         end.byte_length += line.len() as u64;
+        std::mem::swap(&mut line, &mut previous);
     };
     Ok(JournalScan { end, damage })
+}
+
+/// What to do about a line that is not damaged, and not an event of this version.
+const NEWER_HINT: &str =
+    "its chain value shows that delta wrote it, probably a newer version: use that version";
+
+/// Whether the chain value of a line follows the line before it.
+fn follows(line: &[u8], previous: &[u8]) -> bool {
+    let (covered, value) = split_line(line);
+    line.ends_with(b"\n")
+        && value.is_some_and(|value| value == ChainValue::after(split_line(previous).1, covered))
 }
 
 /// Reads a line; false at the end of the source.
