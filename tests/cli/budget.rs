@@ -116,6 +116,28 @@ fn c_12_9_fifty_runs_of_a_tree_never_exceed_the_budget_together() {
     }
 }
 
+/// A tool whose sandbox has `runs: true` can write to the ledger, as one without a sandbox: the run went by what it wrote.
+#[test]
+fn c_12_8_the_calls_of_a_run_obey_its_own_limits_whatever_the_ledger_says() {
+    let raise = r#"sed 's/"max_tokens":3000/"max_tokens":900000/' $DELTA_BUDGET | head -n 1 >>$DELTA_BUDGET"#;
+    let forget = r#"head -n 1 $DELTA_BUDGET >copy; cat copy >$DELTA_BUDGET"#;
+    for script in [raise, forget] {
+        let answers = vec![
+            Answer::call("sh", json!({})).usage(2600, 20),
+            Answer::text("not asked").usage(2700, 10),
+        ];
+        let server = ScriptedServer::start(answers);
+        let sandbox = sandbox();
+        let llm = format!("llm: {{model: m, base_url: '{}', max_tokens: 40}}\n", server.url());
+        agent(&sandbox, "writer", &format!("{llm}{SHELL}"), script);
+        let ran = root(&sandbox, "writer", &["--max-tokens", "3000"]).output().expect_code(1);
+        let message = ran.json()["error"]["message"].as_str().unwrap().to_owned();
+        let expected = "the limit of 3000 tokens does not allow another call: 2620 are used";
+        assert!(message.starts_with(expected), "{script}: {message}");
+        assert_eq!(server.requests().len(), 1);
+    }
+}
+
 #[test]
 fn c_12_8_a_killed_run_pays_for_its_request_and_gives_back_the_rest() {
     let gate = Gate::new();

@@ -200,6 +200,13 @@ impl BudgetAccount {
         }
     }
 
+    /// Replaces the limits, and adds the use that the entries lack, by what the run's own process knows of both.
+    pub(crate) fn trust_owner(&mut self, head: &LedgerHead, used: BudgetAmount) {
+        self.head = head.clone();
+        let missing = used.saturating_sub(self.used_by(head.run_id.as_str()));
+        self.add_usage(head.run_id.to_string(), missing);
+    }
+
     /// The entry that replaces all lines so far, apart from the limits.
     pub(crate) fn carry(&self) -> LedgerEntry {
         let open = self

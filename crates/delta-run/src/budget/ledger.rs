@@ -288,6 +288,8 @@ pub struct Ledger {
     path: PathBuf,
     /// The limits of the ledger when this process opened it.
     pub head: LedgerHead,
+    /// What the run has used as its own process knows it; `None` in a process of another run.
+    owner_use: Option<BudgetAmount>,
     /// Whether a limit was nearly used after the last call of this process.
     was_nearly_used: bool,
 }
@@ -300,7 +302,7 @@ impl Ledger {
     pub fn open(path: &Path) -> LedgerResult<Self> {
         let contents = read_ledger(path)?;
         let head = contents.account.ok_or_else(|| missing_limits(path))?.head;
-        Ok(Self { path: path.to_owned(), head, was_nearly_used: false })
+        Ok(Self { path: path.to_owned(), head, owner_use: None, was_nearly_used: false })
     }
 
     /// Opens the ledger at `path` and its parents, innermost first.
@@ -369,7 +371,8 @@ impl Ledger {
         if !amount.is_zero() {
             ledger.append_entry(LedgerEntry::Use { run_id: head.run_id.to_string(), amount })?;
         }
-        Ok(Self { path, head, was_nearly_used: false })
+        let owner_use = Some(ledger.account.used_by(head.run_id.as_str()));
+        Ok(Self { path, head, owner_use, was_nearly_used: false })
     }
 
     /// The path of the ledger.
@@ -377,8 +380,14 @@ impl Ledger {
         &self.path
     }
 
+    /// The ledger and its lock. A tool of the run can write to the file, so the process of the run goes by the limits and
+    /// the use that it knows itself.
     fn lock(&self, cancel: &CancelToken) -> LedgerResult<LockedLedger> {
-        LockedLedger::open(&self.path, lock_ledger(&self.path, cancel)?)
+        let mut locked = LockedLedger::open(&self.path, lock_ledger(&self.path, cancel)?)?;
+        if let Some(used) = self.owner_use {
+            locked.account.trust_owner(&self.head, used);
+        }
+        Ok(locked)
     }
 }
 
@@ -648,6 +657,9 @@ impl Budget {
         let mut first_note = None;
         for (index, call) in std::mem::take(&mut self.reserved_calls).into_iter().enumerate() {
             let mut locked = self.ledgers[index].lock(&cancel.for_cleanup())?;
+            if let Some(used) = &mut self.ledgers[index].owner_use {
+                *used = used.saturating_add(amount);
+            }
             locked.append_entry(LedgerEntry::Settle {
                 call,
                 run_id: self.run_id.clone(),
