@@ -18,6 +18,9 @@ const COMMAND_RUNNERS: [&str; 10] = [
     "docker", "podman", "kubectl", "find", "parallel", "bwrap", "firejail", "uv", "poetry", "entr",
 ];
 
+const CHOSEN_FILE_HELP: &str =
+    "write its name into the template, or list the allowed values with `enum:`";
+
 pub(super) fn check_program_text(subject: &ToolSubject<'_>, linter: &mut Linter<'_>) {
     let commands = subject.commands_with_values();
     for (index, command) in commands.iter().enumerate() {
@@ -76,7 +79,11 @@ fn check_interpreter_arguments(
         let embedded = match interpreter {
             Interpreter::Ssh => remote_command_value(arguments),
             // The loader refuses a placeholder in its arguments, but not a variable with its value.
-            Interpreter::Eval | Interpreter::Parallel => {
+            Interpreter::Eval
+            | Interpreter::Parallel
+            | Interpreter::ShellOption
+            | Interpreter::Source
+            | Interpreter::Make => {
                 texts.iter().flat_map(|text| text.values()).find(|value| !value.is_constrained)
             }
             _ => texts.iter().find_map(|text| text.embedded_value()),
@@ -134,15 +141,18 @@ fn check_interpreter_input(
     let is_print = matches!(program, Some("echo" | "printf"));
     let printed = if is_print { command.words.as_slice() } else { &[] };
     let embedded = printed.iter().find_map(LintWord::embedded_value);
-    if interpreter == Interpreter::Sql
-        && embedded.is_none()
-        && let Some(value) =
-            printed.iter().flat_map(LintWord::values).find(|value| !value.is_constrained)
-        && has_client_commands(name, &next.words)
-    {
-        return report_statement(subject, name, &value.source, linter);
-    }
-    if let Some(source) = embedded.map(|value| &value.source).or(heredoc_value) {
+    let whole = printed.iter().flat_map(LintWord::values).find(|value| !value.is_constrained);
+    let value = match interpreter {
+        Interpreter::Sql if embedded.is_none() => {
+            if let Some(value) = whole.filter(|_| has_client_commands(name, &next.words)) {
+                return report_statement(subject, name, &value.source, linter);
+            }
+            None
+        }
+        Interpreter::Sql => embedded,
+        _ => whole,
+    };
+    if let Some(source) = value.map(|value| &value.source).or(heredoc_value) {
         report_program_text(subject, interpreter, name, source, linter);
     }
 }
@@ -161,7 +171,9 @@ fn stdin_interpreter(command: &CommandView) -> Option<(Interpreter, &str)> {
         | Interpreter::Watch
         | Interpreter::Eval
         | Interpreter::Parallel
-        | Interpreter::ShellOption => false,
+        | Interpreter::ShellOption
+        | Interpreter::Source
+        | Interpreter::Make => false,
         Interpreter::Sql => true,
         Interpreter::Ssh => operands(arguments, &[]).count() < 2,
         _ => arguments
@@ -180,6 +192,10 @@ fn report_program_text(
     linter: &mut Linter<'_>,
 ) {
     let kind = interpreter.text_kind();
+    if matches!(interpreter, Interpreter::Source | Interpreter::Make) {
+        let message = format!("{source} names the file that `{name}` runs as {kind}");
+        return linter.warn(RULE, subject.diagnostic_at(source, message, CHOSEN_FILE_HELP));
+    }
     let message = format!("{source} is part of {kind}: `{name}` would parse the value as code");
     let help = interpreter.argument_help(source, name);
     linter.warn(RULE, subject.diagnostic_at(source, message, help));

@@ -28,11 +28,18 @@ pub enum Interpreter {
     Parallel,
     /// Gives the value of `-c` to a shell.
     ShellOption,
+    /// A built-in of the shell that runs a file in the same shell.
+    Source,
+    /// Runs the commands of a file, which an option names.
+    Make,
 }
 
 impl Interpreter {
     /// The interpreter for the file name of a program, with or without a version.
     pub fn from_program_name(name: &str) -> Option<Self> {
+        if matches!(name, "." | "source") {
+            return Some(Self::Source);
+        }
         let unversioned = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
         Some(match unversioned {
             "sh" | "bash" | "dash" | "zsh" | "ksh" | "ash" | "fish" => Self::Shell,
@@ -52,6 +59,7 @@ impl Interpreter {
             "eval" | "trap" => Self::Eval,
             "parallel" => Self::Parallel,
             "flock" | "sg" => Self::ShellOption,
+            "make" | "gmake" => Self::Make,
             "Rscript" | "R" | "julia" => Self::Statistics,
             _ => return None,
         })
@@ -96,6 +104,12 @@ impl Interpreter {
                 statements.extend(operands(arguments, &['h', 'p', 'U', 'd', 'u']).skip(1));
                 statements
             }
+            Self::Source => operands(arguments, &[]).take(1).collect(),
+            Self::Make => {
+                let is_option = |word: &LintWord| word.fixed_prefix().starts_with('-');
+                let options = arguments.iter().position(is_option).unwrap_or(arguments.len());
+                words_after_option(&arguments[options..], &['f'], &["--file", "--makefile"])
+            }
             Self::Ssh => Vec::new(),
         }
     }
@@ -127,7 +141,7 @@ impl Interpreter {
             Self::ShellOption if name == "flock" => {
                 format!("flock FILE sh -c '... \"$1\" ...' -- {source}")
             }
-            Self::ShellOption => return MOVE_TO_FILE.to_owned(),
+            Self::ShellOption | Self::Source | Self::Make => return MOVE_TO_FILE.to_owned(),
             Self::Sed => {
                 return "use a program that takes the value as an argument, or list the allowed values with `enum:`".to_owned();
             }
@@ -153,7 +167,9 @@ impl Interpreter {
             | Self::Watch
             | Self::Eval
             | Self::Parallel
-            | Self::ShellOption => "a shell script",
+            | Self::ShellOption
+            | Self::Source => "a shell script",
+            Self::Make => "a makefile",
             Self::Ssh => "a command line for a remote shell",
             Self::Sql => "an SQL statement",
             _ => "a program",
