@@ -47,3 +47,22 @@ fn every_promise_has_a_test() {
     let untested = promised.into_iter().filter(|id| !cited.contains(id)).collect::<Vec<_>>();
     assert!(untested.is_empty(), "no test cites {}", shown(untested));
 }
+
+/// An attack that delta stops is one that a test makes.
+#[test]
+fn every_attack_in_the_threat_model_names_its_tests() {
+    let page = fs::read_to_string(root().join("docs/guide/security.md")).unwrap();
+    let (_, table) = page.split_once("| attack | what happens | tests |\n|---|---|---|\n").unwrap();
+    let rows: Vec<&str> = table.lines().take_while(|line| line.starts_with("| ")).collect();
+    assert!(rows.len() > 20, "where are the attacks?");
+    let sources: String = texts(&[".rs"]).into_iter().map(|(_, text)| text).collect();
+    let name = Regex::new("`(c_[0-9]+_[0-9]+_[a-z0-9_]+)`").unwrap();
+    for row in rows {
+        let (_, tests) = row.trim_end_matches(" |").rsplit_once(" | ").unwrap();
+        let names: Vec<_> = name.captures_iter(tests).map(|found| found[1].to_owned()).collect();
+        assert!(!names.is_empty(), "no test makes this attack: {row}");
+        for name in names {
+            assert!(sources.contains(&format!("fn {name}(")), "there is no test `{name}`");
+        }
+    }
+}
