@@ -23,7 +23,7 @@ use delta_process::{RELAY_COMMAND, run_relay};
 use delta_program::completions::{self, CliProgram};
 use delta_program::default_format::parse_with_default_format;
 use delta_program::man::ManArgs;
-use delta_program::{install_panic_hook, stdio};
+use delta_program::{install_panic_hook, refuse_small_stack, stdio};
 use delta_read::{context, diff, inbox, list_runs, show, verify, view};
 use delta_sandbox::{HELPER_COMMAND, run_helper};
 use delta_serve::acp;
@@ -177,9 +177,8 @@ fn main() -> ExitCode {
     }
     environment::take_environment();
     install_panic_hook();
-    if let Some(code) =
-        build_info::refuse_other_build("delta").or_else(programs::start_for_completion)
-    {
+    let refusal = refuse_small_stack().or_else(|| build_info::refuse_other_build("delta"));
+    if let Some(code) = refusal.or_else(programs::start_for_completion) {
         return code;
     }
     if completions::answer_completion_request(PROGRAM) {

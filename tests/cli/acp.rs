@@ -461,6 +461,22 @@ fn c_29_7_a_secret_is_in_no_update_of_a_loaded_session() {
     editor.client.close();
 }
 
+/// The text was dropped without a word.
+#[test]
+fn c_29_7_a_prompt_while_a_secret_is_asked_for_says_that_it_was_not_sent() {
+    let turns =
+        "- call: [{tool: ask_human, args: {prompt: 'Key?', input_type: password}}]\n- say: done\n";
+    let sandbox = Sandbox::scripted(DELTA, "", turns);
+    std::fs::create_dir_all(sandbox.path("work")).unwrap();
+    let mut editor = Editor::open(&sandbox, json!({}));
+    editor.prompt("go");
+    editor.prompt("look at the tests");
+    let said = editor.said().concat();
+    assert!(said.contains("this prompt was not sent to it"), "{said}");
+    assert!(said.contains("Key?"), "{said}");
+    editor.client.close();
+}
+
 #[test]
 fn c_29_7_an_image_in_a_prompt_reaches_the_model_and_a_loaded_session() {
     let server = ScriptedServer::start((0..4).map(|_| Answer::text("a dot")).collect::<Vec<_>>());

@@ -295,3 +295,21 @@ fn c_20_5_an_archive_writes_nothing_outside_of_its_workspace() {
         assert_eq!(sandbox.files("outside"), Vec::<String>::new());
     }
 }
+
+/// One pack that could not be read left no run a page.
+#[test]
+fn c_26_10_an_empty_pack_costs_its_own_runs_their_pages() {
+    let sandbox = settled(6);
+    sandbox.unverified("packed runs have no directory");
+    sweep(&sandbox, &["pack", "s"]).expect_code(0);
+    let packs = sandbox.files("s/pack");
+    let pages = |name: &str| {
+        let ran = sweep(&sandbox, &["view", "s", "--pages", "all", "-o", name]).expect_code(0);
+        (sandbox.files(&name.replace(".html", ".runs")).len(), ran.stderr)
+    };
+    assert_eq!(pages("whole.html"), (6, String::new()));
+    sandbox.write(&format!("s/pack/{}", packs[0]), "");
+    let (written, warnings) = pages("damaged.html");
+    let lost = warnings.lines().filter(|line| line.contains(" has no page: ")).count();
+    assert!(lost > 0 && written + lost == 6, "{written} pages; {warnings}");
+}

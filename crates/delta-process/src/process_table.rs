@@ -4,7 +4,7 @@ use super::POLL_INTERVAL;
 use super::run_mark::{CallMark, HeldCallMark, RunMark};
 use delta_base::redact::Secrets;
 use delta_base::signal::{CancelToken, to_timespec};
-use delta_base::text::hidden_text::is_bidirectional_control;
+use delta_base::terminal_text::escape_to_line;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, Signal};
@@ -154,19 +154,11 @@ pub(super) fn describe_command(pid: Pid, secrets: &Secrets) -> String {
     } else {
         text
     };
-    let mut line = String::new();
-    for (count, c) in secrets.redact(&text).chars().enumerate() {
-        if count == MAX_COMMAND_CHARS {
-            line.push('…');
-            break;
-        }
-        if c.is_control() || is_bidirectional_control(c) {
-            line.extend(c.escape_default());
-        } else {
-            line.push(c);
-        }
+    let redacted = secrets.redact(&text);
+    match redacted.char_indices().nth(MAX_COMMAND_CHARS) {
+        Some((end, _)) => escape_to_line(&redacted[..end]) + "…",
+        None => escape_to_line(&redacted),
     }
-    line
 }
 
 /// The ids of the processes whose environment contains all `marks`, except this one.

@@ -13,7 +13,8 @@ pub mod stdio;
 pub mod usage_error;
 pub mod user_directory;
 
-use std::process;
+use rustix::process::{Resource, getrlimit};
+use std::process::{self, ExitCode};
 
 /// The exit code of a program that panicked.
 pub const BUG_EXIT_CODE: i32 = 70;
@@ -28,6 +29,20 @@ pub fn install_panic_hook() {
         #[expect(clippy::exit, reason = "a panic in any thread ends the program")]
         process::exit(BUG_EXIT_CODE);
     }));
+}
+
+/// The stack that the programs need, in bytes.
+const MIN_STACK_BYTES: u64 = 1 << 20;
+
+/// Refuses to start with a stack that is too small: its overflow would end the process without a word.
+pub fn refuse_small_stack() -> Option<ExitCode> {
+    let bytes = getrlimit(Resource::Stack).current.filter(|bytes| *bytes < MIN_STACK_BYTES)?;
+    let kib = bytes >> 10;
+    stdio::print_error_line(&format!(
+        "error: the stack is limited to {kib} KiB, and delta needs {} KiB\nhelp: ulimit -s 8192",
+        MIN_STACK_BYTES >> 10
+    ));
+    Some(ExitCode::from(126))
 }
 
 /// Makes the memory and environment of this process, which hold the LLM's key, unreadable to other processes of the user.

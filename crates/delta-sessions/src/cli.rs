@@ -105,6 +105,9 @@ pub fn main() -> ExitCode {
         return run_relay();
     }
     delta_program::install_panic_hook();
+    if let Some(code) = delta_program::refuse_small_stack() {
+        return code;
+    }
     let program = if is_called_by_pty_link() { PTY_LINK } else { PROGRAM };
     if completions::answer_completion_request(program) {
         return ExitCode::SUCCESS;

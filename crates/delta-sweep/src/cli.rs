@@ -15,7 +15,7 @@ use delta_program::man::{self, ManArgs};
 use delta_program::usage_error::{
     json_tip, named_command, with_dash_tip, with_tip, with_usage_of_command,
 };
-use delta_program::{install_panic_hook, stdio};
+use delta_program::{install_panic_hook, refuse_small_stack, stdio};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -56,7 +56,8 @@ const RUN_COMMANDS: [&str; 11] = [
 pub fn main() -> ExitCode {
     environment::take_environment();
     install_panic_hook();
-    if let Some(code) = build_info::refuse_other_build("delta-sweep") {
+    let refusal = refuse_small_stack();
+    if let Some(code) = refusal.or_else(|| build_info::refuse_other_build("delta-sweep")) {
         return code;
     }
     if completions::answer_completion_request(PROGRAM) {

@@ -64,3 +64,13 @@ fn c_22_3_a_tool_gets_the_actions_that_the_caller_had() {
     in_shell(&sandbox, ":").expect_code(0);
     assert_eq!(sandbox.observations(), ["[killed by SIGXFSZ]"]);
 }
+
+/// The overflow of a small stack ended the program with a signal and without a word.
+#[test]
+fn c_22_3_a_stack_that_is_too_small_is_an_error() {
+    let sandbox = Sandbox::scripted(DELTA, "", "- say: done");
+    let expected =
+        "error: the stack is limited to 128 KiB, and delta needs 1024 KiB\nhelp: ulimit -s 8192\n";
+    in_shell(&sandbox, "ulimit -s 128").expect(126, "", expected);
+    in_shell(&sandbox, "ulimit -s 1024").expect_code(0);
+}

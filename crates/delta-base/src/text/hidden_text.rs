@@ -75,7 +75,7 @@ pub(crate) fn misleads_reader(last: Option<char>, c: char, next: Option<char>) -
 }
 
 /// Whether a character reorders the text around it.
-pub fn is_bidirectional_control(c: char) -> bool {
+fn is_bidirectional_control(c: char) -> bool {
     matches!(
         c,
         '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'

@@ -198,8 +198,12 @@ impl AcpServer {
                 let message = "the run waits for an answer, which cannot have an image";
                 return Err(RpcError::new(INVALID_PARAMS, message));
             }
-            // A secret is asked for again, at a terminal.
-            RunStanding::Waiting(open) if open.request.sensitive => Ok(()),
+            // The text is no secret, and a secret is asked for at a terminal.
+            RunStanding::Waiting(open) if open.request.sensitive => {
+                let note = "The run waits for a secret, so this prompt was not sent to it. Send it again after the answer.\n\n";
+                self.outgoing.extend(session.say(note));
+                Ok(())
+            }
             RunStanding::Waiting(open) => {
                 let answer = message_for(&open, text);
                 self.supervisor.continue_run(&run, Some(answer.as_str()), open.seq)

@@ -124,7 +124,15 @@ fn write_run_pages<'a>(
     for scored in runs.iter().filter(|scored| pages.includes(scored)) {
         let id = &scored.run.id;
         let is_unpacked = dir.workspace(id).is_dir();
-        let root = if is_unpacked { None } else { extract_to_read(dir, id)? };
+        let root = if is_unpacked { Ok(None) } else { extract_to_read(dir, id) };
+        // One pack that cannot be read leaves the other runs their pages.
+        let root = match root {
+            Ok(root) => root,
+            Err(failure) => {
+                stdio::print_error_line(&format!("warning: run {id} has no page: {failure}"));
+                continue;
+            }
+        };
         let workspace = Workspace { root: root.unwrap_or_else(|| dir.workspace(id)) };
         // A run whose directory was removed has no page; its line has the command.
         let Ok(Some(run_dir)) = workspace.find_run(id) else { continue };
