@@ -63,7 +63,7 @@ fn c_1_3_the_schema_and_plan_object_to_the_same_mistakes() {
         ("agents: agent", "help: write `agents: [agent]`"),
         ("agents: [{id: a}]", "an entry of `agents` has no `path`"),
         ("models: [{id: m}]", "an entry of `models` has no `model`"),
-        ("inputs: [{task: x}]", "an input has no `id`"),
+        ("inputs: [{task: x}]", "an entry of `inputs` has no `id`"),
         ("inputs: {dir: x}", "unknown key `dir`"),
         ("task: [x]", "`task` must be a string"),
         ("env: [A]", "`env` must be a mapping"),

@@ -33,7 +33,7 @@ pub struct YamlDocument {
     /// The start of each line, at least one: a file with many tools can have a diagnostic for each of them.
     line_starts: Vec<usize>,
     diagnostics: RefCell<Vec<Diagnostic>>,
-    /// What a table of keys says of values that their readers check too, usually with more help.
+    /// What a table of keys reports about values that their readers check too, usually with more help.
     fallbacks: RefCell<Vec<Diagnostic>>,
 }
 
@@ -481,8 +481,10 @@ fn parse_boolean(text: &str) -> Option<bool> {
 fn to_whole_number(number: &serde_json::Number) -> Option<u64> {
     /// Up to here, a double holds every whole number.
     const EXACT: f64 = 9_007_199_254_740_992.0;
-    let whole = || number.as_f64().filter(|it| it.fract() == 0.0 && (0.0..=EXACT).contains(it));
-    number.as_u64().or_else(|| whole().map(|it| it as u64))
+    number.as_u64().or_else(|| {
+        let double = number.as_f64()?;
+        (double.fract() == 0.0 && (0.0..=EXACT).contains(&double)).then_some(double as u64)
+    })
 }
 
 /// Parses a number of the core schema.

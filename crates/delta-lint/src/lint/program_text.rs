@@ -141,16 +141,17 @@ fn check_interpreter_input(
     let is_print = matches!(program, Some("echo" | "printf"));
     let printed = if is_print { command.words.as_slice() } else { &[] };
     let embedded = printed.iter().find_map(LintWord::embedded_value);
-    let whole = printed.iter().flat_map(LintWord::values).find(|value| !value.is_constrained);
+    let printed_value =
+        printed.iter().flat_map(LintWord::values).find(|value| !value.is_constrained);
     let value = match interpreter {
         Interpreter::Sql if embedded.is_none() => {
-            if let Some(value) = whole.filter(|_| has_client_commands(name, &next.words)) {
+            if let Some(value) = printed_value.filter(|_| has_client_commands(name, &next.words)) {
                 return report_statement(subject, name, &value.source, linter);
             }
             None
         }
         Interpreter::Sql => embedded,
-        _ => whole,
+        _ => printed_value,
     };
     if let Some(source) = value.map(|value| &value.source).or(heredoc_value) {
         report_program_text(subject, interpreter, name, source, linter);

@@ -54,7 +54,8 @@ pub fn read_lines(
     source.by_ref().take(SNIFF_BYTES).read_to_end(&mut head).map_err(unreadable)?;
     let mut reader = BufReader::with_capacity(READ_BYTES, head.as_slice().chain(source));
     let mut end = JournalEnd::default();
-    let (mut line, mut previous) = (Vec::new(), Vec::new());
+    let mut line = Vec::new();
+    let mut previous = Vec::new();
     let damage = loop {
         line.clear();
         let has_line = match length {

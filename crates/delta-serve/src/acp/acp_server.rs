@@ -198,7 +198,7 @@ impl AcpServer {
                 let message = "the run waits for an answer, which cannot have an image";
                 return Err(RpcError::new(INVALID_PARAMS, message));
             }
-            // The text is no secret, and a secret is asked for at a terminal.
+            // A prompt never answers a question for a secret: the user answers it at a terminal.
             RunStanding::Waiting(open) if open.request.sensitive => {
                 let note = "The run waits for a secret, so this prompt was not sent to it. Send it again after the answer.\n\n";
                 self.outgoing.extend(session.say(note));

@@ -410,10 +410,10 @@ impl YamlDocument {
 
     /// Keeps what `check` reports for the places of which the reader of the value reports nothing.
     fn check_as_fallback(&self, check: impl FnOnce()) {
-        let found = self.diagnostics_of(check);
+        let diagnostics = self.diagnostics_of(check);
         let mut fallbacks = self.fallbacks.borrow_mut();
         let room = MAX_DIAGNOSTICS.saturating_sub(fallbacks.len());
-        fallbacks.extend(found.into_iter().take(room));
+        fallbacks.extend(diagnostics.into_iter().take(room));
     }
 
     fn check_entries(&self, node: &YamlNode, shape: &ValueShape, label: &str) {
@@ -430,17 +430,17 @@ impl YamlDocument {
         let mut of_kind = Vec::new();
         for shape in shapes {
             let nested = self.fallbacks.take();
-            let mut found = self.diagnostics_of(|| self.check_shape(node, shape, label));
-            found.append(&mut self.fallbacks.replace(nested));
-            if found.is_empty() {
+            let mut mistakes = self.diagnostics_of(|| self.check_shape(node, shape, label));
+            mistakes.append(&mut self.fallbacks.replace(nested));
+            if mistakes.is_empty() {
                 return;
             }
             if shape.has_kind_of(node) {
-                of_kind.push(found);
+                of_kind.push(mistakes);
             }
         }
-        if let [found] = of_kind.as_mut_slice() {
-            self.diagnostics.borrow_mut().append(found);
+        if let [mistakes] = of_kind.as_mut_slice() {
+            self.diagnostics.borrow_mut().append(mistakes);
             return;
         }
         let expected: Vec<String> = shapes.iter().flat_map(ValueShape::describe).collect();

@@ -106,8 +106,9 @@ impl Interpreter {
             }
             Self::Source => operands(arguments, &[]).take(1).collect(),
             Self::Make => {
-                let is_option = |word: &LintWord| word.fixed_prefix().starts_with('-');
-                let options = arguments.iter().position(is_option).unwrap_or(arguments.len());
+                let options =
+                    arguments.iter().position(|word| word.fixed_prefix().starts_with('-'));
+                let options = options.unwrap_or(arguments.len());
                 words_after_option(&arguments[options..], &['f'], &["--file", "--makefile"])
             }
             Self::Ssh => Vec::new(),
