@@ -66,6 +66,33 @@ fn c_13_4_a_run_inside_a_call_goes_on_when_the_engine_around_it_died() {
 }
 
 #[test]
+fn c_13_4_two_calls_are_two_runs_whatever_their_ids_and_however_deep() {
+    if !needs::programs(&["jq"]) {
+        return;
+    }
+    let sandbox = sandbox();
+    let delegate = |run: &str, call: &str| {
+        let path =
+            format!("{}:{}", sandbox.path("work/bin").display(), std::env::var("PATH").unwrap());
+        let mut tool = Command::new("sh");
+        tool.args(["-c", "echo Review it. | \"$AGENT_HOME\"/tools/delegate reviewer"]);
+        tool.env("AGENT_HOME", sandbox.path("main")).env("PATH", path).env("ITERATION_COUNT", "1");
+        tool.env("DELTA_RUN_ID", run).env("DELTA_CALL_ID", call);
+        tool.env("DELTA_STATE_DIR", sandbox.path("state")).current_dir(sandbox.path("work"));
+        let ran = tool.output().unwrap();
+        assert!(ran.status.success(), "{call}: {}", String::from_utf8_lossy(&ran.stderr));
+        runs(&sandbox).into_iter().map(|(id, _)| id).collect::<Vec<_>>()
+    };
+    assert_eq!(delegate("main", "functions.x:0").len(), 1);
+    assert_eq!(delegate("main", "functions.x/0").len(), 2);
+    assert_eq!(delegate("main", "functions.x/0").len(), 2, "the same call is the same run");
+    assert_eq!(delegate("main", "a").last().map(String::as_str), Some("main.1.a"));
+    let long = "call_0123456789abcdef0123456789";
+    let ids = delegate(&format!("main.1.{long}.1.{long}.1.{long}"), long);
+    assert!(ids[3].starts_with("main.") && ids[3].len() < 40, "{ids:?}");
+}
+
+#[test]
 fn c_4_6_a_run_inside_a_call_that_fails_is_an_observation() {
     if !needs::programs(&["jq"]) {
         return;

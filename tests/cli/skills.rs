@@ -187,6 +187,30 @@ fn c_24_2_a_tool_of_the_same_name_is_an_error() {
     assert!(errors.contains("two tools are named `skill`"), "{errors}");
 }
 
+#[test]
+fn c_24_2_no_link_makes_a_skill_of_a_file_outside_of_the_workspace() {
+    for (link, target) in
+        [(".agents/skills", ""), (".agents", "/.."), (".agents/skills/out", "/out")]
+    {
+        let sandbox = sandbox("skills: ['${CWD}/.agents/skills']", "- say: done\n");
+        sandbox.write("elsewhere/skills/out/SKILL.md", skill("out", "A secret"));
+        sandbox.write("work/shared/in/SKILL.md", skill("in", "A link in the workspace"));
+        std::fs::create_dir_all(sandbox.path("work").join(link).parent().unwrap()).unwrap();
+        let target = format!("{}{target}", sandbox.path("elsewhere/skills").display());
+        std::os::unix::fs::symlink(target, sandbox.path("work").join(link)).unwrap();
+        if link.ends_with("out") {
+            let inside = sandbox.path("work/.agents/skills/in");
+            std::os::unix::fs::symlink("../../shared/in", inside).unwrap();
+        }
+        let ran = sandbox.run("go", &["--project-skills"]).expect_code(0);
+        let warning = "/out: a symlink leads out of the workspace; the skill is not offered\n";
+        assert!(ran.stderr.contains(warning), "{link}: {}", ran.stderr);
+        let first = messages(&sandbox, 1).to_string();
+        assert!(!first.contains("A secret"), "{link}");
+        assert_eq!(first.contains("A link in the workspace"), link.ends_with("out"), "{first}");
+    }
+}
+
 /// An agent with a skill of its own, and a workspace with others: one good, one of the same name, some doubtful.
 fn project(turns: &str) -> Sandbox {
     let sandbox = sandbox("skills: [skills, '${CWD}/.agents/skills']", turns);

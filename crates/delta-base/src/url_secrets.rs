@@ -1,4 +1,4 @@
-//! Secrets in URLs: the password before the host, and keys in the query.
+//! Secrets in URLs: the password before the host, keys in the query, and in the path of an endpoint.
 //!
 //! A URL is sent as it is, and shown and recorded without them.
 
@@ -14,19 +14,21 @@ const PUBLIC_PARAMETERS: [&str; 7] =
 const SECRET_NAMES: [&str; 9] =
     ["key", "token", "secret", "password", "passwd", "pwd", "auth", "credential", "sig"];
 
-/// The URL as it is shown and recorded: the password and the values of the query, but for some well-known parameters, are
-/// replaced by `[redacted]`.
+/// The URL as it is shown and recorded: the password, what looks like a key in the path, and the values of the query, but
+/// for some well-known parameters, are replaced by `[redacted]`.
 pub fn mask_url(url: &str) -> String {
     let Some(start) = url.find("://") else { return url.to_owned() };
-    let ranges = secret_ranges(url, start + 3..url.len(), is_secret_of_endpoint);
+    let ranges = endpoint_secret_ranges(url, start + 3);
     replace_ranges(url, &ranges, |_| REDACTED.to_owned())
 }
 
 /// The secrets in a URL, long enough for [`Secrets`]: a short one with what is next to it.
 pub fn url_secrets(url: &str) -> Vec<String> {
     let Some(start) = url.find("://") else { return Vec::new() };
-    let ranges = secret_ranges(url, start + 3..url.len(), is_secret_of_endpoint);
-    ranges.into_iter().map(|range| searchable_secret(url, range)).collect()
+    let ranges = endpoint_secret_ranges(url, start + 3).into_iter();
+    // An account may be named by such digits, and files may name it too.
+    let ranges = ranges.filter(|range| !is_hexadecimal_id(&url[range.clone()]));
+    ranges.map(|range| searchable_secret(url, range)).collect()
 }
 
 /// The secret at `range` of a URL, or if it is short the part of the URL that it ends.
@@ -68,6 +70,41 @@ fn is_secret_of_endpoint(parameter: &str) -> bool {
 fn has_secret_name(parameter: &str) -> bool {
     let name = parameter.to_ascii_lowercase();
     SECRET_NAMES.iter().any(|part| name.contains(part))
+}
+
+/// Where the secrets are in the URL of an endpoint, whose host begins at `start`.
+fn endpoint_secret_ranges(url: &str, start: usize) -> Vec<Range<usize>> {
+    let mut ranges = secret_ranges(url, start..url.len(), is_secret_of_endpoint);
+    let end = url[start..].find(['?', '#']).map_or(url.len(), |at| start + at);
+    let path = url[start..end].find('/').map_or(end, |at| start + at);
+    let mut at = path;
+    for segment in url[path..end].split('/') {
+        if looks_like_key(segment) {
+            ranges.push(at..at + segment.len());
+        }
+        at += segment.len() + 1;
+    }
+    ranges.sort_by_key(|range| range.start);
+    ranges
+}
+
+/// Whether a part of a path is a key rather than a name: it begins as keys do, or has so many letters and digits in a row
+/// that no name has.
+fn looks_like_key(segment: &str) -> bool {
+    const MIN_KEY_LENGTH: usize = 16;
+    const MIN_RUN_LENGTH: usize = 20;
+    let has_key_prefix = ["sk-", "pk-", "key-", "token-"].iter().any(|it| segment.starts_with(it));
+    let is_random = |run: &str| {
+        run.len() >= MIN_RUN_LENGTH
+            && run.contains(|c: char| c.is_ascii_digit())
+            && run.contains(|c: char| c.is_ascii_alphabetic())
+    };
+    has_key_prefix && segment.len() >= MIN_KEY_LENGTH
+        || segment.split(|c: char| !c.is_ascii_alphanumeric()).any(is_random)
+}
+
+fn is_hexadecimal_id(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Where the secrets are in a URL whose part after `://` is at `url` in `text`.
@@ -137,6 +174,19 @@ mod tests {
             ("https://host?secret", "https://host?[redacted]"),
             ("https://host/v1?key=", "https://host/v1?key="),
             ("user:secret@host", "user:secret@host"),
+            ("https://host/sk-proxy-0123456789/v1", "https://host/[redacted]/v1"),
+            (
+                "https://host/p/aB3dE5gH7jK9mN1pQ3sT/v1?key=x#y",
+                "https://host/p/[redacted]/v1?key=[redacted]#y",
+            ),
+            (
+                "https://host/v1/0123456789abcdef0123456789abcdef/gateway/openai",
+                "https://host/v1/[redacted]/gateway/openai",
+            ),
+            (
+                "https://host/openai/deployments/gpt-4o-mini-2024-07-18-production/v1",
+                "https://host/openai/deployments/gpt-4o-mini-2024-07-18-production/v1",
+            ),
         ] {
             assert_eq!(mask_url(url), masked);
         }
@@ -147,6 +197,9 @@ mod tests {
         let url = "https://user:secret@host/v1?key=abc&token=0123456789";
         assert_eq!(url_secrets(url), ["user:secret", "key=abc", "0123456789"]);
         assert_eq!(url_secrets("https://host/v1?alt=sse"), Vec::<String>::new());
+        assert_eq!(url_secrets("https://host/sk-proxy-0123456789/v1"), ["sk-proxy-0123456789"]);
+        let account = "https://host/v1/0123456789abcdef0123456789abcdef/gateway";
+        assert_eq!(url_secrets(account), Vec::<String>::new());
     }
 
     #[test]

@@ -598,6 +598,10 @@ mod tests {
         let torn = |tail: &[u8]| outcome(&[text.as_bytes(), tail].concat());
         assert_eq!(torn(&[0; 512]), Ok((3, 512)));
         assert_eq!(torn(b"garbage\n"), Ok((3, 8)));
+        for blank in [&b"\n"[..], b"\n\n", b" \r\n\n  "] {
+            assert_eq!(torn(blank), Ok((3, blank.len())));
+        }
+        assert!(torn(b"garbage\n\n").is_err() && torn(&[b'\n'; 5000]).is_err());
         let middle = text.replacen("\"seq\":2", "\"seq\":5", 1);
         assert_eq!(
             outcome(middle.as_bytes()),

@@ -57,6 +57,10 @@ impl Sessions {
             }
             SessionKind::Python | SessionKind::Other => None,
         };
+        if saved_state.as_ref().is_some_and(Vec::is_empty) {
+            let reason = format!("{} is empty", bash::STATE_FILE);
+            return Err(SessionError::Damaged { dir: session_dir, reason });
+        }
         let turn = SessionTurn {
             session_dir: &session_dir,
             saved_state: saved_state.as_deref(),

@@ -15,6 +15,32 @@ pub struct ChangeList {
     pub more: usize,
 }
 
+/// Changes in the order in which a person should see them: what deletes, what makes or changes a program, links, the rest,
+/// each by path. Directories that other changes imply are left out.
+pub fn by_danger(changes: &[SnapshotChange]) -> Vec<SnapshotChange> {
+    let mut ordered: Vec<_> = changes
+        .iter()
+        .enumerate()
+        .filter(|(index, change)| !is_implied_directory(change, changes.get(index + 1)))
+        .map(|(_, change)| change.clone())
+        .collect();
+    ordered.sort_by_key(danger);
+    ordered
+}
+
+/// The lower, the more dangerous.
+fn danger(change: &SnapshotChange) -> u8 {
+    let is_replaced =
+        |after: &TreeEntry| change.before.as_ref().is_some_and(|before| before.kind != after.kind);
+    match &change.after {
+        None => 0,
+        Some(after) if is_replaced(after) => 0,
+        Some(after) if after.kind == EntryKind::File && after.mode & 0o111 != 0 => 1,
+        Some(after) if after.kind == EntryKind::Symlink => 2,
+        Some(_) => 3,
+    }
+}
+
 /// Lists changes in at most `max_lines` lines of about at most `max_bytes`.
 pub fn list_changes_within(
     store: &SnapshotStore,

@@ -12,7 +12,7 @@ mod tree;
 mod unified_diff;
 mod workspace_walk;
 
-pub use change_summary::{ChangeList, hash_changes, list_changes_within};
+pub use change_summary::{ChangeList, by_danger, hash_changes, list_changes_within};
 pub use delta_base::durable::FileError;
 pub use delta_base::id::SnapshotId;
 pub use delta_base::redact::Secrets;

@@ -156,6 +156,48 @@ fn c_22_2_a_tool_that_clears_the_environment_goes_no_deeper() {
     assert_eq!(run_count(&sandbox), 9);
 }
 
+#[test]
+fn c_22_2_no_variable_and_no_way_of_starting_raises_the_depth() {
+    let cleared = "env -i HOME=\"$HOME\" PATH=\"$PATH\"";
+    let ways = [
+        "env -u DELTA_DEPTH -u DELTA_MAX_DEPTH delta".to_owned(),
+        "env DELTA_DEPTH=0 DELTA_MAX_DEPTH=200 delta".to_owned(),
+        "env -u DELTA_DEPTH DELTA_MAX_DEPTH=200 delta".to_owned(),
+        format!("{cleared} setsid -w sh -c '(\"$@\")' - delta"),
+    ];
+    for (depth, runs) in [("0", 1), ("2", 3)] {
+        for way in &ways {
+            let sandbox = recursive("", way);
+            let run = sandbox.run_command("hello", &["--max-depth", depth]);
+            on_path(&sandbox, run).expect_code(0);
+            assert_eq!(run_count(&sandbox), runs, "{depth}: {way}");
+        }
+    }
+    if needs::programs(&["prlimit"]) {
+        // What is left of the mark may be anything.
+        let sandbox = recursive("", "prlimit --rttime=1000000:1000000 env -u DELTA_DEPTH delta");
+        on_path(&sandbox, sandbox.run_command("hello", &[])).expect_code(0);
+        assert_eq!(run_count(&sandbox), 1);
+    }
+}
+
+#[test]
+fn c_22_2_in_a_sandbox_no_variable_raises_the_depth() {
+    let unset = "env -u DELTA_DEPTH -u DELTA_MAX_DEPTH delta";
+    let keys = "    sandbox: {runs: true}\n";
+    let sandbox = recursive(keys, unset);
+    sandbox.write("work/bin/.keep", "");
+    sandbox.copy_program(DELTA, "work/bin/delta");
+    let path = format!("{}:{}", sandbox.path("work/bin").display(), std::env::var("PATH").unwrap());
+    let run = sandbox.run_command("hello", &["--max-depth", "1"]).env("PATH", path);
+    let ran = run.output();
+    if ran.code == 126 {
+        needs::skip(&ran.stderr);
+        return;
+    }
+    assert_eq!(run_count(&sandbox), 2, "{}{}", ran.stdout, ran.stderr);
+}
+
 fn schema_errors(limits: &str) -> String {
     let sandbox =
         Sandbox::scripted(DELTA, &format!("{TOOL}limits: {{{limits}}}\n"), "  - say: done");

@@ -132,7 +132,7 @@ impl Agent {
         let mut warnings = Vec::new();
         for root in &self.project_skill_roots {
             let dir = expand_root(root, &self.home, cwd);
-            let (mut more, mut problems) = skill::read_project_skills(&dir, root);
+            let (mut more, mut problems) = skill::read_project_skills(&dir, root, cwd);
             skills.append(&mut more);
             warnings.append(&mut problems);
         }

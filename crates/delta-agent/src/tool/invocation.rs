@@ -287,8 +287,12 @@ impl ToolParameter {
         let raw = written.raw;
         let value = match written.json {
             Some(value) => value.clone(),
-            None => serde_json::from_str(raw.get())
-                .map_err(|e| format!("parameter `{}`: {e}", self.name))?,
+            // Its place would be the one in this value.
+            None => serde_json::from_str(raw.get()).map_err(|error| {
+                let error = error.to_string();
+                let reason = error.split(" at line ").next().unwrap_or_default();
+                format!("parameter `{}`: {reason}; the largest is about 1.8e308", self.name)
+            })?,
         };
         if self.accepts(&value) {
             return Ok(self.written_value(value, raw));
@@ -648,7 +652,7 @@ mod tests {
         check_wrong(
             &numbers,
             r#"{"n": 1e999}"#,
-            &["- parameter `n`: number out of range at line 1 column 5"],
+            &["- parameter `n`: number out of range; the largest is about 1.8e308"],
         );
         let object =
             tool("name: t, exec: p, schema: {type: object, properties: {s: {type: string}}}");

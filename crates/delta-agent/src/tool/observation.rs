@@ -55,7 +55,8 @@ impl Observation {
 }
 
 /// Describes a finished process whose standard output is an `output`. `dir` is the directory of its io/ files, relative to the
-/// workspace; `record` is the name of the file there that holds the output; `sandbox` is a line about the sandbox.
+/// workspace; `record` is the name of the file there that holds the output; `sandbox` is a line about the sandbox. With
+/// `reads_utf16`, UTF-16 is text.
 pub fn render_observation(
     finished: &ProcessResult,
     output: ToolOutput,
@@ -63,13 +64,15 @@ pub fn render_observation(
     dir: &str,
     record: &str,
     sandbox: Option<&str>,
+    reads_utf16: bool,
 ) -> Observation {
+    let utf16 = |stream| if reads_utf16 { decode_utf16(stream) } else { None };
     let mut text = String::new();
     let stdout = &finished.stdout;
     let mut images = Vec::new();
     let mut truncated = match output {
         ToolOutput::Text | ToolOutput::TextAndImages => {
-            append_stream(&mut text, stdout, dir, record)
+            append_text(&mut text, stdout, utf16(stdout), dir, record)
         }
         ToolOutput::File => append_file(&mut text, "output", stdout, dir, record),
         ToolOutput::Json => append_json(&mut text, finished, dir, record),
@@ -84,7 +87,8 @@ pub fn render_observation(
     if finished.stderr.bytes > 0 {
         ensure_line_end(&mut text);
         text.push_str("[stderr]\n");
-        truncated |= append_stream(&mut text, &finished.stderr, dir, record);
+        let stderr = &finished.stderr;
+        truncated |= append_text(&mut text, stderr, utf16(stderr), dir, record);
     }
     let note = match &finished.end {
         ProcessEnd::Exited(0) => None,
@@ -126,6 +130,36 @@ pub fn render_observation(
     };
     let left = finished.left.clone();
     Observation { text, images, exit_code, truncated, left, is_withheld: false }
+}
+
+/// Appends what a stream was decoded to, or else the stream; returns true when some of it is left out.
+fn append_text(
+    text: &mut String,
+    stream: &OutputCapture,
+    decoded: Option<String>,
+    dir: &str,
+    record: &str,
+) -> bool {
+    let Some(decoded) = decoded else { return append_stream(text, stream, dir, record) };
+    text.push_str(&decoded);
+    false
+}
+
+/// The text of a stream that is shown whole, if it is UTF-16 with a byte order mark, as programs of Windows print.
+fn decode_utf16(stream: &OutputCapture) -> Option<String> {
+    let (mark, rest) = stream.head.split_first_chunk::<2>()?;
+    let unit = match mark {
+        [0xff, 0xfe] => u16::from_le_bytes,
+        [0xfe, 0xff] => u16::from_be_bytes,
+        _ => return None,
+    };
+    let (units, odd) = rest.as_chunks::<2>();
+    if !stream.tail.is_empty() || !odd.is_empty() {
+        return None;
+    }
+    let text = char::decode_utf16(units.iter().map(|bytes| unit(*bytes)));
+    let text: String = text.collect::<Result<_, _>>().ok()?;
+    (!text.contains('\0')).then_some(text)
 }
 
 /// Appends a stream, or if it is not text, where it is; returns true when some of it is left out.
@@ -327,7 +361,7 @@ mod tests {
             stderr: printed(stderr),
             left: LeftProcesses::default(),
         };
-        let found = render_observation(&finished, ToolOutput::Text, 50, "p", "r.json", None);
+        let found = render_observation(&finished, ToolOutput::Text, 50, "p", "r.json", None, true);
         let text = expected.to_owned();
         assert_eq!(found, Observation { text, exit_code, ..Observation::default() });
     }
@@ -361,6 +395,22 @@ mod tests {
     }
 
     #[test]
+    fn c_28_5_utf16_is_text() {
+        let encoded = |to_bytes: fn(u16) -> [u8; 2]| {
+            "\u{feff}größer 😀\r\n".encode_utf16().flat_map(to_bytes).collect::<Vec<u8>>()
+        };
+        for bytes in [encoded(u16::to_le_bytes), encoded(u16::to_be_bytes)] {
+            check(ProcessEnd::Exited(0), &bytes, b"", "größer 😀\r\n", Some(0));
+            let odd = &bytes[..bytes.len() - 1];
+            assert_eq!(decode_utf16(&printed(odd)), None);
+            let cut = OutputCapture { tail: vec![0; 2], ..printed(&bytes) };
+            assert_eq!(decode_utf16(&cut), None);
+        }
+        assert_eq!(decode_utf16(&printed(b"\xff\xfe\0\0")), None, "a NUL");
+        assert_eq!(decode_utf16(&printed(b"plain")), None);
+    }
+
+    #[test]
     fn c_22_1_an_observation_names_background_processes() {
         let observe = |ended: &[&str], running: &[&str]| {
             let commands = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
@@ -375,7 +425,7 @@ mod tests {
                     ..LeftProcesses::default()
                 },
             };
-            render_observation(&finished, ToolOutput::Text, 50, "p", "r.json", None).text
+            render_observation(&finished, ToolOutput::Text, 50, "p", "r.json", None, true).text
         };
         assert_eq!(
             observe(&["node server.js", "sleep 100"], &[]),
@@ -406,7 +456,8 @@ mod tests {
             stderr: OutputCapture::default(),
             left: LeftProcesses::default(),
         };
-        let found = render_observation(&finished, ToolOutput::Text, 50, "place", "r.json", None);
+        let found =
+            render_observation(&finished, ToolOutput::Text, 50, "place", "r.json", None, true);
         assert_eq!(
             found.text,
             "abc\n[... 94 bytes left out; the whole lies in place/t.stdout ...]\nxyz"
@@ -431,7 +482,7 @@ mod tests {
             left: LeftProcesses::default(),
         };
         assert_eq!(
-            render_observation(&finished, ToolOutput::Text, 50, "place", "r.json", None).text,
+            render_observation(&finished, ToolOutput::Text, 50, "place", "r.json", None, true).text,
             "abc\n[... 94 bytes left out; they could not be kept: No space left on device ...]\nxyz"
         );
     }

@@ -22,7 +22,7 @@ use delta_run::state::stage::StageDir;
 use delta_run::workspace::Workspace;
 use delta_sandbox::{NetworkReport, PreparedSandbox, StageLayers, prepare_call_stage};
 use delta_snapshot::{
-    ChangeList, MergeRules, SnapshotChange, SnapshotError, SnapshotStore, StagedTrees,
+    ChangeList, MergeRules, SnapshotChange, SnapshotError, SnapshotStore, StagedTrees, by_danger,
     hash_changes, list_changes_within, render_changes_within,
 };
 use std::cell::RefCell;
@@ -240,9 +240,11 @@ struct ChangeTexts {
 
 impl ChangeTexts {
     fn render(store: &SnapshotStore, changes: &[SnapshotChange]) -> Result<Self, SnapshotError> {
+        // What is harmless must not push the rest out of what a person sees.
+        let ordered = by_danger(changes);
         Ok(Self {
-            diff: render_changes_within(store, changes, MAX_DIFF_BYTES)?,
-            list: list_changes_within(store, changes, MAX_CHANGES, MAX_CHANGE_BYTES)?,
+            diff: render_changes_within(store, &ordered, MAX_DIFF_BYTES)?,
+            list: list_changes_within(store, &ordered, MAX_CHANGES, MAX_CHANGE_BYTES)?,
             sha256: hash_changes(changes),
         })
     }

@@ -12,6 +12,9 @@ const READ_BYTES: usize = 256 * 1024;
 /// How much of the start of a file shows whether another program has rewritten it.
 const SNIFF_BYTES: u64 = 4096;
 
+/// The most blank lines at the end that are no damage.
+const MAX_BLANK_BYTES: u64 = 4096;
+
 /// The longest line that is kept in memory as a whole.
 const MAX_LINE_BYTES: u64 = 1 << 30;
 
@@ -37,8 +40,8 @@ pub enum LineLength {
 }
 
 /// Passes each line, including its newline, to `handle`, with the number that its event must have. Stops at the first line
-/// that `handle` rejects with a reason: as the last line it is a torn tail, elsewhere it is damage. A last line that follows
-/// the line before it was written whole, so it is damage too.
+/// that `handle` rejects with a reason: as the last line it is a torn tail, as are blank lines at the end; elsewhere it is
+/// damage. A last line that follows the line before it was written whole, so it is damage too.
 ///
 /// # Errors
 /// The source cannot be read.
@@ -66,15 +69,20 @@ pub fn read_lines(
             break (end.event_count == 0).then(no_events);
         }
         if let Err(reason) = handle(&line, end.event_count + 1) {
-            let rest = reader.take(1).read_to_end(&mut Vec::new()).map_err(unreadable)?;
+            let mut rest = Vec::new();
+            reader.take(MAX_BLANK_BYTES).read_to_end(&mut rest).map_err(unreadable)?;
+            // An editor may leave blank lines.
+            let are_blank = line.trim_ascii().is_empty() && rest.trim_ascii().is_empty();
+            let is_last = rest.is_empty() || are_blank && (rest.len() as u64) < MAX_BLANK_BYTES;
             let is_whole = follows(&line, &previous);
-            if rest == 0 && end.event_count > 0 && !is_whole {
+            if is_last && end.event_count > 0 && !is_whole {
+                line.append(&mut rest);
                 end.torn_tail = line;
                 break None;
             }
             let hint = is_whole.then(|| NEWER_HINT.to_owned());
             let hint = hint.or_else(|| rewritten_hint(&head, path));
-            if rest == 0 && hint.is_none() {
+            if is_last && hint.is_none() {
                 break Some(no_events());
             }
             let hint = hint.or_else(|| zeros_hint(&line, end.event_count, path));

@@ -2,7 +2,9 @@
 
 use super::Session;
 use serde_json::{Value, json};
+use std::fs;
 use std::time::{Duration, Instant};
+use test_support::wait::until;
 
 /// The report of a command that prints nothing on stderr.
 fn answer(stdout: &str, exit_code: i32) -> Value {
@@ -100,12 +102,40 @@ fn c_14_2_a_timeout_ends_all_processes_of_the_command() {
 fn c_14_2_a_background_job_does_not_hold_the_command() {
     let session = Session::start(&[]);
     let began = Instant::now();
-    assert_eq!(session.stdout_of("sleep 600 & echo $! > pid; x=1"), "");
+    assert_eq!(session.exec("sleep 600 & echo $! > pid; x=1")["stdout"], "");
     assert!(began.elapsed() < Duration::from_secs(60));
     assert_eq!(
         session.stdout_of("kill -0 $(cat pid) && echo $x lives; kill $(cat pid)"),
         "1 lives\n"
     );
+}
+
+#[test]
+fn c_38_2_a_background_job_keeps_its_streams() {
+    let session = Session::start(&[]);
+    let job = session.exec("mkfifo go came; (read -r _ < go; echo later; echo done > came) &");
+    let output = |stream: &str| format!(".sessions/{}/output/1.later.{stream}", session.id);
+    assert_eq!(job["background_output"], json!([output("stdout"), output("stderr")]));
+    assert_eq!(session.stdout_of("echo > go; cat came"), "done\n");
+    until("the relayed output", || {
+        let text = session.sandbox.read(&format!("work/{}", output("stdout")));
+        (text == "later\n").then_some(())
+    });
+    // A job whose streams are elsewhere needs no file.
+    let quiet = session.exec("sleep 600 >/dev/null 2>&1 & echo $!");
+    assert_eq!(quiet.get("background_output"), None);
+    session.stdout_of(&format!("kill {}", quiet["stdout"].as_str().unwrap()));
+}
+
+#[test]
+fn c_14_2_an_emptied_state_is_damage() {
+    let session = Session::start(&[]);
+    session.exec("x=1");
+    let state = format!("{}/{}/state.sh", session.dir(), session.states()[0]);
+    fs::write(session.sandbox.path(&state), "").unwrap();
+    let answer = session.run(&["exec", &session.id, "echo $x"]).expect_code(1).json();
+    let error = answer["error"].as_str().unwrap();
+    assert!(error.contains("state.sh is empty"), "{error}");
 }
 
 #[test]
