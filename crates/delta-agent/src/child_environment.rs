@@ -28,8 +28,8 @@ const HOOK_VARIABLES: [&str; 5] =
 /// its name.
 const MAX_VALUE_BYTES: usize = 64 * 1024;
 
-/// What children have unless the environment or their own definition sets it: without a terminal, nobody leaves an editor or
-/// a pager, or types a password.
+/// What children have unless the environment or their own definition sets it: without a terminal, no user leaves an editor
+/// or a pager, or types a password.
 const UNATTENDED_VARIABLES: [(&str, &str); 7] = [
     ("EDITOR", "true"),
     ("VISUAL", "true"),

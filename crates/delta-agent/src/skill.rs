@@ -69,7 +69,7 @@ pub(crate) fn read_author_skills(
 }
 
 /// Reads the skills of others in `dir`, which agent.yaml calls `root`, as far as they can be used, and each problem as a warning.
-/// A directory that does not exist has none. What symlinks name outside of the workspace is no skill of it.
+/// A directory that does not exist has none. What symlinks name outside of the workspace is left out.
 pub(crate) fn read_project_skills(
     dir: &Path,
     root: &str,

@@ -94,13 +94,12 @@ fn looks_like_key(segment: &str) -> bool {
     const MIN_KEY_LENGTH: usize = 16;
     const MIN_RUN_LENGTH: usize = 20;
     let has_key_prefix = ["sk-", "pk-", "key-", "token-"].iter().any(|it| segment.starts_with(it));
-    let is_random = |run: &str| {
-        run.len() >= MIN_RUN_LENGTH
-            && run.contains(|c: char| c.is_ascii_digit())
-            && run.contains(|c: char| c.is_ascii_alphabetic())
-    };
     has_key_prefix && segment.len() >= MIN_KEY_LENGTH
-        || segment.split(|c: char| !c.is_ascii_alphanumeric()).any(is_random)
+        || segment.split(|c: char| !c.is_ascii_alphanumeric()).any(|run| {
+            run.len() >= MIN_RUN_LENGTH
+                && run.contains(|c: char| c.is_ascii_digit())
+                && run.contains(|c: char| c.is_ascii_alphabetic())
+        })
 }
 
 fn is_hexadecimal_id(text: &str) -> bool {

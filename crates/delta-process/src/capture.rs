@@ -130,7 +130,7 @@ impl OutputRecorder {
         }
     }
 
-    /// Ends the capture of a stream that goes on; also returns the bytes before the rest that may be the start of a secret.
+    /// Ends the capture of a stream that continues; also returns the bytes before the rest that may be the start of a secret.
     pub(super) fn interrupt(self) -> (OutputCapture, Vec<u8>) {
         (self.sink.finish(), self.redactor.into_held_back())
     }

@@ -227,8 +227,8 @@ pub struct SpoolFiles<'a> {
     pub inline_bytes: usize,
     /// The most bytes of each file; at most [`MAX_SPOOL_BYTES`].
     pub max_bytes: u64,
-    /// Whether what the command's background processes print after it goes on in the files `{stem}.later.stdout` and
-    /// `{stem}.later.stderr` there. Otherwise nobody reads their pipes then, and writing ends them. A program that sets
+    /// Whether what the command's background processes print after it is copied to the files `{stem}.later.stdout` and
+    /// `{stem}.later.stderr` there. Otherwise their pipes have no reader then, and writing ends them. A program that sets
     /// this calls [`run_relay`] when its argument is [`RELAY_COMMAND`].
     pub continues_output: bool,
 }

@@ -72,7 +72,7 @@ impl MarkLevel {
 
     /// The level of what a process with this level marks for the same run; `None` if it was marked so itself.
     fn marked_again(self) -> Option<Self> {
-        (self.0 & 1 == 1).then(|| Self(self.0 & !1))
+        (self.0 & 1 == 1).then_some(Self(self.0 & !1))
     }
 
     /// The level of a hard limit; `None` for one that is above all marks.

@@ -30,14 +30,13 @@ pub fn by_danger(changes: &[SnapshotChange]) -> Vec<SnapshotChange> {
 
 /// The lower, the more dangerous.
 fn danger(change: &SnapshotChange) -> u8 {
-    let is_replaced =
-        |after: &TreeEntry| change.before.as_ref().is_some_and(|before| before.kind != after.kind);
-    match &change.after {
-        None => 0,
-        Some(after) if is_replaced(after) => 0,
-        Some(after) if after.kind == EntryKind::File && after.mode & 0o111 != 0 => 1,
-        Some(after) if after.kind == EntryKind::Symlink => 2,
-        Some(_) => 3,
+    let Some(after) = &change.after else { return 0 };
+    match after.kind {
+        kind if change.before.as_ref().is_some_and(|before| before.kind != kind) => 0,
+        _ if after.mode & 0o6000 != 0 => 1,
+        EntryKind::File if after.mode & 0o111 != 0 => 1,
+        EntryKind::Symlink => 2,
+        _ => 3,
     }
 }
 

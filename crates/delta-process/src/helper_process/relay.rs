@@ -1,7 +1,7 @@
 //! What processes print after the call that has started them: a relay, a process that outlives this one, reads their pipes
 //! and writes files.
 //!
-//! So a pipe has a reader as long as somebody writes, the text is redacted, and the files have a limit; a file as the output
+//! So a pipe has a reader as long as a process writes, the text is redacted, and the files have a limit; a file as the output
 //! of the command itself would have neither, and `> /dev/stderr` would empty it.
 
 use super::super::exec_image::ExecImage;
@@ -96,7 +96,7 @@ impl Relay {
     }
 }
 
-/// Works as a relay until nobody writes to its pipes any more.
+/// Works as a relay until no process has the other ends of its pipes.
 pub fn run_relay() -> ExitCode {
     #[cfg(target_os = "linux")]
     {
@@ -108,7 +108,8 @@ pub fn run_relay() -> ExitCode {
         return ExitCode::FAILURE;
     };
     let secrets = Secrets::new(order.secrets);
-    let (stdout, stderr) = (io::stdout(), io::stderr());
+    let stdout = io::stdout();
+    let stderr = io::stderr();
     let pipes = [stdout.as_fd(), stderr.as_fd()];
     let streams = order.streams.into_iter().zip(pipes);
     let mut streams: Vec<RelayedStream<'_>> = streams
@@ -146,7 +147,7 @@ impl<'a> RelayedStream<'a> {
         stream
     }
 
-    /// Copies what is there; returns false at the end.
+    /// Copies what the pipe has; returns false at the end.
     fn read(&mut self, buffer: &mut [MaybeUninit<u8>]) -> bool {
         match rustix::io::read(self.pipe, buffer) {
             Ok((piece @ [_, ..], _)) => {

@@ -12,7 +12,7 @@ const READ_BYTES: usize = 256 * 1024;
 /// How much of the start of a file shows whether another program has rewritten it.
 const SNIFF_BYTES: u64 = 4096;
 
-/// The most blank lines at the end that are no damage.
+/// Fewer bytes of blank lines at the end are not damage.
 const MAX_BLANK_BYTES: u64 = 4096;
 
 /// The longest line that is kept in memory as a whole.
