@@ -355,6 +355,13 @@ mod tests {
         }
     }
 
+    #[test]
+    fn c_11_1_the_short_help_of_run_fits_a_screen() {
+        let arguments = ["delta", "run", "-h"].map(OsString::from);
+        let help = parse_arguments(&arguments).unwrap_err().to_string();
+        assert!(help.starts_with("Run an agent") && help.lines().count() <= 45, "{help}");
+    }
+
     /// Makes this very test panic in a child of its own, with the hook in place.
     #[test]
     #[expect(

@@ -13,7 +13,7 @@ use delta_program::usage_error::{
 use std::ffi::OsString;
 
 /// Names of commands in other programs, with what to type for delta.
-const COMMAND_ALIASES: [(&str, &str); 70] = [
+const COMMAND_ALIASES: [(&str, &str); 72] = [
     ("abort", "delta stop"),
     ("accept", "delta approve"),
     ("allow", "delta approve"),
@@ -29,6 +29,7 @@ const COMMAND_ALIASES: [(&str, &str); 70] = [
     ("completion", "delta completions"),
     ("compress", "delta pack"),
     ("configure", "delta config"),
+    ("cost", "delta list-runs --cost"),
     ("create", "delta init"),
     ("delete", "delta rm"),
     ("diagnose", "delta doctor"),
@@ -78,6 +79,7 @@ const COMMAND_ALIASES: [(&str, &str); 70] = [
     ("try", "delta demo"),
     ("tutorial", "delta demo"),
     ("undo", "delta rollback"),
+    ("usage", "delta list-runs --cost"),
     ("validate", "delta tool lint"),
     ("version", "delta --version"),
     ("wait", "delta show --follow"),
@@ -86,52 +88,74 @@ const COMMAND_ALIASES: [(&str, &str); 70] = [
     ("web", "delta view"),
 ];
 
-/// Arguments of other programs, with the command of delta before them and the tip; an empty command is any that runs.
-const ARGUMENT_TIPS: [(&str, &str, &str); 24] = [
-    ("--run-id", "approve", RUN_TIP),
-    ("--run-id", "deny", RUN_TIP),
-    ("--run-id", "answer", RUN_TIP),
-    ("-m", "approve", "`approve` takes no text: `delta deny RUN -m REASON` has one"),
-    ("--at", "rollback", "use `--to N`"),
-    ("--to", "fork", "use `--at N`"),
-    ("--iteration", "rollback", "use `--to N`"),
-    ("--iteration", "fork", "use `--at N`"),
-    ("--resume", "run", "use `delta continue`, which continues the last run of the workspace"),
-    ("--continue", "run", "use `delta continue`, which continues the last run of the workspace"),
-    ("-c", "run", "use `delta continue`, which continues the last run of the workspace"),
-    ("--last", "continue", "use `delta continue`, which continues the last run of the workspace"),
-    ("--latest", "continue", "use `delta continue`, which continues the last run of the workspace"),
-    ("--yolo", "", "use `--approve-all`"),
-    ("--yes", "", "use `--approve-all`"),
-    ("--auto-approve", "", "use `--approve-all`"),
-    ("--dangerously-skip-permissions", "", "use `--approve-all`"),
-    ("-p", "run", PROMPT_TIP),
-    ("--print", "run", PROMPT_TIP),
-    ("--prompt", "run", PROMPT_TIP),
-    ("--task", "run", PROMPT_TIP),
-    ("--agent", "tool", "the agent directory is an argument, as in `delta tool lint DIR`"),
-    ("--agent", "test", "the agent directory is an argument: `delta test DIR`"),
-    ("--format", "export", "use `--to FORMAT`"),
+/// Arguments of other programs, with the commands of delta before them and the tip.
+const ARGUMENT_TIPS: [(&[&str], &[&str], &str); 22] = [
+    (&["--run-id"], ANSWERING_COMMANDS, "the run is an argument, as in `delta approve RUN`"),
+    (&["-m"], &["approve"], "`approve` takes no text: `delta deny RUN -m REASON` has one"),
+    (&["--at", "--iteration"], &["rollback"], "use `--to N`"),
+    (&["--to", "--iteration"], &["fork"], "use `--at N`"),
+    (&["--resume", "--continue", "-c"], RUN, CONTINUE_TIP),
+    (&["--last", "--latest"], &["continue"], CONTINUE_TIP),
+    (
+        &["--yolo", "--yes", "--auto-approve", "--dangerously-skip-permissions"],
+        DRIVING_COMMANDS,
+        "use `--approve-all`",
+    ),
+    (
+        &["--dangerously-bypass-approvals-and-sandbox"],
+        DRIVING_COMMANDS,
+        "use `--approve-all --sandbox off`",
+    ),
+    (&["--full-auto"], DRIVING_COMMANDS, "use `--approve-all --sandbox workspace`"),
+    (
+        &["--allowedTools", "--allowed-tools", "--disallowedTools", "--permission-mode"],
+        DRIVING_COMMANDS,
+        "write `approve` into agent.yaml; `--approve NAME=ask` asks before calls of one tool",
+    ),
+    (&["--max-turns"], DRIVING_COMMANDS, "use `--max-iterations N`"),
+    (&["--budget", "--max-budget-usd"], DRIVING_COMMANDS, "use `--max-cost USD`"),
+    (
+        &["--output-format"],
+        DRIVING_COMMANDS,
+        "use `--format json`, or `--format jsonl` for a stream",
+    ),
+    (&["--session-id"], RUN, "use `--run-id ID`"),
+    (&["--cd", "-C", "--cwd"], DRIVING_COMMANDS, "use `-w DIR`"),
+    (
+        &["--system-prompt", "--append-system-prompt"],
+        RUN,
+        "write it into the agent's system_prompt.md; `delta init` creates an agent",
+    ),
+    (&["--mcp-config"], DRIVING_COMMANDS, "write the servers below `mcp` in agent.yaml"),
+    (
+        &["-p", "--print", "--prompt", "--task"],
+        RUN,
+        "the task is an argument: `delta run -q \"TASK\"` prints its result, and nothing else",
+    ),
+    (&["--agent"], &["tool"], "the agent directory is an argument, as in `delta tool lint DIR`"),
+    (&["--agent"], &["test"], "the agent directory is an argument: `delta test DIR`"),
+    (&["--format"], &["export"], "use `--to FORMAT`"),
+    (
+        &["add", "remove"],
+        &["mcp"],
+        "write the server below `mcp` in agent.yaml, then `delta mcp lock`",
+    ),
 ];
-const RUN_TIP: &str = "the run is an argument, as in `delta approve RUN`";
-const ANSWER_TIP: &str = "`answer` takes the text without `-m`: `delta answer RUN TEXT`";
-const PROMPT_TIP: &str =
-    "the task is an argument: `delta run -q \"TASK\"` prints its result, and nothing else";
-
+const CONTINUE_TIP: &str = "use `delta continue`, which continues the last run of the workspace";
+const ANSWERING_COMMANDS: &[&str] = &["approve", "deny", "answer"];
+/// A command line that begins with an option names no command.
+const RUN: &[&str] = &["run", ""];
 /// The commands that drive a run.
-const DRIVING_COMMANDS: [&str; 6] = ["run", "continue", "approve", "deny", "answer", "fork"];
+const DRIVING_COMMANDS: &[&str] = &["run", "", "continue", "approve", "deny", "answer", "fork"];
 
 /// Adds what to type to a usage error about the command, its arguments or a missing run.
 pub fn with_tip_for(error: clap::Error, arguments: &[OsString]) -> clap::Error {
-    let command = arguments.get(1).and_then(|word| word.to_str()).unwrap_or_default();
+    let command = arguments.get(1).and_then(|word| word.to_str());
+    let command = command.filter(|word| !word.starts_with('-')).unwrap_or_default();
     let named = named_command(crate::DeltaCli::command(), arguments);
     let error = with_usage_of_command(&named, error);
     match error.kind() {
-        ErrorKind::InvalidSubcommand => with_command_tip(error),
-        // `-m` itself is the text then, which can begin with a dash.
-        ErrorKind::UnknownArgument if command == "answer" && has_message_option(arguments) => {
-            with_tip(error, ANSWER_TIP.to_owned())
-        }
+        ErrorKind::InvalidSubcommand => with_command_tip(error, command),
         ErrorKind::UnknownArgument => with_argument_tip(&named, error, command, arguments),
         ErrorKind::MissingRequiredArgument if command == "fork" => with_tip(
             error,
@@ -140,10 +164,6 @@ pub fn with_tip_for(error: clap::Error, arguments: &[OsString]) -> clap::Error {
         ErrorKind::MissingRequiredArgument => with_values_tip(&named, error),
         _ => error,
     }
-}
-
-fn has_message_option(arguments: &[OsString]) -> bool {
-    arguments.iter().any(|argument| argument == "-m" || argument == "--message")
 }
 
 fn with_argument_tip(
@@ -159,7 +179,7 @@ fn with_argument_tip(
         let tip = format!("write `model: gpt-4o` or another setting into {}", config_file_path());
         return with_tip(error, tip);
     }
-    if ["continue", "deny"].contains(&command) && !argument.starts_with('-') {
+    if command == "continue" && !argument.starts_with('-') {
         let text = shell_quote(argument);
         return with_tip(error, format!("write the text as `-m {text}`"));
     }
@@ -170,12 +190,8 @@ fn with_argument_tip(
     if let Some(tip) = json_tip(named, argument) {
         return with_tip(error, tip.to_owned());
     }
-    let drives_run = DRIVING_COMMANDS.contains(&command);
-    let tip = ARGUMENT_TIPS
-        .iter()
-        .find(|(name, of, _)| name == argument && (*of == command || of.is_empty() && drives_run));
-    if let Some((_, _, tip)) = tip {
-        return with_tip(error, (*tip).to_owned());
+    if let Some(tip) = habit_tip(command, argument) {
+        return with_tip(error, tip.to_owned());
     }
     let takes_agent = ["sandbox", "skill"].contains(&command);
     if takes_agent && !argument.starts_with('-') {
@@ -187,6 +203,14 @@ fn with_argument_tip(
     }
     let argument = argument.clone();
     with_dash_tip(named, error, &argument, arguments)
+}
+
+/// What delta has for an argument of another program.
+fn habit_tip(command: &str, argument: &str) -> Option<&'static str> {
+    let is_meant = |(names, commands, _): &&(&[&str], &[&str], _)| {
+        names.contains(&argument) && commands.contains(&command)
+    };
+    ARGUMENT_TIPS.iter().find(is_meant).map(|(_, _, tip)| *tip)
 }
 
 /// The commands that have the unknown option, if the named command has none that is written almost like it.
@@ -227,6 +251,16 @@ fn advice_for(word: &str) -> Option<String> {
             "delta has no accounts: set DELTA_API_KEY to the key of your endpoint, or `api_key_command` in {}",
             config_file_path()
         )),
+        "update" | "upgrade" => {
+            Some("update delta with what installed it, such as `cargo install` or apt".to_owned())
+        }
+        "agents" => Some(
+            "an agent is a directory, or a name below ~/.local/share/delta/agents: `delta run --agent DIR`"
+                .to_owned(),
+        ),
+        "eval" | "evals" | "benchmark" => Some(
+            "`delta test DIR` checks an agent without a model, `delta sweep` with models".to_owned(),
+        ),
         "model" => Some(format!(
             "choose a model with `delta run --model NAME`, DELTA_MODEL, or `model` in {}",
             config_file_path()
@@ -236,12 +270,15 @@ fn advice_for(word: &str) -> Option<String> {
 }
 
 /// Adds what to type to the error for an unknown command, and removes what cannot be typed.
-fn with_command_tip(mut error: clap::Error) -> clap::Error {
+fn with_command_tip(mut error: clap::Error, command: &str) -> clap::Error {
     let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
     let unknown = match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(word)) => word.clone(),
         _ => String::new(),
     };
+    if let Some(tip) = habit_tip(command, &unknown) {
+        return with_tip(error, tip.to_owned());
+    }
     let word = if usage.contains("delta <COMMAND>") { unknown } else { String::new() };
     let find_alias = |word: &str| COMMAND_ALIASES.iter().find(|(alias, _)| *alias == word);
     if let Some((_, typed)) = find_alias(&word) {

@@ -221,6 +221,24 @@ fn preview(sandbox: &Sandbox, more: &[&str]) -> Ran {
 }
 
 #[test]
+fn c_8_5_a_preview_without_an_agent_is_of_the_agent_that_runs_here() {
+    let sandbox = Sandbox::new(DELTA);
+    sandbox.write("work/AGENTS.md", "Speak plainly.\n");
+    let preview = |more: &[&str]| {
+        let fixed = ["context", "preview", "-m", "x", "--format", "json"];
+        sandbox.delta(fixed.iter().chain(more).copied()).cwd(sandbox.path("work")).output()
+    };
+    let ran = preview(&[]).expect_code(126);
+    assert!(ran.stderr.contains("no model is chosen for the built-in agent"), "{}", ran.stderr);
+    let shown = preview(&["--model", "gpt-4o"]).expect_code(0).json();
+    assert_eq!(shown["agent"], "coding");
+    assert_eq!(shown["workspace"].as_str().unwrap(), sandbox.path("work").to_str().unwrap());
+    let blocks = shown["blocks"].as_array().unwrap();
+    assert!(blocks.iter().any(|block| block["source"] == "AGENTS.md"), "{shown}");
+    assert!(!sandbox.path("work/.delta").exists());
+}
+
+#[test]
 fn c_8_5_every_block_with_its_source_its_size_and_its_hash() {
     let sandbox = volatile();
     let shown = context(&sandbox, &["show", "r", "-w", "work"]);

@@ -568,7 +568,6 @@ fn c_11_1_a_value_with_a_dash_gets_a_tip_that_works() {
         (&["run", "--agent", "agent", "-w", "-foo", "go"], "tip: write `-w=-foo`"),
         (&["run", "--agent", "agent", "--max-cost", "-1", "go"], "'-1' for '--max-cost <USD>'"),
         (&["run", "agent", "go"], "tip: name the agent with `--agent agent`"),
-        (&["deny", "r", "not now"], "tip: write the text as `-m 'not now'`"),
         (&["continue", "r", "yes"], "tip: write the text as `-m yes`"),
         (&["deny", "--run-id", "r"], "tip: the run is an argument, as in "),
         (&["rollback", "r", "--at", "2"], "tip: use `--to N`"),

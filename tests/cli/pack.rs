@@ -113,6 +113,28 @@ fn c_25_8_a_plain_agent_leaves_at_most_six_files() {
 }
 
 #[test]
+fn c_25_8_all_ended_runs_below_a_directory_are_packed_verified_and_unpacked() {
+    let turns = "- when: ask\n  call: [{tool: ask_human, args: {prompt: Who?}}]\n- say: done\n";
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, turns);
+    for (work, task, code) in [("all/a", "go", 0), ("all/deep/b", "go", 0), ("all/c", "ask", 101)] {
+        let args = ["run", "--agent", "agent", "-w", work, "--run-id", "r", "-q", "-m", task];
+        sandbox.delta(args).output().expect_code(code);
+    }
+    let each = |command: &str| sandbox.delta([command, "-r", "all"]).output().expect_code(0);
+    let is_packed = || {
+        ["a", "deep/b", "c"]
+            .map(|work| sandbox.path(&format!("all/{work}/.delta/r/io.pack")).exists())
+    };
+    assert_eq!(each("pack").stderr.matches("Packed ").count(), 2);
+    assert_eq!(is_packed(), [true, true, false], "a run that waits has not ended");
+    assert_eq!(each("pack").stderr, "");
+    assert_eq!(each("verify").stdout.matches("run r ").count(), 3);
+    assert_eq!(each("unpack").stderr.matches("Unpacked ").count(), 2);
+    assert_eq!(is_packed(), [false; 3]);
+    assert_eq!(each("stop").stderr, "", "no process works on them");
+}
+
+#[test]
 fn c_25_8_a_packed_run_is_continued_forked_and_rolled_back() {
     let sandbox = ten_iterations();
     pack(&sandbox, &["r"]).expect_code(0);

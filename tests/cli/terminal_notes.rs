@@ -66,7 +66,10 @@ fn usage_errors_name_what_to_type() {
         (&["sandbox", "check", "my agent"], "write `--agent 'my agent'`"),
         (&["skill", "list", "."], "write `--agent .`"),
         (&["export", "--format", "otlp"], "use `--to FORMAT`"),
-        (&["answer", "last", "-m", "yes"], "`answer` takes the text without `-m`"),
+        (&["answer", "last", "yes", "-m", "no"], "the argument '[TEXT]' cannot be used with"),
+        (&["deny", "last", "not now", "-m", "no"], "the argument '[REASON]' cannot be used with"),
+        (&["verify", "-r", "."], "these directories have no runs"),
+        (&["pack", "r", "-r", "."], "cannot be used with '--recursive [<DIR>...]'"),
         (&["schema"], "the possible values are agent, context, hooks, script, test"),
     ] {
         let ran = sandbox.delta(args.iter().copied()).output().expect_code(2);

@@ -96,6 +96,12 @@ fn c_25_12_an_unknown_command_gets_what_can_be_typed() {
         ("rnu", "use `delta run`"),
         ("fix the test", "`delta run 'fix the test'`"),
         ("login", "set DELTA_API_KEY"),
+        ("cost", "use `delta list-runs --cost`"),
+        ("usage", "use `delta list-runs --cost`"),
+        ("eval", "`delta sweep` with models"),
+        ("update", "`cargo install` or apt"),
+        ("agents", "`delta run --agent DIR`"),
+        ("chat", "use `delta run`"),
     ] {
         let ran = sandbox.delta([typed]).output().expect_code(2);
         assert!(ran.stderr.contains(proposed), "{typed}: {}", ran.stderr);
@@ -106,7 +112,19 @@ fn c_25_12_an_unknown_command_gets_what_can_be_typed() {
         (&["run", "-c", "x"], "tip: use `delta continue`"),
         (&["continue", "--last"], "tip: use `delta continue`"),
         (&["run", "--yolo", "x"], "tip: use `--approve-all`"),
+        (&["run", "--dangerously-skip-permissions", "x"], "tip: use `--approve-all`"),
+        (&["--yolo"], "tip: use `--approve-all`"),
+        (&["run", "--full-auto", "x"], "tip: use `--approve-all --sandbox workspace`"),
+        (&["run", "--allowedTools", "Bash", "x"], "tip: write `approve` into agent.yaml"),
+        (&["run", "--max-turns", "3", "x"], "tip: use `--max-iterations N`"),
+        (&["continue", "--max-turns=3"], "tip: use `--max-iterations N`"),
+        (&["run", "--budget", "3", "x"], "tip: use `--max-cost USD`"),
+        (&["run", "--output-format", "json", "x"], "tip: use `--format json`"),
+        (&["run", "-C", "dir", "x"], "tip: use `-w DIR`"),
+        (&["run", "--system-prompt", "x"], "system_prompt.md"),
+        (&["mcp", "add", "files"], "tip: write the server below `mcp` in agent.yaml"),
         (&["run", "-p", "x"], "tip: the task is an argument"),
+        (&["-p", "x"], "tip: the task is an argument"),
         (&["config", "set", "model", "x"], "home/.config/delta/config.yaml"),
         (&["--verson"], "'--version'"),
     ] {

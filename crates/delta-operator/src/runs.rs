@@ -8,4 +8,5 @@ pub mod page_server;
 pub mod restore_point;
 pub mod run_argument;
 pub mod run_list;
+pub mod selected_runs;
 pub mod stage;

@@ -44,6 +44,9 @@ pub struct InboxArgs {
     /// Directories to search [default: .]
     #[arg(value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     dirs: Vec<PathBuf>,
+    /// The same as DIR: the search goes to any depth
+    #[arg(short, long, value_name = "DIR", num_args = 0.., hide = true, conflicts_with = "dirs", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
+    recursive: Option<Vec<PathBuf>>,
     /// Answer at this terminal, one after the other; each run continues at once
     #[arg(short, long, conflicts_with = "json")]
     interactive: bool,
@@ -100,7 +103,7 @@ pub fn inbox_command(args: &InboxArgs, continue_run: ContinueRun) -> Result<(), 
         let hint = "without `-i` it lists what waits, with the commands that answer";
         return Err(CommandFailure::usage("`-i` needs a terminal", hint.to_owned()));
     }
-    let runs = find_waiting_runs(&args.dirs)?;
+    let runs = find_waiting_runs(args.recursive.as_ref().unwrap_or(&args.dirs))?;
     if args.json {
         let entries: Vec<InboxEntry<'_>> = runs.iter().filter_map(WaitingRun::to_json).collect();
         let text = serde_json::to_string(&entries).unwrap_or_default();

@@ -1,13 +1,12 @@
 //! `delta verify`: whether runs are what delta recorded.
 
 use clap::{Args, ValueEnum};
-use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::{durable, json};
-use delta_operator::arguments::completion_candidates;
 use delta_operator::failure::CommandFailure;
-use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
-use delta_operator::runs::{own_run, run_list};
+use delta_operator::runs::own_run;
+use delta_operator::runs::run_argument::LocatedRun;
+use delta_operator::runs::selected_runs::SelectedRuns;
 use delta_operator::state;
 use delta_program::stdio;
 use delta_report::verify::{self, AnchoredHead, VerifyInputs, VerifyReport};
@@ -24,12 +23,8 @@ const EXIT_BROKEN: u8 = 3;
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct VerifyArgs {
-    /// Runs: id, unique prefix or suffix, directory or `last`
-    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
-    runs: Vec<RunArgument>,
-    /// Workspace of the runs
-    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
-    work_dir: PathBuf,
+    #[command(flatten)]
+    runs: SelectedRuns,
     /// Compare the journals with the heads that `--anchor FILE` of `delta run` has appended
     #[arg(long, value_name = "FILE", help_heading = "Integrity")]
     anchor: Option<PathBuf>,
@@ -59,6 +54,7 @@ What is checked:
 
 Examples:
   delta verify RUN -w ./work
+  delta verify -r ~/agents                                   # every run there
   delta verify RUN -w ./work --anchor /var/log/delta.heads   # heads elsewhere
   delta verify RUN --format json | jq '.checks[] | select(.state == \"broken\")'
 
@@ -85,8 +81,13 @@ fn verify_runs(args: &VerifyArgs) -> Result<Vec<VerifyReport>, CommandFailure> {
     };
     let anchors = args.anchor.as_deref().map(read_anchors).transpose()?;
     let inputs = VerifyInputs { key, anchors };
-    let reports = args.runs.iter().map(|run| {
-        let LocatedRun { id, dir, .. } = run.find_readable(&args.work_dir)?;
+    let runs = args.runs.select(|_| true)?;
+    if runs.is_empty() {
+        let hint = "`delta list-runs -r DIR` lists the runs below a directory";
+        return Err(CommandFailure::nothing_found("these directories have no runs", hint));
+    }
+    let reports = runs.iter().map(|run| {
+        let LocatedRun { id, dir, .. } = run.find_readable(&args.runs.work_dir)?;
         verify::verify_integrity(&id, &dir, &inputs)
             .map_err(|error| own_run::unreadable_journal_failure(&id, error))
     });

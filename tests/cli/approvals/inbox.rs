@@ -56,6 +56,8 @@ fn c_21_4_the_inbox_lists_what_waits_and_how_to_answer() {
     assert_eq!(listed(&[]), ["calls", "asks"], "the longest wait first");
     assert_eq!(listed(&["a", "b"]), ["calls", "asks"]);
     assert_eq!(listed(&["a"]), ["asks"]);
+    assert_eq!(listed(&["-r"]), ["calls", "asks"], "as `delta list-runs -r`");
+    assert_eq!(listed(&["-r", "a"]), ["asks"]);
     assert_eq!(listed(&["home"]), Vec::<String>::new());
     let ran = sandbox.delta(["inbox", "--json", "b"]).output().expect_code(0);
     let runs: Value = serde_json::from_str(&ran.stdout).unwrap();

@@ -306,15 +306,21 @@ fn c_21_2_a_test_answers_an_approval_as_a_question() {
 
 #[test]
 fn c_21_2_approve_and_deny_continue_a_run_that_waits_for_them() {
-    let sandbox = noting("ask", &["a", "b", "c"]);
+    let sandbox = noting("ask", &["a", "b", "c", "d", "e", "f"]);
     let reply = |arguments: &[&str]| sandbox.delta([arguments, &["-w", "work"]].concat()).output();
     sandbox.run("go", &[]).expect_code(101);
     reply(&["approve", "r"]).expect_code(101);
     reply(&["deny", "r", "-m", "not: b"]).expect_code(101);
     let ran = reply(&["answer", "r", "maybe"]).expect_code(1);
     assert!(ran.stderr.contains("expected `yes`, `no` or `no: REASON`"), "{}", ran.stderr);
-    reply(&["deny"]).expect_code(0);
+    reply(&["deny"]).expect_code(101);
+    reply(&["deny", "r", "not d"]).expect_code(101);
+    reply(&["deny", "not e"]).expect_code(101);
+    reply(&["answer", "-m", "no: not f"]).expect_code(0);
     assert_eq!(notes(&sandbox), ["a"]);
+    for (index, reason) in [(3, "not d"), (4, "not e"), (5, "not f")] {
+        assert!(sandbox.observations()[index].ends_with(&format!("was not run.\n{reason}")));
+    }
     assert_eq!(sandbox.observations()[1], "Denied by the operator; the tool was not run.\nnot: b");
     assert_eq!(sandbox.observations()[2], "Denied by the operator; the tool was not run.");
     // A run that waits for nothing gets no message from them.

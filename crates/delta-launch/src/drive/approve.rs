@@ -7,7 +7,7 @@ use delta_base::id::RunId;
 use delta_operator::arguments::message;
 use delta_operator::arguments::options::{CONTINUE_OPTIONS, show_only};
 use delta_operator::failure::CommandFailure;
-use delta_operator::runs::run_argument::RunArgument;
+use delta_operator::runs::run_argument::{LAST, RunArgument};
 use delta_operator::runs::run_list;
 use delta_run::state::{HumanRequest, RunState};
 use std::process::ExitCode;
@@ -37,13 +37,16 @@ Examples:
 /// The same as `delta continue RUN -m "no: REASON"`, but only for a run that waits for an approval. The LLM gets the
 /// reason, and the run continues without the call.
 #[derive(Debug, Args)]
-#[command(mut_args = show_only(&["run", "message", "work_dir", "request_id"]), after_help = CONTINUE_OPTIONS, after_long_help = format!("{CONTINUE_OPTIONS}\n\n{DENY_EXAMPLES}"))]
+#[command(mut_args = show_only(&["run", "reason", "message", "work_dir", "request_id"]), after_help = CONTINUE_OPTIONS, after_long_help = format!("{CONTINUE_OPTIONS}\n\n{DENY_EXAMPLES}"))]
 pub struct DenyArgs {
     /// Run: id, unique prefix or suffix, directory or `last`
-    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
-    run: RunArgument,
+    #[arg(value_name = "RUN", default_value = "last", add = ArgValueCandidates::new(run_list::run_candidates))]
+    run: String,
     /// Reason for the LLM; `-` reads it from stdin
-    #[arg(short, long, value_name = "REASON")]
+    #[arg(value_name = "REASON")]
+    reason: Option<String>,
+    /// Reason, as an option
+    #[arg(short, long, value_name = "REASON", conflicts_with = "reason")]
     message: Option<String>,
     #[command(flatten)]
     resume: ResumeOptions,
@@ -52,13 +55,13 @@ pub struct DenyArgs {
 const DENY_EXAMPLES: &str = "\
 Examples:
   delta deny RUN -w ./work
-  delta deny RUN -w ./work -m \"work on a branch, not on main\"";
+  delta deny \"work on a branch, not on main\"   # the last run here";
 
 /// Answer what a run waits for, and continue the run
 ///
 /// The same as `delta continue RUN -m TEXT`, but only for a run that waits.
 #[derive(Debug, Args)]
-#[command(mut_args = show_only(&["run_or_text", "text", "work_dir", "request_id"]), after_help = CONTINUE_OPTIONS, after_long_help = format!("{CONTINUE_OPTIONS}\n\n{ANSWER_EXAMPLES}"), override_usage = "delta answer [OPTIONS] [RUN] <TEXT>")]
+#[command(mut_args = show_only(&["run_or_text", "text", "message", "work_dir", "request_id"]), after_help = CONTINUE_OPTIONS, after_long_help = format!("{CONTINUE_OPTIONS}\n\n{ANSWER_EXAMPLES}"), override_usage = "delta answer [OPTIONS] [RUN] <TEXT>")]
 pub struct AnswerArgs {
     /// Run: id, unique prefix or suffix, directory or `last` [default: last]
     #[arg(value_name = "RUN", add = ArgValueCandidates::new(run_list::run_candidates))]
@@ -66,6 +69,9 @@ pub struct AnswerArgs {
     /// Answer to the question, or `yes`, `no` or `no: REASON` for an approval; `-` reads it from stdin
     #[arg(value_name = "TEXT", allow_hyphen_values = true)]
     text: Option<String>,
+    /// Answer, as an option
+    #[arg(short, long, value_name = "TEXT", conflicts_with = "text", allow_hyphen_values = true)]
+    message: Option<String>,
     #[command(flatten)]
     resume: ResumeOptions,
 }
@@ -86,8 +92,12 @@ pub fn approve_command(args: &ApproveArgs) -> ExitCode {
 
 /// Denies a call; returns the exit code.
 pub fn deny_command(args: &DenyArgs) -> ExitCode {
-    let reason = args.message.as_deref().map(message::read_message).transpose();
-    continue_run::continue_with(&args.run, &args.resume, |id, state| {
+    let (run, reason) = match split_denial(args) {
+        Ok(parts) => parts,
+        Err(failure) => return failure.report(),
+    };
+    let reason = reason.map(message::read_message).transpose();
+    continue_run::continue_with(&run, &args.resume, |id, state| {
         require_approval(id, state)?;
         Ok(Some(reason?.map_or_else(|| "no".to_owned(), |reason| format!("no: {reason}"))))
     })
@@ -98,7 +108,11 @@ pub fn answer_command(args: &AnswerArgs) -> ExitCode {
     let first = args.run_or_text.as_deref();
     let text = args.text.as_deref();
     let work_dir = &args.resume.work_dir;
-    let (run, text) = match RunArgument::split_text(first, text, work_dir, "answer", "answer") {
+    let parts = match &args.message {
+        Some(text) => parse_run(first.unwrap_or(LAST)).map(|run| (run, text.clone())),
+        None => RunArgument::split_text(first, text, work_dir, "answer", "answer"),
+    };
+    let (run, text) = match parts {
         Ok(parts) => parts,
         Err(failure) => return failure.report(),
     };
@@ -115,6 +129,19 @@ pub fn answer_command(args: &AnswerArgs) -> ExitCode {
         }
         text.map(Some)
     })
+}
+
+/// The run and the reason: a single argument with a blank is the reason, because no id has one.
+fn split_denial(args: &DenyArgs) -> Result<(RunArgument, Option<&str>), CommandFailure> {
+    let reason = args.reason.as_deref().or(args.message.as_deref());
+    if reason.is_none() && args.run.contains(char::is_whitespace) {
+        return Ok((RunArgument::Last, Some(&args.run)));
+    }
+    Ok((parse_run(&args.run)?, reason))
+}
+
+fn parse_run(name: &str) -> Result<RunArgument, CommandFailure> {
+    RunArgument::parse(name).map_err(|error| CommandFailure::usage(error, None))
 }
 
 /// Refuses a run that waits for nothing or for the answer to a question: `yes` would be a message to the LLM.

@@ -1,18 +1,17 @@
 //! `delta pack` and `delta unpack`: the io/ of a run as one file, and back.
 
 use clap::Args;
-use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
-use delta_operator::arguments::completion_candidates;
 use delta_operator::command_line;
 use delta_operator::failure::CommandFailure;
-use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
-use delta_operator::runs::{own_run, run_list};
+use delta_operator::runs::own_run;
+use delta_operator::runs::run_argument::LocatedRun;
+use delta_operator::runs::run_list::{RunListEntry, RunListStatus};
+use delta_operator::runs::selected_runs::SelectedRuns;
 use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_run::ownership::Ownership;
 use delta_run::ownership::claim::{ClaimPatience, OwnershipError};
-use delta_run::record::{self, PackSummary};
-use std::path::PathBuf;
+use delta_run::record::{self, PACK_FILE, PackSummary};
 use std::process::ExitCode;
 
 /// Pack the records of runs that have ended into one file per run
@@ -23,8 +22,7 @@ use std::process::ExitCode;
 #[command(after_long_help = "\
 Examples:
   delta pack RUN1 RUN2 -w ./work
-  delta pack -w ./work $(delta list-runs -w ./work --format json |
-    jq -r '.[] | select(.status == \"COMPLETED\") | .run_id')")]
+  delta pack -r ~/agents        # all runs that have ended")]
 pub struct PackArgs {
     #[command(flatten)]
     runs: PackedRuns,
@@ -47,12 +45,8 @@ pub struct UnpackArgs {
 /// The runs of `pack` and `unpack`.
 #[derive(Debug, Args)]
 struct PackedRuns {
-    /// Runs: id, unique prefix or suffix, directory or `last`
-    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
-    runs: Vec<RunArgument>,
-    /// Workspace of the runs
-    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
-    work_dir: PathBuf,
+    #[command(flatten)]
+    selected: SelectedRuns,
     /// Print errors only
     #[arg(short, long)]
     quiet: bool,
@@ -60,7 +54,7 @@ struct PackedRuns {
 
 /// Packs runs; returns the exit code.
 pub fn pack_command(args: &PackArgs) -> ExitCode {
-    args.runs.change_each(|run, ownership| {
+    args.runs.change_each(is_packable, |run, ownership| {
         let state = own_run::fold_journal(&run.id, &run.dir)?;
         let id = &run.id;
         match state.status {
@@ -83,7 +77,7 @@ pub fn pack_command(args: &PackArgs) -> ExitCode {
 
 /// Unpacks runs; returns the exit code.
 pub fn unpack_command(args: &UnpackArgs) -> ExitCode {
-    args.runs.change_each(|run, _ownership| {
+    args.runs.change_each(is_packed, |run, _ownership| {
         let id = &run.id;
         let records = record::unpack_records(&run.dir)?
             .map(|summary| format!("Unpacked {} of run {id}", describe_files(summary)));
@@ -94,6 +88,19 @@ pub fn unpack_command(args: &UnpackArgs) -> ExitCode {
         let lines: Vec<String> = directory.into_iter().chain(records).collect();
         Ok(if lines.is_empty() { format!("Run {id} is not packed") } else { lines.join("\n") })
     })
+}
+
+/// Whether the run has ended and its records are files.
+fn is_packable(run: &RunListEntry) -> bool {
+    let has_ended = matches!(
+        run.status,
+        RunListStatus::Completed | RunListStatus::Failed | RunListStatus::Interrupted
+    );
+    has_ended && !run.active && !is_packed(run)
+}
+
+fn is_packed(run: &RunListEntry) -> bool {
+    run.dir().join(PACK_FILE).exists()
 }
 
 fn active_run_failure(error: OwnershipError, run: &LocatedRun) -> CommandFailure {
@@ -113,11 +120,16 @@ impl PackedRuns {
     /// being changed.
     fn change_each(
         &self,
+        applies: impl Fn(&RunListEntry) -> bool,
         change: impl Fn(&LocatedRun, Ownership) -> Result<String, CommandFailure>,
     ) -> ExitCode {
         let mut code = ExitCode::SUCCESS;
-        for name in &self.runs {
-            let done = name.find(&self.work_dir).and_then(|run| {
+        let runs = match self.selected.select(applies) {
+            Ok(runs) => runs,
+            Err(failure) => return failure.report(),
+        };
+        for name in runs {
+            let done = name.find(&self.selected.work_dir).and_then(|run| {
                 let ownership =
                     Ownership::claim_from_dying_owner(&run.id, &run.dir, &ClaimPatience::default())
                         .and_then(|mut ownership| {

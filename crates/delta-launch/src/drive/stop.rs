@@ -2,14 +2,13 @@
 
 use crate::drive::continue_run;
 use clap::Args;
-use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::strip_terminal_controls;
-use delta_operator::arguments::completion_candidates;
 use delta_operator::cancel;
 use delta_operator::failure::CommandFailure;
-use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
-use delta_operator::runs::{own_run, run_list};
+use delta_operator::runs::own_run;
+use delta_operator::runs::run_argument::LocatedRun;
+use delta_operator::runs::selected_runs::SelectedRuns;
 use delta_program::number_argument::parse_time_in;
 use delta_program::stdio;
 use delta_run::event::{EngineStart, RunStatus};
@@ -18,7 +17,7 @@ use delta_run::ownership::claim::OwnershipError;
 use delta_run::ownership::owner_process::{self, OwnerStatus};
 use delta_run::ownership::run_process::{self, ProcessWait, RunProcess};
 use delta_run::record::surviving_call::{self, SurvivingCall, UnreachableHolder};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -34,12 +33,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct StopArgs {
-    /// Runs: id, unique prefix or suffix, directory or `last`
-    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
-    runs: Vec<RunArgument>,
-    /// Workspace of the runs
-    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
-    work_dir: PathBuf,
+    #[command(flatten)]
+    runs: SelectedRuns,
     /// Wait at most this long
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time_in(0..=u64::MAX))]
     timeout: u64,
@@ -55,6 +50,7 @@ const EXAMPLES: &str = "\
 Examples:
   delta stop -w ./work
   delta stop RUN1 RUN2 -w ./work --timeout 1m
+  delta stop -r ~/agents      # all runs that a process works on
 
 Exit codes: 0 no process works on the runs, 1 a run cannot be stopped from here, or its process had died and left no command running, 2 usage error, 124 a process did not exit in time, 130 interrupted";
 
@@ -73,8 +69,8 @@ fn stop_runs(args: &StopArgs) -> Result<ExitCode, CommandFailure> {
     // A time that no clock reaches is as good as a day.
     let deadline = deadline.unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400));
     let mut stopping = Vec::new();
-    for name in &args.runs {
-        let run = name.find(&args.work_dir)?;
+    for name in args.runs.select(|run| run.active || run.calls_at_work > 0)? {
+        let run = name.find(&args.runs.work_dir)?;
         let mut run = StoppingRun { run, process: None, tools: Vec::new() };
         if args.keep_tools {
             surviving_call::request_keep(&run.run.dir)?;

@@ -40,17 +40,18 @@ const PREVIEW_RUN_NAME: &str = "preview";
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
+  delta context preview -m \"Fix the failing test\"      # of the built-in agent
   delta context preview --agent ./my-agent -m \"Summarise the logs\"
   delta context preview --agent ./my-agent -m \"...\" --request | jq .messages
   delta context preview --agent ./my-agent -m \"...\" -w ./work --generate")]
 pub struct PreviewArgs {
-    /// Agent directory
-    #[arg(long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
-    agent: PathBuf,
+    /// Agent directory, or the name of an installed agent [default: the agent of `delta run`]
+    #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
+    agent: Option<PathBuf>,
     /// Task for the agent; `-` reads it from stdin
     #[arg(short, long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     message: String,
-    /// Workspace, which need not exist [default: the next new one in the agent's workspaces/]
+    /// Workspace, which need not exist [default: the one of `delta run`]
     #[arg(short, long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: Option<PathBuf>,
     /// Use another LLM: NAME, PROVIDER:NAME or script:FILE
@@ -85,7 +86,10 @@ struct PreviewSetup {
 pub fn preview_request(args: &PreviewArgs) -> Result<String, CommandFailure> {
     let message = message::read_message(&args.message)?;
     let models = config::model_selection(args.model.clone())?;
-    let home = agent_choice::find_existing_agent(&args.agent)?;
+    let home = match &args.agent {
+        Some(named) => agent_choice::find_existing_agent(named)?,
+        None => agent_choice::choose_agent(None, args.model.as_ref())?.home,
+    };
     let agent = Agent::load(&home, &models, &trust::read_import_path())?;
     agent.warnings.iter().for_each(|warning| stdio::print_error_line(warning));
     let setup = PreviewSetup::prepare(agent, args)?;
@@ -115,8 +119,10 @@ struct FirstRequest {
 
 impl PreviewSetup {
     fn prepare(mut agent: Agent, args: &PreviewArgs) -> Result<Self, CommandFailure> {
-        let cwd = preview_workspace(args, &agent)?;
-        let workspace = args.work_dir.is_some().then_some(cwd.as_path());
+        let current = || agent_choice::works_in_current_dir(&agent.home).then(|| ".".into());
+        let work_dir = args.work_dir.clone().or_else(current);
+        let cwd = preview_workspace(work_dir.as_deref(), args.generate, &agent)?;
+        let workspace = work_dir.is_some().then_some(cwd.as_path());
         let notes =
             project_skills::offer_project_skills(&mut agent, workspace, args.project_skills)?;
         notes.iter().for_each(|note| stdio::print_error_line(note));
@@ -211,10 +217,14 @@ impl PreviewSetup {
 }
 
 /// The workspace that a run would work in.
-fn preview_workspace(args: &PreviewArgs, agent: &Agent) -> Result<PathBuf, CommandFailure> {
-    match &args.work_dir {
+fn preview_workspace(
+    work_dir: Option<&Path>,
+    must_exist: bool,
+    agent: &Agent,
+) -> Result<PathBuf, CommandFailure> {
+    match work_dir {
         None => Ok(Workspace::next_path(&agent.home)),
-        Some(dir) if args.generate || dir.exists() => Ok(Workspace::open_existing(dir)?.root),
+        Some(dir) if must_exist || dir.exists() => Ok(Workspace::open_existing(dir)?.root),
         Some(dir) => std::path::absolute(dir).map_err(|error| {
             CommandFailure::config(
                 format!("could not resolve the workspace {}: {error}", dir.display()),

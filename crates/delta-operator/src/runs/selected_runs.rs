@@ -1,0 +1,35 @@
+//! The runs of a command that takes several.
+
+use crate::failure::CommandFailure;
+use crate::runs::run_argument::RunArgument;
+use crate::runs::run_list::{self, RunListEntry};
+use clap::Args;
+use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, PathCompleter};
+use std::path::PathBuf;
+
+/// The arguments that name several runs.
+#[derive(Debug, Args)]
+pub struct SelectedRuns {
+    /// Runs: id, unique prefix or suffix, directory or `last`
+    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
+    runs: Vec<RunArgument>,
+    /// Workspace of the runs
+    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(PathCompleter::dir()))]
+    pub work_dir: PathBuf,
+    /// Select in all workspaces in these directories, at any depth [default without DIR: the current directory]
+    #[arg(short, long, value_name = "DIR", num_args = 0.., conflicts_with_all = ["runs", "work_dir"], add = ArgValueCompleter::new(PathCompleter::dir()))]
+    recursive: Option<Vec<PathBuf>>,
+}
+
+impl SelectedRuns {
+    /// The named runs, or with `-r` all runs below the directories to which the command `applies`.
+    pub fn select(
+        &self,
+        applies: impl Fn(&RunListEntry) -> bool,
+    ) -> Result<Vec<RunArgument>, CommandFailure> {
+        let Some(dirs) = &self.recursive else { return Ok(self.runs.clone()) };
+        let mut entries = run_list::read_runs_of(&run_list::find_below(dirs)?);
+        entries.retain(applies);
+        Ok(entries.iter().map(|entry| RunArgument::Dir(entry.dir())).collect())
+    }
+}
