@@ -260,7 +260,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         DeltaCommand::Trust(args) => trust::trust_command(&args),
         DeltaCommand::Config(args) => config::config_command(&args),
         DeltaCommand::Doctor(args) => {
-            let check = models::check_endpoint;
+            let check = models::check_requests;
             let ask_for_models = models::ask_for_models;
             doctor::doctor_command(&args, doctor::EndpointAccess { check, ask_for_models })
         }

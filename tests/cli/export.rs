@@ -142,6 +142,38 @@ fn c_19_1_a_run_gives_the_same_bytes_each_time_and_is_not_changed() {
     );
 }
 
+/// Of a run that asks another model, each call names the one that was asked and the one that answered.
+#[test]
+fn c_37_10_the_spans_name_the_model_that_was_asked_and_the_one_that_answered() {
+    let server = ScriptedServer::start(vec![
+        Answer::text("cut off in the middle").break_off(300),
+        Answer::event_stream(
+            "data: {\"model\": \"second-2026\", \"choices\": [{\"delta\": {\"content\": \"done\"}, \"finish_reason\": \"stop\"}], \"usage\": {\"prompt_tokens\": 5, \"completion_tokens\": 2}}\n\ndata: [DONE]\n\n",
+        ),
+    ]);
+    let sandbox = Sandbox::new(DELTA);
+    let url = server.url();
+    sandbox.agent(
+        &format!("model: first\n  max_retries: 0\n  base_url: {url}\n  fallback: [second]"),
+        "",
+    );
+    sandbox.run("hi", &[]).expect_code(0);
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or("").to_owned();
+    let spans = spans(&export(&sandbox, "otlp", &[]).expect_code(0).stdout);
+    let named = spans.iter().map(|span| {
+        let attributes = attributes(span);
+        let named = ["gen_ai.request.model", "gen_ai.response.model", "error.type"];
+        (text(span.get("name")), named.map(|name| text(attributes.get(name))))
+    });
+    let chats: Vec<_> = named.filter(|(name, _)| name.starts_with("chat")).collect();
+    let chat = |name: &str, of: [&str; 3]| (name.to_owned(), of.map(str::to_owned));
+    let expected = [
+        chat("chat first", ["first", "first", "fallback"]),
+        chat("chat second", ["second", "second-2026", ""]),
+    ];
+    assert_eq!(chats, expected);
+}
+
 /// The answers that are discarded were paid for, and were in the totals alone.
 #[test]
 fn c_19_1_the_parts_add_up_to_the_totals_where_an_answer_was_discarded() {

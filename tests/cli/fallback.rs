@@ -219,13 +219,16 @@ fn c_37_10_the_key_of_a_model_goes_to_its_own_endpoint_alone() {
 fn c_37_10_mistakes_in_the_list_are_found_before_the_run() {
     for (llm, message) in [
         ("model: m\n  fallback: [\"\"]", "`fallback` is empty"),
-        ("model: m\n  fallback: [{provider: anthropic}]", "`model` is missing"),
+        ("model: m\n  fallback: [{provider: anthropic}]", "`llm` has no `model`"),
         ("model: m\n  fallback: [{model: a, timeout_ms: x}]", "`timeout_ms`"),
         (
             "model: m\n  fallback: [{model: a, fallback: [b]}]",
             "an entry of `fallback` has no `fallback`",
         ),
-        ("model: m\n  fallback: [{model: a, provider: script}]", "`provider`"),
+        (
+            "model: m\n  fallback: [{model: a, provider: script}]",
+            "requires the provider of an endpoint, found `script`",
+        ),
         ("model: m\n  fallback: b", "`fallback`"),
         ("model: m\n  fallback: [{model: a, on_empty: fail}]", "`on_empty` applies to all models"),
         ("model: m\n  fallback: [{model: a, api_key: sk-x}]", "`api_key`"),
@@ -240,7 +243,7 @@ fn c_37_10_mistakes_in_the_list_are_found_before_the_run() {
         ),
     ] {
         let sandbox = Sandbox::new(DELTA);
-        sandbox.write("agent/s.yaml", "- say: x\n");
+        sandbox.write("agent/s.yaml", "turns:\n  - say: x\n");
         sandbox.agent(llm, "");
         let ran = sandbox.delta(["tool", "lint", "agent"]).output();
         let text = format!("{}{}", ran.stdout, ran.stderr);

@@ -243,12 +243,12 @@ impl Agent {
     pub fn use_file_prices(&mut self, recorded: &RunConfig) {
         let mut models = recorded.models();
         let _: Result<(), Infallible> = self.llm.try_for_each_model(|_, llm| {
-            let is_same = |model: &&LlmSummary| {
-                model.model.as_ref() == Some(&llm.model)
-                    && model.provider.as_deref() == Some(llm.provider.name())
-            };
-            let pricing = models.next().filter(is_same).and_then(LlmSummary::file_prices);
-            if let (Some(pricing), None) = (pricing, &llm.pricing) {
+            if let Some(asked_model) = models.next()
+                && asked_model.model.as_ref() == Some(&llm.model)
+                && asked_model.provider.as_deref() == Some(llm.provider.name())
+                && llm.pricing.is_none()
+                && let Some(pricing) = asked_model.file_prices()
+            {
                 llm.set_prices(pricing.clone());
             }
             Ok(())

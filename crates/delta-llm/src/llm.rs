@@ -172,7 +172,7 @@ pub trait Provider {
     ) -> Result<Reply, LlmError>;
 }
 
-/// Creates the provider that `config` selects: for an endpoint those of `endpoints`, one for each of its models. Does not
+/// Creates the provider that `config` selects: for an endpoint `endpoints`, one for each of its models. Does not
 /// connect before the first call. Only the `command` provider calls `launch`.
 pub fn create_provider(
     config: &LlmConfig,

@@ -18,7 +18,7 @@ pub struct Attempt {
     pub error: String,
     /// The delay before the next attempt; absent after the last.
     pub retry_in_ms: Option<u64>,
-    /// The tokens of its answer, if one had begun: as the endpoint reported them, or estimated.
+    /// The tokens of its answer, if one had started: as the endpoint reported them, or estimated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
     /// What had arrived of its answer.

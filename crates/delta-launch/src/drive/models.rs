@@ -85,7 +85,7 @@ pub fn models_command(args: &ModelsArgs) -> ExitCode {
 ///
 /// # Errors
 /// One of them cannot be used.
-pub fn check_endpoint(endpoint: &Endpoint) -> Result<(), CommandFailure> {
+pub fn check_requests(endpoint: &Endpoint) -> Result<(), CommandFailure> {
     Ok(EndpointProvider::new(endpoint.clone(), "").map(drop)?)
 }
 

@@ -386,12 +386,12 @@ impl LlmConfig {
         self.models().nth(changes).unwrap_or(self)
     }
 
-    /// The LLM itself, and those of `fallback`, in the order in which they are asked.
+    /// The LLM itself, and each LLM of `fallback`, in the order in which they are asked.
     pub fn models(&self) -> impl Iterator<Item = &Self> {
         std::iter::once(self).chain(&self.fallback)
     }
 
-    /// The addresses that agent.yaml gives to the LLM and to those of `fallback`.
+    /// The addresses that agent.yaml gives to the LLM and to each LLM of `fallback`.
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
         self.models().filter_map(|llm| llm.base_url.as_deref())
     }

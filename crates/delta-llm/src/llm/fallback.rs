@@ -49,6 +49,9 @@ static FALLBACK_MAPPING: MappingSchema = MappingSchema {
 /// What belongs to the first model alone.
 const OWN_KEYS: [&str; 3] = ["model", "pricing", KEY];
 
+/// The providers that ask no model.
+const NO_ENDPOINTS: [&str; 3] = ["script", "command", "recorded"];
+
 /// What holds for all models, because it is about what delta does with any answer.
 const COMMON_KEYS: [&str; 4] = ["on_length", "on_empty", "text_calls", "strict_arguments"];
 
@@ -67,7 +70,8 @@ pub(super) fn read_fallback(
 ) -> Vec<LlmConfig> {
     let entries = fields.list(KEY);
     if matches!(first, ProviderKind::Endpoint(_)) {
-        let models = entries.iter().filter_map(|entry| read_entry(doc, fields.node, entry, home));
+        let models =
+            entries.iter().filter_map(|entry| read_fallback_entry(doc, fields.node, entry, home));
         return models.collect();
     }
     if let Some(entry) = entries.first().filter(|_| !is_chosen) {
@@ -77,21 +81,21 @@ pub(super) fn read_fallback(
     Vec::new()
 }
 
-/// Reads one model as a section of its own, in which its keys stand in place of those of `section`.
-fn read_entry(
+/// Reads one model as a section of its own, in which its keys replace the keys of `section`.
+fn read_fallback_entry(
     doc: &YamlDocument,
     section: &YamlNode,
     entry: &YamlNode,
     home: &Path,
 ) -> Option<LlmConfig> {
-    let own = match entry.scalar() {
+    let own_keys = match entry.scalar() {
         Some(_) => {
             let model = read_nonblank_text(doc, entry, KEY, "[gpt-4o-mini]")?;
             vec![("model".to_owned(), yaml::quote_yaml(&model))]
         }
         None => entries(entry),
     };
-    let names = |key: &str| own.iter().any(|(name, _)| name == key);
+    let names = |key: &str| own_keys.iter().any(|(name, _)| name == key);
     if names(KEY) {
         let help = "write all models into one list";
         doc.report(entry, "an entry of `fallback` has no `fallback`", Some(help.to_owned()));
@@ -102,13 +106,22 @@ fn read_entry(
         doc.report(entry, message, Some(format!("write `{key}` into `llm` itself")));
         return None;
     }
+    let provider = entry.get("provider").and_then(YamlNode::scalar);
+    if let Some(provider) = provider.filter(|name| NO_ENDPOINTS.contains(name)) {
+        let message =
+            format!("`fallback` requires the provider of an endpoint, found `{provider}`");
+        let help =
+            "write the provider of an endpoint: `openai`, `anthropic`, `responses`, or `gemini`";
+        doc.report(entry, message, Some(help.to_owned()));
+        return None;
+    }
     let is_elsewhere = names("provider") || names("base_url");
     let inherited = entries(section).into_iter().filter(|(name, _)| {
         let name = name.as_str();
         !names(name) && !OWN_KEYS.contains(&name) && (!is_elsewhere || SHARED_KEYS.contains(&name))
     });
     let inherited: Vec<_> = inherited.collect();
-    let keys = inherited.iter().chain(&own);
+    let keys = inherited.iter().chain(&own_keys);
     let keys = keys.map(|(name, value)| format!("{}: {value}", yaml::quote_yaml(name)));
     let text = format!("{{{}}}", keys.collect::<Vec<_>>().join(", "));
     let merged = YamlDocument::parse("agent.yaml", text).ok()?;
@@ -117,9 +130,10 @@ fn read_entry(
     merged.drain_diagnostics(&mut mistakes);
     let mut known = DiagnosticReport::default();
     doc.drain_diagnostics(&mut known);
-    let is_known = |message: &str| known.diagnostics.iter().any(|known| known.message == message);
-    // A mistake in a key that was taken over is reported where it stands.
-    mistakes.diagnostics.retain(|mistake| !is_known(&mistake.message));
+    // A mistake in a key that was taken over is reported at that key.
+    mistakes.diagnostics.retain(|mistake| {
+        known.diagnostics.iter().all(|reported| reported.message != mistake.message)
+    });
     doc.append_report(&mut known);
     for mistake in mistakes.diagnostics {
         doc.report(entry, mistake.message, mistake.help);

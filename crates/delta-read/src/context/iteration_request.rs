@@ -60,8 +60,8 @@ impl IterationRequest {
             let Some(record) = record.cloned() else { continue };
             requests.retain(|request| request.iteration != iteration);
             let start = state.start.as_ref();
-            let asked = start.and_then(|start| start.config.models().nth(model_changes));
-            let pricing = asked.and_then(|llm| llm.pricing.clone());
+            let asked_llm = start.and_then(|start| start.config.models().nth(model_changes));
+            let pricing = asked_llm.and_then(|llm| llm.pricing.clone());
             let ratio_after = state.ratio;
             requests.push(Self { iteration, record, ratio, ratio_after, usage, pricing });
         }

@@ -299,7 +299,9 @@ impl<'a> RunSpans<'a> {
             return;
         };
         let mut span = self.chat_span(event, Some(name), previous);
-        let kind = details.status.map_or_else(|| details.kind.clone(), |code| code.to_string());
+        // An answer that broke off began with status 200.
+        let status = details.status.filter(|status| *status >= 400);
+        let kind = status.map_or_else(|| details.kind.clone(), |status| status.to_string());
         span.attributes.add_text("error.type", Some(kind));
         // An answer that is refused, such as one that was cut off, still costs tokens.
         let usage = self.exported.record(Some(name)).and_then(|record| record.get("usage"));
@@ -324,14 +326,14 @@ impl<'a> RunSpans<'a> {
         previous: Timestamp,
         until: Timestamp,
     ) {
-        let (provider, asked) = self.asked_llm(name);
+        let (provider, asked_model) = self.asked_llm(name);
         for (index, usage) in usages.iter().enumerate() {
-            let model = usage.as_ref().map(|usage| &*usage.model).or(asked);
+            let model = usage.as_ref().map(|usage| &*usage.model).or(asked_model);
             let model = model.unwrap_or_default();
             let mut attributes = SpanAttributes::default();
             attributes.add_text("gen_ai.operation.name", Some("chat"));
             attributes.add_text("gen_ai.provider.name", Some(otel_provider_name(provider)));
-            attributes.add_text("gen_ai.request.model", asked);
+            attributes.add_text("gen_ai.request.model", asked_model);
             attributes.add_text("gen_ai.conversation.id", Some(&*self.identity.run_id));
             attributes.add_text("error.type", Some("discarded"));
             if let Some(usage) = usage {

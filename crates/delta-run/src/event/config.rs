@@ -164,7 +164,7 @@ impl RunConfig {
         self.llm.as_ref().map_or(&[], |llm| &llm.settings)
     }
 
-    /// The LLM, and those of its `fallback`, in the order in which they are asked.
+    /// The LLM, and each LLM of its `fallback`, in the order in which they are asked.
     pub fn models(&self) -> impl Iterator<Item = &LlmSummary> {
         self.llm.iter().flat_map(|first| std::iter::once(first).chain(&first.fallback))
     }

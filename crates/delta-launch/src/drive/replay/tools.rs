@@ -107,7 +107,7 @@ impl ReplayedSettings {
         }
     }
 
-    /// Makes `agent` build its requests with these settings; `llm` and `asks_human` are those of agent.yaml.
+    /// Makes `agent` build its requests with these settings; agent.yaml has `llm` and `asks_human`.
     fn apply_to(&self, agent: &mut Agent, llm: &LlmConfig, asks_human: bool) {
         agent.ask_human = asks_human && self.may_ask_human;
         agent.llm.clone_from(llm.after_changes(self.model_changes));

@@ -347,7 +347,7 @@ impl EventAssembler for GeminiAssembler {
             .get("promptFeedback")
             .is_some_and(|feedback| feedback.get("blockReason").is_some_and(Value::is_string));
         let reason = self.candidate.get("finishReason").and_then(Value::as_str);
-        // A reason that comes with each event says nothing of the end.
+        // A reason that comes with each event is not a sign of the end.
         let is_sign = self.has_ended || self.has_open_event || self.closed_events < 2;
         is_blocked || is_sign && reason.is_some_and(|reason| !reason.is_empty())
     }
