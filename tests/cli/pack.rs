@@ -132,6 +132,8 @@ fn c_25_8_all_ended_runs_below_a_directory_are_packed_verified_and_unpacked() {
     assert_eq!(each("unpack").stderr.matches("Unpacked ").count(), 2);
     assert_eq!(is_packed(), [false; 3]);
     assert_eq!(each("stop").stderr, "", "no process works on them");
+    let ran = sandbox.delta(["verify", "-r", "home"]).output().expect_code(1);
+    assert!(ran.stderr.contains("these directories have no runs"), "{}", ran.stderr);
 }
 
 #[test]

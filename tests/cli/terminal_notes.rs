@@ -68,7 +68,6 @@ fn usage_errors_name_what_to_type() {
         (&["export", "--format", "otlp"], "use `--to FORMAT`"),
         (&["answer", "last", "yes", "-m", "no"], "the argument '[TEXT]' cannot be used with"),
         (&["deny", "last", "not now", "-m", "no"], "the argument '[REASON]' cannot be used with"),
-        (&["verify", "-r", "."], "these directories have no runs"),
         (&["pack", "r", "-r", "."], "cannot be used with '--recursive [<DIR>...]'"),
         (&["schema"], "the possible values are agent, context, hooks, script, test"),
     ] {
