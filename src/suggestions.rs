@@ -207,10 +207,10 @@ fn with_argument_tip(
 
 /// What delta has for an argument of another program.
 fn habit_tip(command: &str, argument: &str) -> Option<&'static str> {
-    let is_meant = |(names, commands, _): &&(&[&str], &[&str], _)| {
-        names.contains(&argument) && commands.contains(&command)
-    };
-    ARGUMENT_TIPS.iter().find(is_meant).map(|(_, _, tip)| *tip)
+    ARGUMENT_TIPS
+        .iter()
+        .find(|(names, commands, _)| names.contains(&argument) && commands.contains(&command))
+        .map(|(_, _, tip)| *tip)
 }
 
 /// The commands that have the unknown option, if the named command has none that is written almost like it.

@@ -7,6 +7,6 @@ pub mod page;
 pub mod page_server;
 pub mod restore_point;
 pub mod run_argument;
+pub mod run_arguments;
 pub mod run_list;
-pub mod selected_runs;
 pub mod stage;

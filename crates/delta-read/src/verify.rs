@@ -6,7 +6,7 @@ use delta_base::{durable, json};
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::own_run;
 use delta_operator::runs::run_argument::LocatedRun;
-use delta_operator::runs::selected_runs::SelectedRuns;
+use delta_operator::runs::run_arguments::RunArguments;
 use delta_operator::state;
 use delta_program::stdio;
 use delta_report::verify::{self, AnchoredHead, VerifyInputs, VerifyReport};
@@ -24,7 +24,7 @@ const EXIT_BROKEN: u8 = 3;
 #[command(after_long_help = EXAMPLES)]
 pub struct VerifyArgs {
     #[command(flatten)]
-    runs: SelectedRuns,
+    runs: RunArguments,
     /// Compare the journals with the heads that `--anchor FILE` of `delta run` has appended
     #[arg(long, value_name = "FILE", help_heading = "Integrity")]
     anchor: Option<PathBuf>,

@@ -5,8 +5,8 @@ use delta_operator::command_line;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::own_run;
 use delta_operator::runs::run_argument::LocatedRun;
+use delta_operator::runs::run_arguments::RunArguments;
 use delta_operator::runs::run_list::{RunListEntry, RunListStatus};
-use delta_operator::runs::selected_runs::SelectedRuns;
 use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_run::ownership::Ownership;
@@ -46,7 +46,7 @@ pub struct UnpackArgs {
 #[derive(Debug, Args)]
 struct PackedRuns {
     #[command(flatten)]
-    selected: SelectedRuns,
+    selected: RunArguments,
     /// Print errors only
     #[arg(short, long)]
     quiet: bool,

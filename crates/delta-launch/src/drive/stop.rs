@@ -8,7 +8,7 @@ use delta_operator::cancel;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::own_run;
 use delta_operator::runs::run_argument::LocatedRun;
-use delta_operator::runs::selected_runs::SelectedRuns;
+use delta_operator::runs::run_arguments::RunArguments;
 use delta_program::number_argument::parse_time_in;
 use delta_program::stdio;
 use delta_run::event::{EngineStart, RunStatus};
@@ -34,7 +34,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 #[command(after_long_help = EXAMPLES)]
 pub struct StopArgs {
     #[command(flatten)]
-    runs: SelectedRuns,
+    runs: RunArguments,
     /// Wait at most this long
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time_in(0..=u64::MAX))]
     timeout: u64,

@@ -119,8 +119,9 @@ struct FirstRequest {
 
 impl PreviewSetup {
     fn prepare(mut agent: Agent, args: &PreviewArgs) -> Result<Self, CommandFailure> {
-        let current = || agent_choice::works_in_current_dir(&agent.home).then(|| ".".into());
-        let work_dir = args.work_dir.clone().or_else(current);
+        let work_dir = args.work_dir.clone().or_else(|| {
+            agent_choice::works_in_current_dir(&agent.home).then(|| PathBuf::from("."))
+        });
         let cwd = preview_workspace(work_dir.as_deref(), args.generate, &agent)?;
         let workspace = work_dir.is_some().then_some(cwd.as_path());
         let notes =

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 /// The arguments that name several runs.
 #[derive(Debug, Args)]
-pub struct SelectedRuns {
+pub struct RunArguments {
     /// Runs: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     runs: Vec<RunArgument>,
@@ -21,7 +21,7 @@ pub struct SelectedRuns {
     recursive: Option<Vec<PathBuf>>,
 }
 
-impl SelectedRuns {
+impl RunArguments {
     /// The named runs, or with `-r` all runs below the directories to which the command `applies`.
     pub fn select(
         &self,
