@@ -339,13 +339,14 @@ fn git(sandbox: &Sandbox, dir: &str, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// Lets the configuration of the repository in `dir` name a program wherever a command that looks would start one.
-fn name_programs(sandbox: &Sandbox, dir: &str) {
+/// Lets the configuration of the repository in `dir` name a program wherever a command that looks would start one; `driver`
+/// is the name of its filter and of its way to show differences.
+fn name_programs(sandbox: &Sandbox, dir: &str, driver: &str) {
     let program = format!("touch {}; cat", sandbox.path("work/PWNED").display());
     for (key, value) in [
-        ("filter.x.clean", program.as_str()),
-        ("filter.x.required", "true"),
-        ("diff.x.textconv", &program),
+        (&*format!("filter.{driver}.clean"), program.as_str()),
+        (&format!("filter.{driver}.required"), "true"),
+        (&format!("diff.{driver}.textconv"), &program),
         ("diff.external", &program),
         ("diff.submodule", "diff"),
         ("status.submoduleSummary", "true"),
@@ -364,9 +365,10 @@ fn name_programs(sandbox: &Sandbox, dir: &str) {
 #[test]
 fn c_38_3_commands_that_start_unasked_start_nothing_that_a_configuration_names() {
     let sandbox = coding();
-    let attributes = "*.md filter=x diff=x\n";
-    for dir in ["work", "work/sub", "work/loud"] {
+    let drivers = [("work", "x"), ("work/sub", "y"), ("work/loud", "z")];
+    for (dir, driver) in drivers {
         sandbox.write(&format!("{dir}/a.md"), "1\n");
+        let attributes = format!("*.md filter={driver} diff={driver}\n");
         sandbox.write(&format!("{dir}/.gitattributes"), attributes);
     }
     // Asks for the changes in a submodule, whatever the default.
@@ -391,8 +393,8 @@ fn c_38_3_commands_that_start_unasked_start_nothing_that_a_configuration_names()
     let signed = git(&sandbox, "work", &["hash-object", "-t", "commit", "-w", "commit"]);
     git(&sandbox, "work", &["stash", "store", "-m", "s", &signed]);
     git(&sandbox, "work", &["branch", "signed", &signed]);
-    for dir in ["work", "work/sub", "work/loud"] {
-        name_programs(&sandbox, dir);
+    for (dir, driver) in drivers {
+        name_programs(&sandbox, dir, driver);
         sandbox.write(&format!("{dir}/a.md"), "2\n");
     }
     let commands = [
@@ -476,6 +478,9 @@ fn c_25_3_a_command_of_git_that_looks_reads_the_files_here() {
     sandbox.write("work/notes.txt", "x\n");
     commit_all(&sandbox);
     git(&sandbox, "work", &["config", "core.worktree", "../../outside"]);
+    // The sandbox would hide the directory.
+    let agent = sandbox.read("made/agent.yaml");
+    sandbox.write("made/agent.yaml", agent.replace("sandbox: workspace", "sandbox: off"));
     let run = |command: &str| ("run", json!({"command": command}));
     let observations = run_answer(&sandbox, &[run("git diff"), run("git status -s")]);
     assert!(observations.iter().all(|text| !text.contains("notes.txt")), "{observations:?}");
@@ -875,7 +880,7 @@ fn c_38_4_options_of_git_that_do_more_than_look_ask() {
     use delta_words::CallArguments;
     use delta_yaml::yaml::YamlDocument;
     let sandbox = coding();
-    let doc = YamlDocument::parse("agent.yaml", &sandbox.read("made/agent.yaml")).unwrap();
+    let doc = YamlDocument::parse("agent.yaml", sandbox.read("made/agent.yaml")).unwrap();
     let tools = read_tool_file(&doc, &mut delta_yaml::diagnostic::DiagnosticReport::default());
     let run = tools.iter().find(|tool| tool.name == "run").unwrap();
     assert_eq!(run.syntax, ToolSyntax::Exec);

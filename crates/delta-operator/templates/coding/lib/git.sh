@@ -21,7 +21,7 @@ only_look() {
     set_config format.pretty medium
     set_config blame.ignoreRevsFile ""
     # In a submodule, git would follow the configuration there.
-    set_config diff.ignoreSubmodules all
+    set_config diff.ignoreSubmodules dirty
     set_config diff.submodule short
     set_config status.submoduleSummary false
     drivers='^(diff\.external|filter\..*\.(clean|smudge|process)|diff\..*\.(textconv|command)|submodule\..*\.ignore)$'
@@ -37,7 +37,7 @@ only_look() {
     for key in $keys; do
         case $key in
             filter.*) set_config "$key" "" && set_config "${key%.*}.required" false ;;
-            submodule.*) set_config "$key" all ;;
+            submodule.*) set_config "$key" dirty ;;
             *.textconv) set_config "$key" cat ;;
             *) set_config "$key" 'show() { diff -u -- "$2" "$5"; :; }; show' ;;
         esac
