@@ -33,6 +33,7 @@ mod corpus_runs;
 mod cut_answers;
 mod cut_calls;
 mod damage;
+mod detach;
 mod diff_runs;
 mod disk;
 mod disk_limit;

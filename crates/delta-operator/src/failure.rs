@@ -22,6 +22,16 @@ use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use std::path::Path;
 use std::process::ExitCode;
 
+/// The exit code of a process that ends its work on a run with this status.
+pub fn status_exit_code(status: RunStatus) -> u8 {
+    match status {
+        RunStatus::Completed => 0,
+        RunStatus::Failed | RunStatus::Running => 1,
+        RunStatus::WaitingForInput => 101,
+        RunStatus::Interrupted => 130,
+    }
+}
+
 /// The name of a failure: what a command would change was also changed by others.
 pub const CONFLICT_ERROR: &str = "conflict";
 /// The name of a failure: another process works on the run.

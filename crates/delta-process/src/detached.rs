@@ -6,18 +6,20 @@ use super::exec_image::{ExecImage, close_descriptors_on_exec, reset_signal_actio
 use super::exit_status::poll_process_end;
 use super::process_table::session_processes;
 use super::{LaunchContext, ProcessEnd, program_lookup};
+use delta_base::signal::CancelToken;
 use pty_process::Size;
 use pty_process::blocking::{self, Pty};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::ioctl_fionbio;
 use rustix::process::{Pid, Signal};
 use rustix::termios::{InputModes, OptionalActions, tcgetattr, tcgetpgrp, tcsetattr};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{self, PipeReader};
+use std::io::{self, IsTerminal, PipeReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, ChildStdout, Stdio};
 
 /// A signal that the caller ignores (a background job of a script ignores SIGINT) must not be ignored on a terminal.
 const STANDARD_SIGNALS: std::ops::Range<i32> = 1..32;
@@ -46,6 +48,94 @@ pub fn start_detached(
     };
     command.spawn()?;
     Ok(reader)
+}
+
+/// Begins the line with which a [`StartingProcess`] reports its start.
+pub const STARTED_PREFIX: &str = "started ";
+
+/// A process in a session of its own that reports its start by a line on its standard output.
+#[derive(Debug)]
+pub struct StartingProcess {
+    child: Child,
+    stdout: ChildStdout,
+}
+
+/// How a [`StartingProcess`] has started.
+#[derive(Debug, PartialEq, Eq)]
+pub enum StartEnd {
+    /// It works, and has printed this after [`STARTED_PREFIX`].
+    Started(String),
+    /// It has exited with this code instead, after it had printed the text.
+    Exited(Option<i32>, String),
+    /// The wait was cancelled, and the process killed.
+    Cancelled,
+}
+
+impl StartingProcess {
+    /// Starts `program` in a new session. It has the standard input of this process, unless that is a terminal, and its standard
+    /// error.
+    ///
+    /// # Errors
+    /// It could not be started.
+    pub fn start(
+        program: &Path,
+        arguments: &[OsString],
+        env: &BTreeMap<OsString, OsString>,
+    ) -> io::Result<Self> {
+        let mut command = std::process::Command::new(program);
+        command.args(arguments).env_clear().envs(env).stdout(Stdio::piped());
+        if io::stdin().is_terminal() {
+            command.stdin(Stdio::null());
+        }
+        // SAFETY: between fork and exec the closure makes only system calls and does not allocate.
+        unsafe {
+            command.pre_exec(|| {
+                close_descriptors_on_exec();
+                reset_signal_actions(STANDARD_SIGNALS);
+                rustix::process::setsid()?;
+                Ok(())
+            })
+        };
+        let mut child = command.spawn()?;
+        let stdout = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
+        Ok(Self { child, stdout })
+    }
+
+    /// Waits for the line.
+    ///
+    /// # Errors
+    /// Its output could not be read.
+    pub fn wait(mut self, cancel: &CancelToken) -> io::Result<StartEnd> {
+        let mut text = Vec::new();
+        loop {
+            if let Some(line) = text.strip_prefix(STARTED_PREFIX.as_bytes())
+                && let Some(line) = line.strip_suffix(b"\n")
+            {
+                return Ok(StartEnd::Started(String::from_utf8_lossy(line).into_owned()));
+            }
+            let mut fds = [
+                PollFd::new(&self.stdout, PollFlags::IN),
+                PollFd::from_borrowed_fd(cancel.fd(), PollFlags::IN),
+            ];
+            let _ = poll(&mut fds, None);
+            if cancel.is_requested() {
+                self.child.kill()?;
+                self.child.wait()?;
+                return Ok(StartEnd::Cancelled);
+            }
+            cancel.drain();
+            if fds[0].revents().is_empty() {
+                continue;
+            }
+            let mut piece = [0; 4096];
+            let length = self.stdout.read(&mut piece)?;
+            if length == 0 {
+                let code = self.child.wait()?.code();
+                return Ok(StartEnd::Exited(code, String::from_utf8_lossy(&text).into_owned()));
+            }
+            text.extend_from_slice(&piece[..length]);
+        }
+    }
 }
 
 /// A program on a pseudo-terminal whose controlling side this process holds. Dropping it hangs up the terminal.

@@ -35,7 +35,9 @@ mod worker_process;
 
 pub use self::call_limits::CallLimits;
 pub use self::capture::{INLINE_BYTES, INLINE_WHOLE_BYTES, MAX_SPOOL_BYTES, OutputCapture};
-pub use self::detached::{TerminalProcess, start_detached};
+pub use self::detached::{
+    STARTED_PREFIX, StartEnd, StartingProcess, TerminalProcess, start_detached,
+};
 pub use self::env_vars::EnvVars;
 pub use self::foreground::run_in_foreground;
 pub use self::helper_process::HelperProcess;

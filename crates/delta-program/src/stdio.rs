@@ -2,6 +2,7 @@
 //! remembered, and [`finish_output`] makes the program report it and fail: a script must not take missing output for the
 //! result.
 
+use delta_base::durable::LogFile;
 use delta_base::terminal;
 use delta_base::terminal_text::{escape_json_controls, strip_terminal_controls};
 use std::borrow::Cow;
@@ -26,6 +27,19 @@ pub fn remember_write_failure(error: io::Error) {
         let mut failure = UNREPORTED_FAILURE.lock().unwrap_or_else(PoisonError::into_inner);
         failure.get_or_insert(error);
     }
+}
+
+/// Prints `line` on stdout, and then closes what connects this process with its caller: there is no input, stdout leads nowhere,
+/// and errors are appended to `log`.
+///
+/// # Errors
+/// A stream could not be replaced.
+pub fn leave_caller(line: &str, log: &LogFile) -> io::Result<()> {
+    print_text(line);
+    let nothing = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&nothing)?;
+    rustix::stdio::dup2_stdout(&nothing)?;
+    Ok(rustix::stdio::dup2_stderr(log.fd())?)
 }
 
 /// Prints text on stdout, on a terminal without control characters. Returns false when it could not be written.

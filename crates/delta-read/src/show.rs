@@ -8,8 +8,9 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time;
 use delta_engine::progress::{ProgressPrinter, Verbosity};
+use delta_engine::result_output::{OutputFormat, render_run_result};
 use delta_operator::arguments::completion_candidates;
-use delta_operator::failure::CommandFailure;
+use delta_operator::failure::{CommandFailure, status_exit_code};
 use delta_operator::runs::agent_hint::AgentHint;
 use delta_operator::runs::own_run::{self, process_is_gone};
 use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
@@ -36,6 +37,7 @@ use delta_run::state::{HumanRequest, RunState};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 
 /// How often `--follow` looks for new events.
@@ -73,6 +75,7 @@ pub struct ShowArgs {
 const EXAMPLES: &str = "\
 Examples:
   delta show RUN -w ./work --follow
+  delta show RUN -w ./work --follow --format raw   # wait for the result
   delta show RUN -w ./work --request 3 | jq .messages
   delta show RUN -w ./work --request 3 --wire | jq .system   # as sent
   delta show RUN -w ./work --format json | jq '.iterations[].calls[].tool'";
@@ -83,17 +86,23 @@ enum ShowFormat {
     Text,
     /// One JSON object; with --follow, one event per line
     Json,
+    /// The result alone; with --follow, when the process exits. Exits with the code of the run
+    Raw,
 }
 
 /// Prints a run.
-pub fn show_command(args: &ShowArgs) -> Result<(), CommandFailure> {
+///
+/// # Errors
+/// The run cannot be read.
+pub fn show_command(args: &ShowArgs) -> Result<ExitCode, CommandFailure> {
     let (run, events) = args.run.find_and_read(&args.work_dir)?;
     if let Some(iteration) = args.request {
-        return print_request(&run.dir, &events, iteration, args.wire);
+        print_request(&run.dir, &events, iteration, args.wire)?;
+        return Ok(ExitCode::SUCCESS);
     }
     if args.format == ShowFormat::Json && !args.follow {
         stdio::print_text(&format!("{}\n", run_json(&run.dir, &events)));
-        return Ok(());
+        return Ok(ExitCode::SUCCESS);
     }
     follow_run(args, &run, events)
 }
@@ -103,7 +112,7 @@ fn follow_run(
     args: &ShowArgs,
     run: &LocatedRun,
     mut events: Vec<Event>,
-) -> Result<(), CommandFailure> {
+) -> Result<ExitCode, CommandFailure> {
     let verbosity = if args.verbose { Verbosity::Verbose } else { Verbosity::Normal };
     let mut progress = ProgressPrinter::for_stdout(verbosity, time::current_time);
     let cancel = if args.follow { Some(cancel::install_cancel()?) } else { None };
@@ -123,13 +132,15 @@ fn follow_run(
                     ];
                     notices.iter().for_each(|notice| progress.show_notice(notice));
                 }
-                ShowFormat::Json if !stdio::print_json(&event.to_line()) => return Ok(()),
-                ShowFormat::Json => {}
+                ShowFormat::Json if !stdio::print_json(&event.to_line()) => {
+                    return Ok(ExitCode::SUCCESS);
+                }
+                ShowFormat::Json | ShowFormat::Raw => {}
             }
         }
         shown_count = events.len();
         let is_running = state.status == Some(RunStatus::Running);
-        if is_running {
+        if is_running && args.format != ShowFormat::Raw {
             progress.show_activity(&state);
         }
         // There is a token only with `--follow`; a signal ends the wait.
@@ -143,11 +154,37 @@ fn follow_run(
             break;
         }
     }
+    if args.format == ShowFormat::Raw {
+        let is_interrupted = cancel.is_some_and(|cancel| cancel.is_requested());
+        return Ok(print_raw_result(&state, run, is_interrupted));
+    }
     if args.format == ShowFormat::Text {
         print_summary(&mut progress, &state, run, args.verbose);
     }
     progress.take_stdout_failure().into_iter().for_each(stdio::remember_write_failure);
-    Ok(())
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the result of the run alone, and why there is none on stderr; returns the exit code of the run, or of a wait that was
+/// interrupted.
+fn print_raw_result(state: &RunState, run: &LocatedRun, is_interrupted: bool) -> ExitCode {
+    let status = state.status.unwrap_or(RunStatus::Running);
+    if status == RunStatus::Running && is_interrupted {
+        return ExitCode::from(status_exit_code(RunStatus::Interrupted));
+    }
+    if let Some(result) = RunResult::from_state(state) {
+        let text = render_run_result(&result, OutputFormat::Raw);
+        if let Err(error) = stdio::print_result(&text) {
+            stdio::remember_write_failure(error);
+        }
+        if let Some(error) = result.error {
+            stdio::print_error_line(&format!("error: {}", strip_terminal_controls(&error.message)));
+        }
+    }
+    if status != RunStatus::Completed {
+        next_step_lines(state, run).iter().for_each(|line| stdio::print_error_line(line));
+    }
+    ExitCode::from(status_exit_code(status))
 }
 
 /// The runs that the run in `run_dir` has started, with how they are, and what all of them have used. Of many, only those are

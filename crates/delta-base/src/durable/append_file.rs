@@ -11,6 +11,7 @@ use super::{
 use rustix::fs::OFlags;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 const APPEND_FLAGS: OFlags = OFlags::WRONLY.union(OFlags::APPEND);
@@ -150,6 +151,11 @@ impl LogFile {
     /// Opens the file, and creates it when missing.
     pub fn open(path: &Path) -> FileResult<Self> {
         open_or_create_private(path, APPEND_FLAGS).map(Self).map_err(file_error("open", path))
+    }
+
+    /// The descriptor, for a stream that ends in the file.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 
     /// Appends whole lines in one write. Errors are ignored: a full log must not stop a run.

@@ -171,9 +171,8 @@ impl Engine<'_> {
         let amounts = state.usage.iter().map(|usage| usage_amount(None, usage));
         let spent = amounts.fold(BudgetAmount::default(), BudgetAmount::saturating_add);
         let started_at = state.started_at.map_or(0, |at| at.as_millis());
-        let owned = (&*run.dir, run.ownership());
         self.budget
-            .change_limits(owned, limits, spent, started_at, &self.cancel)
+            .change_limits(&run.dir, run.ownership(), limits, spent, started_at, &self.cancel)
             .map_err(EngineError::Limit)?;
         if let Some(path) = self.budget.ledger_path() {
             self.environment.set_budget(path);

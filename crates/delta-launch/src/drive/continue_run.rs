@@ -3,7 +3,7 @@
 //! This module finds the run, claims it for this process, and decides what the message means. The engine then drives it like
 //! a new run.
 
-use crate::drive::sealer;
+use crate::drive::{detach, sealer};
 use crate::prepare::images::{AttachOptions, attach_images};
 use crate::prepare::prepared_agent::PreparedAgent;
 use crate::prepare::{observer, run_result};
@@ -89,6 +89,9 @@ pub struct ContinueArgs {
     message: Option<String>,
     #[command(flatten)]
     attached: AttachOptions,
+    /// Print the id of the run when the message is durable, and let a process in the background work on it
+    #[arg(long, conflicts_with_all = ["verbose", "interactive"])]
+    detach: bool,
     /// Only if this is still the number of the run's last event; for servers, whose clients repeat themselves
     #[arg(long, value_name = "SEQ", hide = true)]
     at_event: Option<u64>,
@@ -127,8 +130,18 @@ impl ContinueArgs {
 }
 
 /// What the help shows; `run` has the other options too.
-const CONTINUE_ARGUMENTS: &[&str] =
-    &["run", "run_id", "message", "files", "work_dir", "agent", "request_id", "force", "retry"];
+const CONTINUE_ARGUMENTS: &[&str] = &[
+    "run",
+    "run_id",
+    "message",
+    "files",
+    "detach",
+    "work_dir",
+    "agent",
+    "request_id",
+    "force",
+    "retry",
+];
 const EXAMPLES: &str = "\
 Examples:
   delta continue RUN -w ./work                    # continue where it stopped
@@ -141,6 +154,9 @@ pub fn continue_command(args: &ContinueArgs) -> ExitCode {
         let message =
             "`-a` attaches files to a message, and the message is missing\n\n  tip: add `-m TEXT`";
         return command_line::print_usage_error::<ContinueArgs>("continue", message);
+    }
+    if args.detach {
+        return detach::detach_command();
     }
     // Read before the run is locked: stdin can take long.
     let message = args.message.as_deref().map(message::read_message).transpose();
@@ -500,6 +516,9 @@ impl ClaimedRun {
         }
         run.commit()?;
         dead_calls.iter().for_each(DeadCall::remove);
+        if options.detached {
+            detach::leave_command(&run)?;
+        }
         agent.drive(&mut run, workspace, options, sandbox, budget, cancel)
     }
 }

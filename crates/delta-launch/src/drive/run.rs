@@ -1,7 +1,7 @@
 //! `delta run`: creates a run and drives it.
 
 use crate::drive::continue_run::{self, AskedAgent, EnsuredTask, RetriedError};
-use crate::drive::sealer;
+use crate::drive::{detach, sealer};
 use crate::prepare::images::AttachOptions;
 use crate::prepare::prepared_agent::PreparedAgent;
 use crate::prepare::{observer, run_result};
@@ -89,6 +89,9 @@ pub struct RunArgs {
     /// Open the page of the run in a browser, and update it there
     #[arg(long, conflicts_with = "ensure")]
     open: bool,
+    /// Print the id of the run when it is durable, and let a process in the background work on it
+    #[arg(long, conflicts_with_all = ["ensure", "open", "verbose", "interactive"])]
+    detach: bool,
     #[command(flatten)]
     options: RunOptions,
 }
@@ -100,6 +103,7 @@ Examples:
   git diff | delta run \"Review this\"         # a pipe is added to the task
   delta run - < task.md                       # read the task from a file
   delta run --model openai:gpt-4o \"...\"       # use another LLM
+  delta run --detach \"...\"                    # work in the background
   delta run \"...\" --format json | jq .result
   delta run --ensure --run-id nightly -w . \"...\"   # safe to repeat";
 
@@ -147,6 +151,9 @@ pub fn run_command(args: &RunArgs) -> ExitCode {
         Ok(task) => task,
         Err(message) => return command_line::print_usage_error::<RunArgs>("run", &message),
     };
+    if args.detach {
+        return detach::detach_command();
+    }
     let id = args.run_id.as_ref().map(ToString::to_string);
     run_result::print_run_result(run_agent(args, task), &args.options, id)
 }
@@ -328,6 +335,9 @@ fn start_run(
     }
     if args.open {
         open_page(&mut run, options, &cancel);
+    }
+    if options.detached {
+        detach::leave_command(&run)?;
     }
     agent.drive(&mut run, workspace, options, sandbox, budget, cancel)
 }

@@ -79,7 +79,7 @@ Examples:
   delta tell RUN -w ./work --now \"stop, that is the wrong branch\"
   delta tell RUN -w ./work --at-end \"then run the tests\"
   delta tell RUN - < more.md
-  delta tell RUN --max-cost 40 --reason \"approved\"     # limits instead of a text
+  delta tell RUN --max-cost 40 --reason \"approved\"
 
 Exit codes: 0 the message is durable, 1 it was refused or may be lost, 2 usage error, 126 the run is not yours, or the caller is one of its calls";
 

@@ -2,9 +2,8 @@
 
 use delta_engine::result_output::{self, OutputFormat};
 use delta_operator::arguments::options::RunOptions;
-use delta_operator::failure::CommandFailure;
+use delta_operator::failure::{CommandFailure, status_exit_code};
 use delta_program::stdio;
-use delta_run::event::RunStatus;
 use delta_run::run_result::RunResult;
 use std::process::ExitCode;
 
@@ -32,13 +31,13 @@ pub fn print_run_result(
         OutputFormat::Text | OutputFormat::Raw => stdio::print_result(&text),
         OutputFormat::Json | OutputFormat::Jsonl => stdio::print_json_result(&text),
     };
-    if let Err(error) = &written {
-        stdio::print_error_line(&format!("error: could not write the result to stdout: {error}"));
+    let code = status_exit_code(result.status);
+    match written {
+        Ok(()) => ExitCode::from(code),
+        Err(error) => {
+            let text = format!("error: could not write the result to stdout: {error}");
+            stdio::print_error_line(&text);
+            ExitCode::from(code.max(1))
+        }
     }
-    ExitCode::from(match result.status {
-        RunStatus::Completed if written.is_ok() => 0,
-        RunStatus::Completed | RunStatus::Failed | RunStatus::Running => 1,
-        RunStatus::WaitingForInput => 101,
-        RunStatus::Interrupted => 130,
-    })
 }

@@ -95,6 +95,9 @@ pub struct RunOptions {
     /// Append the head of the journal to FILE (or pass it to `|COMMAND`) at exit; see `delta verify --help`
     #[arg(long, value_name = "FILE", help_heading = OTHER_HEADING, hide_short_help = true, value_parser = Anchor::parse)]
     pub anchor: Option<Anchor>,
+    /// Be the process in the background of a command with `--detach`
+    #[arg(long, hide = true)]
+    pub detached: bool,
     /// Work for a server, which asks what the run waits for
     #[arg(long, value_enum, value_name = "OUTPUT", hide = true)]
     pub served: Option<ServedOutput>,
@@ -131,6 +134,7 @@ impl RunOptions {
             no_ask_human: false,
             verbose: false,
             quiet: false,
+            detached: false,
             served: None,
             silent: false,
             inbox: None,
@@ -139,7 +143,7 @@ impl RunOptions {
 
     /// How much is printed to stderr.
     pub fn verbosity(&self) -> Verbosity {
-        match (self.quiet, self.verbose) {
+        match (self.quiet || self.detached, self.verbose) {
             _ if self.silent => Verbosity::Silent,
             (true, _) => Verbosity::Quiet,
             (false, true) => Verbosity::Verbose,
@@ -196,6 +200,7 @@ impl RunOptions {
         // A script that redirects stdin, a job in the background and CI expect no question.
         let is_automated = self.no_interactive
             || self.quiet
+            || self.detached
             || environment::variable("CI").is_some_and(|value| !value.is_empty());
         !is_automated && terminal::can_prompt() && terminal::is_in_foreground()
     }

@@ -507,7 +507,8 @@ impl Budget {
     /// The ledger cannot be used.
     pub fn change_limits(
         &mut self,
-        run: (&Path, &Ownership),
+        run_dir: &Path,
+        ownership: &Ownership,
         limits: Limits,
         spent: BudgetAmount,
         started_at: i64,
@@ -526,14 +527,12 @@ impl Budget {
             ledger.lock(&cancel)?.append_entry(entry)?;
             return Ok(());
         }
-        let above = self.ledger_path().map(|path| path.to_string_lossy().into_owned());
-        let (run_dir, ownership) = run;
         let head = LedgerHead {
             run_id: ownership.run_id().clone(),
             limits,
             given: limits,
             deadline_unix: deadline,
-            above,
+            above: self.ledger_path().map(|path| path.to_string_lossy().into_owned()),
             grants: None,
         };
         let ledger = Ledger::open_for_owner(run_dir, ownership, head, spent, &cancel)?;
