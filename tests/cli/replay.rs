@@ -5,6 +5,8 @@ use super::runs::{in_state, seal_of, snapshot};
 use serde_json::{Value, json};
 use std::fs;
 use std::process::Command;
+use test_support::alone::is_alone;
+use test_support::cpu_time::children_cpu_time;
 use test_support::normal::normal;
 use test_support::sandbox::{Ran, Sandbox};
 use test_support::server::{Answer, RecordedRequest, ScriptedServer};
@@ -120,6 +122,26 @@ fn c_16_10_a_changed_byte_of_the_configuration_is_named() {
     );
     named("agent/agent.yaml", "seq", "sed", "first: agent/agent.yaml");
     named("agent/context.yaml", "journal", "jornaul", "first: agent/context.yaml");
+}
+
+#[test]
+fn c_16_10_the_cost_of_lines_that_are_no_events_is_that_of_their_number() {
+    if !is_alone() {
+        return;
+    }
+    let sandbox = Sandbox::scripted(DELTA, "", "- say: done\n");
+    sandbox.unverified("its journal gets lines");
+    sandbox.run("go", &[]).expect_code(0);
+    let journal = sandbox.read("work/.delta/r/journal.jsonl");
+    let cost = |count: usize| {
+        sandbox.write("work/.delta/r/journal.jsonl", format!("{journal}{}", "x\n".repeat(count)));
+        let before = children_cpu_time();
+        replay(&sandbox, &[]).expect_code(3);
+        children_cpu_time() - before
+    };
+    let (few, many) = (cost(1_000), cost(8_000));
+    // Eight times the lines: with the square it was sixty times the cost.
+    assert!(many < 20 * few.max(10), "{few} and {many} hundredths of a second");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 use crate::request_breakdown::{common_prefix_len, excerpt_around};
 use serde::Serialize;
 use serde_json::json;
+use std::collections::HashSet;
 use std::path::Path;
 
 mod call_checks;
@@ -36,6 +37,12 @@ pub struct ReplayReport {
     /// Whether a line with a checksum was read: every line and record after it must have one.
     #[serde(skip)]
     has_checksums: bool,
+    /// `differences`, each of which is listed once: every line of a journal can have one.
+    #[serde(skip)]
+    known_differences: HashSet<ReplayDifference>,
+    /// `not_checked`, in the same way.
+    #[serde(skip)]
+    known_not_checked: HashSet<String>,
 }
 
 /// How much of a run was checked.
@@ -52,7 +59,7 @@ pub struct CheckedCounts {
 }
 
 /// A difference between what is recorded and what should be.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct ReplayDifference {
     /// The iteration, if the subject belongs to one.
     pub iteration: Option<u32>,
@@ -124,8 +131,8 @@ impl ReplayDifference {
 
 impl ReplayReport {
     fn add_difference(&mut self, difference: impl Into<Option<ReplayDifference>>) {
-        let new = difference.into().filter(|new| !self.differences.contains(new));
-        self.differences.extend(new);
+        let new = difference.into();
+        self.differences.extend(new.filter(|new| self.known_differences.insert(new.clone())));
     }
 
     fn add_mismatch(
@@ -174,7 +181,7 @@ impl ReplayReport {
     }
 
     fn add_not_checked(&mut self, reason: String) {
-        if !self.not_checked.contains(&reason) {
+        if self.known_not_checked.insert(reason.clone()) {
             self.not_checked.push(reason);
         }
     }
