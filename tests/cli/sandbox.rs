@@ -412,6 +412,46 @@ fn c_22_4_an_agent_in_its_workspace_cannot_change_itself() {
     assert!(!sandbox.path("work/agent/new").exists() && !sandbox.path("work/other").exists());
 }
 
+/// Links, `~`, an include whose condition does not hold, and the `.git` of a submodule lead git on.
+#[test]
+fn c_38_3_what_leads_git_to_a_file_cannot_be_written() {
+    const KEPT: [&str; 7] =
+        ["hook", "hooks/run", "user.conf", "home.conf", "team.conf", "sub/.git", "old/.git/config"];
+    let write = "for f in hook hooks/run user.conf home.conf team.conf sub/.git old/.git/config; do echo planted > $f; done; mkdir new; echo planted > new/conf; git checkout -q -b two";
+    let Some(sandbox) = agent("sandbox: workspace", &[("sh", write)]) else { return };
+    let git = |args: &[&str]| {
+        let mut git = std::process::Command::new("git");
+        git.args(["-c", "user.name=n", "-c", "user.email=n", "-c", "protocol.file.allow=always"]);
+        let output = git.args(args).current_dir(sandbox.path("work")).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    git(&["init", "-q"]);
+    git(&["commit", "-q", "--allow-empty", "-m", "one"]);
+    git(&["clone", "-q", ".", "old"]);
+    git(&["submodule", "--quiet", "add", "./old", "old"]);
+    git(&["submodule", "--quiet", "add", "--name", "other", "./old", "sub"]);
+    for file in ["hook", "hooks/run", "user.conf", "home.conf", "team.conf"] {
+        sandbox.write(&format!("work/{file}"), "# as it was\n");
+    }
+    sandbox.write("work/branch.conf", "[include]\n\tpath = team.conf\n");
+    git(&["config", "includeIf.onbranch:two.path", "../branch.conf"]);
+    git(&["config", "--add", "include.path", "../new/conf"]);
+    let link = |target: &str, name: &str| {
+        std::os::unix::fs::symlink(sandbox.path(target), sandbox.path(name)).unwrap();
+    };
+    link("work/hook", "work/.git/hooks/pre-commit");
+    let user =
+        "[include]\n\tpath = ~/../work/home.conf\n\tpath = linked\n[core]\n\thooksPath = hooks\n";
+    sandbox.write("home/.gitconfig", user);
+    link("work/user.conf", "home/linked");
+    let before = KEPT.map(|file| sandbox.read(&format!("work/{file}")));
+    let ran = sandbox.run("go", &[]).expect_code(0);
+    for (file, before) in KEPT.iter().zip(before) {
+        assert_eq!(sandbox.read(&format!("work/{file}")), before, "{file}");
+    }
+    assert!(ran.stderr.contains("/new/conf, which git follows"), "{}", ran.stderr);
+}
+
 /// `.git/config` names more files that git follows, and a stopped rebase has a list of commands.
 #[test]
 fn c_38_3_what_git_follows_cannot_be_written() {

@@ -5,23 +5,27 @@ use crate::child_environment::EnvMap;
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_process::{self as process, LaunchContext, ProcessCommand, ProcessEnd};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 /// git reads files only, and no network.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The files and directories that git reads or runs when it is used in `workspace`, besides those in its git directory:
-/// included files of configuration, the directory of hooks, files of attributes, and files that are named as a program, a
-/// filter or a driver. Some may be missing. Empty where there is no git or no repository.
-pub fn followed_paths(workspace: &Path, variables: &EnvMap) -> Vec<PathBuf> {
+/// included files of configuration, the directory of hooks, files of attributes, files that are named as a program, a filter
+/// or a driver, and what says where the git directories of submodules are. Some may be missing. `home` is what `~` means.
+/// Empty where there is no git or no repository.
+pub fn followed_paths(workspace: &Path, variables: &EnvMap, home: Option<&Path>) -> Vec<PathBuf> {
     let Some(tree) = workspace.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok())
     else {
         return Vec::new();
     };
     let mut env = variables.clone();
-    // It is asked about this repository, whichever one the caller works in.
-    env.retain(|name, _| !name.to_string_lossy().starts_with("GIT_"));
+    // It is asked about this repository, whichever one the caller works in, with the settings of the caller.
+    env.retain(|name, _| {
+        let name = name.to_string_lossy();
+        !name.starts_with("GIT_") || name.starts_with("GIT_CONFIG_")
+    });
     let launch = LaunchContext {
         cwd: tree.to_owned(),
         env: env.into(),
@@ -29,11 +33,33 @@ pub fn followed_paths(workspace: &Path, variables: &EnvMap) -> Vec<PathBuf> {
         containment: None,
         sandbox: None,
     };
-    let argv = ["git", "config", "--list", "--show-origin", "-z"].map(str::to_owned);
+    let mut followed = Followed { tree, home, paths: Vec::new(), included: Vec::new() };
+    followed.add(&list_configuration(&launch, None));
+    // What a condition includes can include more, which git lists only while the condition holds.
+    let mut asked = 0;
+    while let Some(file) = followed.included.get(asked).cloned() {
+        asked += 1;
+        followed.add(&list_configuration(&launch, Some(&file)));
+    }
+    let mut paths = followed.paths;
+    paths.extend(followed.included);
+    paths.sort();
+    paths.dedup();
+    paths
+}
+
+/// The configuration, or what `file` and the files that it includes have of it; empty if git cannot read it.
+fn list_configuration(launch: &LaunchContext, file: Option<&Path>) -> String {
+    // Whoever owns the repository: its owner will use it.
+    let list = ["git", "-c", "safe.directory=*", "config", "--list", "--show-origin", "-z"];
+    let mut argv = list.map(str::to_owned).to_vec();
+    if let Some(file) = file {
+        argv.extend(["--includes", "--file", &file.to_string_lossy()].map(str::to_owned));
+    }
     let command = ProcessCommand {
         program: None,
         argv: &argv,
-        context: &launch,
+        context: launch,
         stdin: &[],
         timeout: TIMEOUT,
         spool: None,
@@ -41,54 +67,95 @@ pub fn followed_paths(workspace: &Path, variables: &EnvMap) -> Vec<PathBuf> {
         capture_whole: true,
         marks: &[],
     };
-    let Ok(cancel) = CancelToken::manual() else { return Vec::new() };
+    let Ok(cancel) = CancelToken::manual() else { return String::new() };
     let finished = process::run_process(&command, &cancel);
     let listed = finished.stdout.whole.filter(|_| finished.end == ProcessEnd::Exited(0));
-    let mut paths = named_paths(&String::from_utf8_lossy(&listed.unwrap_or_default()), tree);
-    paths.sort();
-    paths.dedup();
-    paths
+    String::from_utf8_lossy(&listed.unwrap_or_default()).into_owned()
 }
 
-/// The paths in the list of a configuration, whose entries are `ORIGIN NUL KEY LF VALUE NUL`.
-fn named_paths(listed: &str, tree: &Path) -> Vec<PathBuf> {
-    let mut paths = Vec::new();
-    let mut parts = listed.split('\0');
-    while let (Some(origin), Some(entry)) = (parts.next(), parts.next()) {
-        let file = origin.strip_prefix("file:").map(|path| tree.join(path));
-        paths.extend(file.clone());
-        let (key, value) = entry.split_once('\n').unwrap_or((entry, ""));
-        match key {
-            "core.hookspath" => {
-                let hooks = tree.join(value);
-                // husky has its entry points in a directory below the one with the hooks.
-                paths.extend(hooks.parent().filter(|_| hooks.ends_with("_")).map(Path::to_owned));
-                paths.push(hooks);
+/// What git follows in a work tree.
+struct Followed<'a> {
+    tree: &'a Path,
+    home: Option<&'a Path>,
+    paths: Vec<PathBuf>,
+    /// The files that are included, each once.
+    included: Vec<PathBuf>,
+}
+
+impl Followed<'_> {
+    /// Adds the paths in the list of a configuration, whose entries are `ORIGIN NUL KEY LF VALUE NUL`.
+    fn add(&mut self, listed: &str) {
+        let mut parts = listed.split('\0');
+        while let (Some(origin), Some(entry)) = (parts.next(), parts.next()) {
+            let file = origin.strip_prefix("file:").map(|path| self.tree.join(path));
+            self.paths.extend(file.as_deref().and_then(|file| self.in_tree(file)));
+            let (key, value) = entry.split_once('\n').unwrap_or((entry, ""));
+            match key {
+                _ if value.is_empty() => {}
+                "core.hookspath" => {
+                    let hooks = self.tree.join(self.expand(value));
+                    // husky has its entry points in a directory below the one with the hooks.
+                    let outer = hooks.parent().filter(|_| hooks.ends_with("_"));
+                    let paths = outer.into_iter().chain([hooks.as_path()]);
+                    let paths: Vec<_> = paths.filter_map(|path| self.in_tree(path)).collect();
+                    self.paths.extend(paths);
+                }
+                "core.attributesfile" => {
+                    self.paths.extend(self.in_tree(&self.tree.join(self.expand(value))));
+                }
+                _ if key == "include.path" || key.starts_with("includeif.") => {
+                    // Relative to the file that has it. One that is missing is included once it exists.
+                    let path = file.as_deref().and_then(Path::parent);
+                    let path = path.and_then(|dir| self.in_tree(&dir.join(self.expand(value))));
+                    self.included.extend(path.filter(|path| !self.included.contains(path)));
+                }
+                _ => {
+                    let name = key.strip_prefix("submodule.").and_then(|key| key.rsplit_once('.'));
+                    if let Some((name, _)) = name {
+                        self.paths.extend(submodule_paths(&self.tree.join(name)));
+                    }
+                    self.paths.extend(self.named_files(value));
+                }
             }
-            "core.attributesfile" => paths.push(tree.join(value)),
-            // A file that is missing is included once it exists.
-            "include.path" => paths.extend(included_path(file.as_deref(), value)),
-            key if key.starts_with("includeif.") => {
-                paths.extend(included_path(file.as_deref(), value));
-            }
-            _ => paths.extend(named_files(value, tree)),
         }
     }
-    paths.into_iter().filter(|path| path.starts_with(tree)).collect()
+
+    /// A value with the directory that `~` means.
+    fn expand(&self, value: &str) -> PathBuf {
+        match (value.strip_prefix("~/"), self.home) {
+            (Some(rest), Some(home)) => home.join(rest),
+            _ => PathBuf::from(value),
+        }
+    }
+
+    /// A path without symlinks, if it is in the work tree. Directories at its end may be missing.
+    fn in_tree(&self, path: &Path) -> Option<PathBuf> {
+        let real = path.ancestors().find_map(|existing| {
+            let rest = path.strip_prefix(existing).ok()?;
+            let is_plain = rest.components().all(|part| matches!(part, Component::Normal(_)));
+            // `join` of nothing would add a slash.
+            let real = existing.canonicalize().ok().filter(|_| is_plain)?;
+            Some(if rest.as_os_str().is_empty() { real } else { real.join(rest) })
+        })?;
+        real.starts_with(self.tree).then_some(real)
+    }
+
+    /// The files that are words of a value: which key starts its value as a program, only git knows.
+    fn named_files(&self, value: &str) -> Vec<PathBuf> {
+        let words = value.split(|c: char| c.is_whitespace() || ";&|()<>'\"`$={}!".contains(c));
+        let words = words.filter(|word| !word.is_empty());
+        let paths = words.filter_map(|word| self.in_tree(&self.tree.join(self.expand(word))));
+        paths.filter(|path| path.is_file()).collect()
+    }
 }
 
-/// A path in `include.path` is relative to the file that has it.
-fn included_path(file: Option<&Path>, value: &str) -> Option<PathBuf> {
-    let path = file?.parent()?.join(value);
-    let parent = path.parent()?.canonicalize().ok()?;
-    Some(parent.join(path.file_name()?))
-}
-
-/// The files that are words of a value: which key starts its value as a program, only git knows.
-fn named_files(value: &str, tree: &Path) -> Vec<PathBuf> {
-    let words = value.split(|c: char| c.is_whitespace() || ";&|()<>'\"`$={}!".contains(c));
-    let paths = words.filter(|word| !word.is_empty()).map(|word| tree.join(word));
-    paths.filter_map(|path| path.canonicalize().ok()).filter(|path| path.is_file()).collect()
+/// What of the work tree of a submodule says where its git directory is, or what git follows in a git directory in it.
+fn submodule_paths(module: &Path) -> Vec<PathBuf> {
+    let entry = module.join(".git");
+    if entry.is_dir() {
+        return delta_sandbox::find_git_directory(module).map_or_else(Vec::new, |git| git.keep);
+    }
+    vec![entry]
 }
 
 #[cfg(test)]
@@ -112,14 +179,22 @@ mod tests {
             ("file:.git/config", "alias.st\nstatus"),
             ("file:.git/config", "core.bare"),
             ("file:/etc/gitconfig", "core.attributesfile\n/etc/attributes"),
+            ("file:.git/config", "core.attributesfile\n~/attributes"),
+            ("file:.git/config", "includeif.onbranch:x.path\n../new/x"),
+            ("file:.git/config", "submodule.sub.active\ntrue"),
             ("command line:", "includeif.gitdir:x.path\nx"),
         ];
         let listed: String =
             listed.iter().map(|(origin, entry)| format!("{origin}\0{entry}\0")).collect();
-        let mut paths = named_paths(&listed, &tree);
-        paths.sort();
-        paths.dedup();
-        let names = [".git/config", ".gitconfig", ".husky", ".husky/_", "tools/clean"];
-        assert_eq!(paths, names.map(|name| tree.join(name)));
+        let home = tree.join("tools");
+        let mut followed =
+            Followed { tree: &tree, home: Some(&home), paths: Vec::new(), included: Vec::new() };
+        followed.add(&listed);
+        followed.paths.sort();
+        followed.paths.dedup();
+        let names =
+            [".git/config", ".husky", ".husky/_", "sub/.git", "tools/attributes", "tools/clean"];
+        assert_eq!(followed.paths, names.map(|name| tree.join(name)));
+        assert_eq!(followed.included, [".gitconfig", "new/x"].map(|name| tree.join(name)));
     }
 }

@@ -115,9 +115,9 @@ pub fn sandbox_setup(
     };
     Ok(SandboxSetup {
         program,
+        git_follows: followed_paths(&vars.cwd, environment::variables(), home.as_deref()),
         home: home.filter(|home| home != Path::new("/")),
         key_files: state::key_paths(),
-        git_follows: followed_paths(&vars.cwd, environment::variables()),
         enclosing_runs: environment::parent_run()
             .map(|parent| run_tree::find_enclosing_runs(Path::new(&parent.run_dir)))
             .unwrap_or_default(),

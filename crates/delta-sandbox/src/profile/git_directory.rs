@@ -7,11 +7,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The parts of a git directory that can be written, and the parts that stay read-only.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct GitDirectory {
     /// The directories, without symlinks: one, or the directory of a linked worktree and the one that it shares.
     pub roots: Vec<PathBuf>,
-    /// The configuration and the hooks in them, in their submodules and in their worktrees, and what says where these are.
+    /// The configuration and the hooks in them, in their submodules and in their worktrees, and what says where these are, also
+    /// in work trees.
     /// All of it may be missing. What they name is run.
     pub keep: Vec<PathBuf>,
     /// The part of `keep` that must not appear.
@@ -39,11 +40,24 @@ pub fn find_git_directory(workspace: &Path) -> Option<GitDirectory> {
         return (points_back && is_inside).then(|| GitDirectory::new(vec![common, linked]));
     }
     // A submodule.
-    let config = fs::read_to_string(linked.join("config")).ok()?;
-    let mut lines = config.lines().filter_map(|line| line.trim().strip_prefix("worktree"));
-    let back = lines.find_map(|line| line.trim().strip_prefix('='))?;
-    let points_back = linked.join(back.trim()).canonicalize().ok() == tree.canonicalize().ok();
+    let points_back = configured_tree(&linked)?.canonicalize().ok() == tree.canonicalize().ok();
     points_back.then(|| GitDirectory::new(vec![linked]))
+}
+
+/// The work tree that the configuration in a git directory names.
+fn configured_tree(directory: &Path) -> Option<PathBuf> {
+    let config = fs::read_to_string(directory.join("config")).ok()?;
+    let mut lines = config.lines().filter_map(|line| line.trim().strip_prefix("worktree"));
+    let tree = lines.find_map(|line| line.trim().strip_prefix('='))?;
+    Some(directory.join(tree.trim()))
+}
+
+/// The file `.git` in the work tree of a submodule or a linked worktree, which leads git to its directory.
+fn leading_file(directory: &Path) -> Option<PathBuf> {
+    match fs::read_to_string(directory.join("gitdir")) {
+        Ok(file) => Some(directory.join(file.trim())),
+        Err(_) => Some(configured_tree(directory)?.join(".git")),
+    }
 }
 
 impl GitDirectory {
@@ -54,14 +68,20 @@ impl GitDirectory {
             directories.extend(subdirectories(&root.join("worktrees")));
         }
         let keep = directories.iter().flat_map(|directory| KEPT.map(|name| directory.join(name)));
+        let leading = directories.iter().filter_map(|directory| leading_file(directory));
+        let keep = keep.chain(leading);
         let watched = roots.iter().flat_map(|root| KEPT.map(|name| root.join(name))).collect();
         Self { keep: keep.collect(), watched, roots }
     }
 
-    /// The same if git follows these paths too.
+    /// The same if git follows these paths too, and what symlinks in its directories of hooks lead to.
     #[must_use]
     pub fn following(mut self, paths: &[PathBuf]) -> Self {
         self.keep.extend_from_slice(paths);
+        let entries = self.keep.iter().filter_map(|path| fs::read_dir(path).ok()).flatten();
+        let links = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_symlink());
+        let targets: Vec<_> = links.filter_map(|link| link.canonicalize().ok()).collect();
+        self.keep.extend(targets);
         self.watched.extend_from_slice(paths);
         self
     }

@@ -185,11 +185,12 @@ pub fn resolve_profile(
     places: &SandboxPlaces<'_>,
 ) -> Result<ResolvedSandbox, Vec<ResolutionProblem>> {
     let mut resolver = ProfileResolver { places, problems: Vec::new() };
-    let git = find_git_directory(&places.vars.cwd).map(|git| git.following(places.git_follows));
+    let git = find_git_directory(&places.vars.cwd).unwrap_or_default();
+    let git = git.following(places.git_follows);
     let mut write = Vec::new();
     for text in &declared.write {
         if text.trim_end_matches('?') == GIT_ENTRY {
-            write.extend(git.iter().flat_map(|git| git.roots.clone()));
+            write.extend(git.roots.iter().cloned());
         } else if let Some(path) = resolver.existing_path(text, "write") {
             resolver.check_journal(text, &path);
             write.push(path);
@@ -219,7 +220,7 @@ pub fn resolve_profile(
     }
     let hide = sorted(hide);
     resolver.check_hidden(declared, &hide);
-    let keep = resolver.kept_paths(&write, git.as_ref().map_or(&[][..], |git| &git.keep));
+    let keep = resolver.kept_paths(&write, &git.keep);
     if !resolver.problems.is_empty() {
         return Err(resolver.problems);
     }
@@ -238,7 +239,7 @@ pub fn resolve_profile(
     };
     let env = EnvFilter::new(&declared.env, passed);
     let profile = profile.normalized();
-    let absent = git.map(|git| absent_paths(&git, &profile)).unwrap_or_default();
+    let absent = absent_paths(&git, &profile);
     Ok(ResolvedSandbox { profile, env, absent, unhidden: sorted(unhidden) })
 }
 
