@@ -415,9 +415,17 @@ fn c_22_4_an_agent_in_its_workspace_cannot_change_itself() {
 /// Links, `~`, an include whose condition does not hold, and the `.git` of a submodule lead git on.
 #[test]
 fn c_38_3_what_leads_git_to_a_file_cannot_be_written() {
-    const KEPT: [&str; 7] =
-        ["hook", "hooks/run", "user.conf", "home.conf", "team.conf", "sub/.git", "old/.git/config"];
-    let write = "for f in hook hooks/run user.conf home.conf team.conf sub/.git old/.git/config; do echo planted > $f; done; mkdir new; echo planted > new/conf; git checkout -q -b two";
+    const KEPT: [&str; 8] = [
+        "hook",
+        "hooks/run",
+        "user.conf",
+        "home.conf",
+        "attributes",
+        "team.conf",
+        "sub/.git",
+        "old/.git/config",
+    ];
+    let write = "for f in attributes hook hooks/run user.conf home.conf team.conf sub/.git old/.git/config; do echo planted > $f; done; mkdir new; echo planted > new/conf; git checkout -q -b two";
     let Some(sandbox) = agent("sandbox: workspace", &[("sh", write)]) else { return };
     let git = |args: &[&str]| {
         let mut git = std::process::Command::new("git");
@@ -430,7 +438,7 @@ fn c_38_3_what_leads_git_to_a_file_cannot_be_written() {
     git(&["clone", "-q", ".", "old"]);
     git(&["submodule", "--quiet", "add", "./old", "old"]);
     git(&["submodule", "--quiet", "add", "--name", "other", "./old", "sub"]);
-    for file in ["hook", "hooks/run", "user.conf", "home.conf", "team.conf"] {
+    for file in &KEPT[..6] {
         sandbox.write(&format!("work/{file}"), "# as it was\n");
     }
     sandbox.write("work/branch.conf", "[include]\n\tpath = team.conf\n");
@@ -444,6 +452,8 @@ fn c_38_3_what_leads_git_to_a_file_cannot_be_written() {
         "[include]\n\tpath = ~/../work/home.conf\n\tpath = linked\n[core]\n\thooksPath = hooks\n";
     sandbox.write("home/.gitconfig", user);
     link("work/user.conf", "home/linked");
+    std::fs::create_dir_all(sandbox.path("home/.config/git")).unwrap();
+    link("work/attributes", "home/.config/git/attributes");
     let before = KEPT.map(|file| sandbox.read(&format!("work/{file}")));
     let ran = sandbox.run("go", &[]).expect_code(0);
     for (file, before) in KEPT.iter().zip(before) {

@@ -35,6 +35,11 @@ pub fn followed_paths(workspace: &Path, variables: &EnvMap, home: Option<&Path>)
     };
     let mut followed = Followed { tree, home, paths: Vec::new(), included: Vec::new() };
     followed.add(&list_configuration(&launch, None));
+    // The files of the user are listed only with entries, and are often links into a repository.
+    let user = [".gitconfig", ".config/git/config", ".config/git/attributes"];
+    let user = user.iter().filter_map(|name| followed.in_tree(&home?.join(name)));
+    let user: Vec<_> = user.collect();
+    followed.paths.extend(user);
     // What a condition includes can include more, which git lists only while the condition holds.
     let mut asked = 0;
     while let Some(file) = followed.included.get(asked).cloned() {
