@@ -85,10 +85,9 @@ impl InitProvider {
             }
         };
         // Names of models with other characters are texts in YAML only in quotes.
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
         let is_word = self.model.starts_with(|c: char| c.is_ascii_alphabetic())
             && !self.model.ends_with(':')
-            && self.model.chars().all(is_plain);
+            && self.model.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:@".contains(c));
         let model = if is_word { self.model.clone() } else { quote_yaml(&self.model) };
         text.replace(TEMPLATE_KEY, self.key_variable)
             .replace(TEMPLATE_ADDRESS, address)

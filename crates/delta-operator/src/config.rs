@@ -381,12 +381,12 @@ pub fn sandbox() -> Result<Option<(String, String, PathBuf)>, CommandFailure> {
 /// # Errors
 /// The configuration or DELTA_MODEL has a mistake.
 pub fn model_selection(option: Option<ModelChoice>) -> Result<ModelSelection, CommandFailure> {
-    let is_set = |name: &&str| environment::variable(name).is_some();
     let has_address = has_chat_address();
     let config = read()?;
     let is_set_up = |form: WireForm| {
         let names = [form.address_variables(), form.key_variables()].concat();
-        !has_address && (names.iter().any(is_set) || config.api_key_command(form).is_some())
+        let has_variable = names.iter().any(|name| environment::variable(name).is_some());
+        !has_address && (has_variable || config.api_key_command(form).is_some())
     };
     let option = option.map(|choice| choice.by_vendor(is_set_up));
     let default = default_model()?.map(|setting| setting.value.by_vendor(is_set_up));

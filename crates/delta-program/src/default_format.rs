@@ -19,13 +19,13 @@ pub fn parse_with_default_format(
     read_default: impl FnOnce() -> Result<Option<&'static str>, String>,
 ) -> Result<ArgMatches, clap::Error> {
     let matches = command.try_get_matches_from_mut(arguments)?;
-    let (mut named, mut matched) = (&*command, &matches);
+    let mut named = &*command;
+    let mut matched = &matches;
     let mut position = 0;
     while let Some((name, below)) = matched.subcommand() {
         let rest = arguments.iter().skip(position + 1).position(|word| word == name);
-        let (Some(subcommand), Some(distance)) = (named.find_subcommand(name), rest) else {
-            return Ok(matches);
-        };
+        let Some(distance) = rest else { return Ok(matches) };
+        let Some(subcommand) = named.find_subcommand(name) else { return Ok(matches) };
         position += 1 + distance;
         (named, matched) = (subcommand, below);
     }

@@ -41,9 +41,9 @@ pub fn followed_paths(workspace: &Path, variables: &EnvMap, home: Option<&Path>)
     let user: Vec<_> = user.collect();
     followed.paths.extend(user);
     // What a condition includes can include more, which git lists only while the condition holds.
-    let mut asked = 0;
-    while let Some(file) = followed.included.get(asked).cloned() {
-        asked += 1;
+    let mut read_count = 0;
+    while let Some(file) = followed.included.get(read_count).cloned() {
+        read_count += 1;
         followed.add(&list_configuration(&launch, Some(&file)));
     }
     let mut paths = followed.paths;
@@ -55,7 +55,7 @@ pub fn followed_paths(workspace: &Path, variables: &EnvMap, home: Option<&Path>)
 
 /// The configuration, or what `file` and the files that it includes have of it; empty if git cannot read it.
 fn list_configuration(launch: &LaunchContext, file: Option<&Path>) -> String {
-    // Whoever owns the repository: its owner will use it.
+    // The repository may be another user's, who will use it.
     let list = ["git", "-c", "safe.directory=*", "config", "--list", "--show-origin", "-z"];
     let mut argv = list.map(str::to_owned).to_vec();
     if let Some(file) = file {

@@ -53,7 +53,7 @@ const OTHER_VENDORS: [(&[&str], &str, &str); 22] = [
 
 const BEDROCK_NAMES: &[&str] = &["bedrock", "bedrock_converse", "amazon-bedrock", "aws_bedrock"];
 
-/// What stands before the models of Vertex AI, which has an address for each model.
+/// The beginnings of the names of models on Vertex AI, which has an address for each model.
 const VERTEX_NAMES: [&str; 5] =
     ["vertex", "vertex_ai", "google-vertex", "google_vertexai", "gcp_vertex_ai"];
 
