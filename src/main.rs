@@ -348,7 +348,7 @@ mod tests {
             let command = root.find_subcommand_mut(name).unwrap();
             let help = command.render_long_help().to_string();
             let options = help.lines().filter(|line| line.trim_start().starts_with('-'));
-            assert!(options.count() <= 9, "{help}");
+            assert!(options.count() <= 10, "{help}");
             assert!(help.contains(line(name)), "{help}");
             let limit = command.get_arguments().find(|arg| arg.get_id() == "max_cost").unwrap();
             assert!(!limit.is_hide_set() && !help.contains("--max-cost"), "{help}");

@@ -294,7 +294,8 @@ fn c_38_7_every_key_with_a_value_of_every_wrong_kind_is_an_error_at_its_place() 
         "ends_run": {"exit_code": 0},
         "sandbox": {"write": [], "limits": {"processes": 5}},
     });
-    let plain = json!({"name": "p", "exec": "true"});
+    let plain = json!({"name": "p", "exec": "true ${command}", "parameters": [{"name": "command"}],
+        "approve": {"commands": ["true"], "parameter": "command"}});
     let commanded = json!({"name": "c", "command": ["echo", {"template": "x"}]});
     let server = json!({"command": ["true"], "approve": [{"do": "ask"}]});
     let remote = json!({"url": "https://host.example/mcp", "oauth": {"scopes": ["a"]}});
@@ -305,6 +306,7 @@ fn c_38_7_every_key_with_a_value_of_every_wrong_kind_is_an_error_at_its_place() 
             mapping: &AGENT_MAPPING,
             contents: vec![
                 json!({"name": "a", "llm": {"model": "m"}}),
+                json!({"name": "a", "llm": {"model": "m", "fallback": [{"model": "n"}]}}),
                 json!({
                     "name": "a",
                     "llm": {

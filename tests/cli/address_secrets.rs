@@ -65,7 +65,7 @@ fn c_15_3_a_secret_in_an_address_is_sent_and_neither_shown_nor_recorded() {
         let query = address.split_once('?').unwrap().1;
         assert_eq!(request.target, format!("POST /v1/chat/completions?{query}"));
         assert!(request.header("authorization").is_some_and(|value| value.starts_with("Basic ")));
-        shows_no_secret(&resume(&sandbox, &[]).expect_code(0));
+        shows_no_secret(&resume(&sandbox, &["--retry", "llm"]).expect_code(0));
         records_no_secret(&sandbox);
         for args in [&["show", "r", "-v"][..], &["replay", "r"], &["context", "r"]] {
             shows_no_secret(&sandbox.delta(args.iter().chain(&["-w", "work"]).copied()).output());

@@ -82,7 +82,7 @@ fn c_11_6_bash_completes_what_delta_knows() {
         ["minimal", "hello-world", "file-ops", "api-tester", "coding"]
     );
     assert_eq!(offered(&["tool", "expand", "agent/a"]), ["agent/agent.yaml"]);
-    assert_eq!(offered(&["t"]), ["test", "tool", "trust"]);
+    assert_eq!(offered(&["t"]), ["tell", "test", "tool", "trust"]);
     assert_eq!(offered(&["sw"]), ["sweep"]);
     assert_eq!(offered(&["sweep", "p"]), ["plan", "pack"]);
     assert_eq!(offered(&["--lease", "turns", "sweep", "plan", "--di"]), ["--dir"]);

@@ -217,7 +217,7 @@ fn c_1_8_the_operators_command_may_differ_by_provider() {
         assert_eq!(requests.last().unwrap().header(header), Some(value), "{}", ran.stderr);
     }
     for (config, message) in [
-        ("api_key_command: {opnai: x}\n", "must be `openai`, `anthropic`, `responses` or `gemini`"),
+        ("api_key_command: {opnai: x}\n", "unknown key `opnai` in `api_key_command`"),
         ("api_key_command: {openai: ''}\n", "the command for `openai` is empty"),
     ] {
         let sandbox = Sandbox::new(DELTA);

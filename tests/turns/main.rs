@@ -113,8 +113,8 @@ fn c_26_1_each_act_takes_a_turn_and_nothing_else_does() {
     let ran = by_turns(sandbox.run_command("task", &["--format", "raw"])).output();
     assert!(ran.stderr.contains("COMPLETED after 3 iterations"), "{}", ran.stderr);
     assert_eq!(ran.expect_code(0).stdout, "done\n");
-    // The claim, two calls at the same time, the hook, the end.
-    assert_eq!(turns(&sandbox), ["000001", "000002", "000003", "000004"]);
+    // The claim, the mailbox, two calls at the same time, the hook, the end.
+    assert_eq!(turns(&sandbox), ["000001", "000002", "000003", "000004", "000005"]);
     let events: Vec<String> = sandbox
         .journal()
         .iter()

@@ -25,8 +25,9 @@ mod writeback;
 pub use append_file::{AppendFile, LogFile, append_line_synced, append_line_unsynced};
 pub use beneath::{DirEntry, OtherOwner, add_root, check_root_owner, join_beneath, mode_from_bits};
 pub use directories::{
-    create_private_dir_synced, ensure_private_dir, ensure_private_dir_synced, ensure_shared_dir,
-    ensure_shared_dir_synced, hide_from_git, sync_dir, sync_file_system, sync_readable_dir,
+    create_private_dir_synced, ensure_private_child_dir, ensure_private_dir,
+    ensure_private_dir_synced, ensure_shared_dir, ensure_shared_dir_synced, hide_from_git,
+    sync_dir, sync_file_system, sync_readable_dir,
 };
 pub use file_lock::{FileLock, ListedLockHolder, is_locked, list_lock_holders, read_lock_holder};
 pub use file_system::{DirectoryRoom, boot_id, inspect_room, is_on_local_file_system};

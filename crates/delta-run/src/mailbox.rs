@@ -258,12 +258,12 @@ impl Mailbox {
     }
 
     /// Creates the mailbox. Only for the owner of the run, which has just taken a turn: a process that was replaced
-    /// creates nothing that anything reads.
+    /// creates nothing that anything reads. A run directory that was moved away is not made again.
     ///
     /// # Errors
     /// It cannot be created.
     pub fn create(&self) -> Result<(), FileError> {
-        durable::ensure_private_dir(&self.dir)
+        durable::ensure_private_child_dir(&self.dir)
     }
 
     /// The files in the mailbox, in the order in which they are received; `None` if it does not exist.

@@ -21,6 +21,15 @@ pub fn ensure_private_dir(path: &Path) -> FileResult<()> {
     ensure_dir(path, 0o700)
 }
 
+/// Creates a private directory; does nothing when it exists, and fails when its parent does not. Not synced.
+pub fn ensure_private_child_dir(path: &Path) -> FileResult<()> {
+    let created = check_failpoint().and_then(|()| Entry::find(path)?.create_dir(0o700));
+    match created {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        created => created.map_err(file_error("create the directory", path)),
+    }
+}
+
 /// Creates a directory with the usual mode and its missing ancestors; does nothing when it exists. Not synced.
 pub fn ensure_shared_dir(path: &Path) -> FileResult<()> {
     ensure_dir(path, 0o777)
