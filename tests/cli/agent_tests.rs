@@ -137,6 +137,7 @@ fn c_17_1_every_mistake_of_every_test_is_told_at_once() {
             "g.yaml:2:16: unknown key `sey` in a turn",
             "g.yaml:3:27: `type` must be `ENGINE_START`, `USER_MESSAGE`, `THOUGHT`, `ACTION_REQUEST`, `ACTION_RESULT`, `HUMAN_INPUT_REQUEST`, `HUMAN_INPUT_RECEIVED`, `APPROVAL_REQUEST`, `APPROVAL_DECISION`, `ERROR`, `HOOK_EXECUTION` or `ENGINE_END`",
             "g.yaml:3:46: an expected call has no `tool`",
+            "g.yaml:3:52: `args` must be a mapping (`key: value`), not a number",
             "h.yaml:2:7: `a=b` is not the name of an environment variable",
             "h.yaml:3:10: `stderr` has no value",
             "i.yaml:1:1: a test must be a mapping (`key: value`), not a list",

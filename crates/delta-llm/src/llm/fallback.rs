@@ -136,7 +136,13 @@ fn read_fallback_entry(
     });
     doc.append_report(&mut known);
     for mistake in mistakes.diagnostics {
-        doc.report(entry, mistake.message, mistake.help);
+        // The place in the section is unknown here; the message has the key or the value in quotes.
+        let named = entry.entries().iter().find(|(key, value)| {
+            let mut texts = [key, value].into_iter().filter_map(YamlNode::scalar);
+            texts.any(|text| mistake.message.contains(&format!("`{text}`")))
+        });
+        let place = named.map_or(entry, |(_, value)| value);
+        doc.report(place, mistake.message, mistake.help);
     }
     config.filter(|config| config.wire_form().is_some())
 }
