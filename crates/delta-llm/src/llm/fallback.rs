@@ -141,8 +141,8 @@ fn read_fallback_entry(
             let mut texts = [key, value].into_iter().filter_map(YamlNode::scalar);
             texts.any(|text| mistake.message.contains(&format!("`{text}`")))
         });
-        let place = named.map_or(entry, |(_, value)| value);
-        doc.report(place, mistake.message, mistake.help);
+        let named_node = named.map_or(entry, |(_, value)| value);
+        doc.report(named_node, mistake.message, mistake.help);
     }
     config.filter(|config| config.wire_form().is_some())
 }
