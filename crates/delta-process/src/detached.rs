@@ -19,7 +19,7 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal, PipeReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// A signal that the caller ignores (a background job of a script ignores SIGINT) must not be ignored on a terminal.
 const STANDARD_SIGNALS: std::ops::Range<i32> = 1..32;
@@ -34,9 +34,16 @@ pub fn start_detached(
     cwd: &Path,
 ) -> io::Result<PipeReader> {
     let (reader, writer) = io::pipe()?;
-    let mut command = std::process::Command::new(program);
+    let mut command = Command::new(program);
     command.args(arguments).env_clear().envs(env).current_dir(cwd);
     command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::null());
+    in_new_session(&mut command);
+    command.spawn()?;
+    Ok(reader)
+}
+
+/// Makes the child the leader of a new session, without the descriptors and signal actions of this process.
+fn in_new_session(command: &mut Command) {
     // SAFETY: between fork and exec the closure makes only system calls and does not allocate.
     unsafe {
         command.pre_exec(|| {
@@ -46,8 +53,6 @@ pub fn start_detached(
             Ok(())
         })
     };
-    command.spawn()?;
-    Ok(reader)
 }
 
 /// Begins the line with which a [`StartingProcess`] reports its start.
@@ -82,20 +87,12 @@ impl StartingProcess {
         arguments: &[OsString],
         env: &BTreeMap<OsString, OsString>,
     ) -> io::Result<Self> {
-        let mut command = std::process::Command::new(program);
+        let mut command = Command::new(program);
         command.args(arguments).env_clear().envs(env).stdout(Stdio::piped());
         if io::stdin().is_terminal() {
             command.stdin(Stdio::null());
         }
-        // SAFETY: between fork and exec the closure makes only system calls and does not allocate.
-        unsafe {
-            command.pre_exec(|| {
-                close_descriptors_on_exec();
-                reset_signal_actions(STANDARD_SIGNALS);
-                rustix::process::setsid()?;
-                Ok(())
-            })
-        };
+        in_new_session(&mut command);
         let mut child = command.spawn()?;
         let stdout = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
         Ok(Self { child, stdout })

@@ -197,7 +197,7 @@ impl CommandPattern {
     }
 }
 
-/// Whether a word is the option of a pattern, whose `#` stands for a number.
+/// Whether a word is the option of a pattern, where `#` is any number.
 fn is_option(option: &str, word: &str) -> bool {
     match option.strip_suffix('#') {
         None => option == word,

@@ -1,4 +1,4 @@
-//! What background processes print after their call goes on in files that the observation names (C-38.2).
+//! Files get what background processes print after their call, and the observation names them (C-38.2).
 
 use crate::DELTA;
 use std::path::PathBuf;

@@ -14,7 +14,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The files and directories that git reads or runs when it is used in `workspace`, besides those in its git directory:
 /// included files of configuration, the directory of hooks, files of attributes, files that are named as a program, a filter
 /// or a driver, and what says where the git directories of submodules are. Some may be missing. `home` is what `~` means.
-/// Empty where there is no git or no repository.
+/// Empty without git, and outside of a repository.
 pub fn followed_paths(workspace: &Path, variables: &EnvMap, home: Option<&Path>) -> Vec<PathBuf> {
     let Some(tree) = workspace.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok())
     else {

@@ -119,7 +119,7 @@ const LASTING_ERRORS: [&str; 12] = [
     "request_too_large",
 ];
 
-/// The lasting errors that say that there is no such model.
+/// The lasting errors about a model that does not exist.
 const GONE_ERRORS: [&str; 2] = ["model_not_found", "not_found_error"];
 
 /// Settings of `llm` that some models reject; their names do not occur in a message about something else.

@@ -60,7 +60,7 @@ const SHARED_KEYS: [&str; 6] =
     ["stream", "timeout_ms", "idle_timeout_ms", "max_retries", "temperature", "max_tokens"];
 
 /// Reads the models of the section `fields`, whose provider is `first`. A script, a command or a recording that the
-/// operator has chosen stands for all of them.
+/// operator has chosen replaces them all.
 pub(super) fn read_fallback(
     doc: &YamlDocument,
     fields: MappingFields<'_>,
