@@ -40,6 +40,20 @@ fn c_12_1_text_is_a_summary() {
     }
 }
 
+/// A terminal breaks words in two at its edge.
+#[test]
+fn c_12_1_a_terminal_gets_prose_broken_at_spaces() {
+    let sandbox = scripted("- say: |\n    - The quick brown fox jumps over the lazy dog\n");
+    let (code, screen) =
+        sandbox.run_command("hi", &[]).wholly_at_terminal_of(30, 24).end_with_screen();
+    assert_eq!(code, 0, "{screen:?}");
+    let first = screen.iter().position(|row| row.trim_end() == "- The quick brown fox jumps");
+    let second = first.and_then(|row| screen.get(row + 1));
+    assert_eq!(second.map(|row| row.trim_end()), Some("  over the lazy dog"), "{screen:?}");
+    let piped = sandbox.run("hi", &["-q", "--ensure"]);
+    assert_eq!(piped.stdout, "- The quick brown fox jumps over the lazy dog\n");
+}
+
 /// `x=$(delta run -q ...)` was eight lines of summary.
 #[test]
 fn c_12_1_with_q_text_is_the_result_alone() {

@@ -2,7 +2,9 @@
 
 use delta_agent::tool::value_text;
 use delta_base::redact::redact_answers;
+use delta_base::terminal;
 use delta_base::terminal_text::strip_terminal_controls;
+use delta_base::text::text_width::wrap_prose;
 use delta_base::time::format_duration;
 use delta_run::event::RunStatus;
 use delta_run::run_result::RunResult;
@@ -42,7 +44,11 @@ fn render_text_summary(result: &RunResult) -> String {
         with_final_newline(redact_answers(&result.sensitive, strip_terminal_controls(text)))
     };
     let value = result.result.as_ref().map(|value| match value {
-        serde_json::Value::String(text) => sanitize(text),
+        serde_json::Value::String(text) => match terminal::stdout_size() {
+            // A terminal breaks lines within words.
+            Some((columns, _)) => wrap_prose(&sanitize(text), columns.into()),
+            None => sanitize(text),
+        },
         other => sanitize(&serde_json::to_string_pretty(other).unwrap_or_default()),
     });
     if result.prints_alone {

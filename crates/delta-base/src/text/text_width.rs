@@ -110,9 +110,66 @@ pub fn wrap_words(line: &str, room: usize) -> Vec<&str> {
     pieces
 }
 
+/// `text` in Markdown with its prose broken at spaces to at most `columns`; what continues an entry of a list is indented as
+/// its text. Code in fences and tables stay as they are: a break would change what they say.
+pub fn wrap_prose(text: &str, columns: usize) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut fence = None;
+    for line in text.split_inclusive('\n') {
+        let content = line.trim_end_matches('\n');
+        let start = content.trim_start();
+        let mark = ["```", "~~~"].into_iter().find(|mark| start.starts_with(mark));
+        let is_code = fence.is_some() || mark.is_some();
+        match (fence, mark) {
+            (None, Some(_)) => fence = mark,
+            (Some(open), Some(mark)) if open == mark => fence = None,
+            _ => {}
+        }
+        if is_code || start.starts_with('|') || display_width(content) <= columns {
+            out.push_str(line);
+            continue;
+        }
+        let indent = (content.len() - start.len() + list_mark_width(start)).min(columns / 2);
+        let mut rows = wrap_words(content, columns).into_iter();
+        out.extend(rows.next());
+        let rest = rows.collect::<Vec<_>>().join(" ");
+        for row in wrap_words(&rest, columns - indent).into_iter().filter(|row| !row.is_empty()) {
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', indent));
+            out.push_str(row);
+        }
+        out.push_str(&line[content.len()..]);
+    }
+    out
+}
+
+/// The columns of a list's mark and the space after it (`- `, `12. `); 0 without one.
+fn list_mark_width(line: &str) -> usize {
+    let Some((mark, _)) = line.split_once(' ') else { return 0 };
+    let number = mark.strip_suffix(['.', ')']).unwrap_or_default();
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number || matches!(mark, "-" | "*" | "+") { mark.len() + 1 } else { 0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_prose_is_wrapped() {
+        let wrapped = |text| wrap_prose(text, 12);
+        assert_eq!(wrapped("one two three four\n"), "one two\nthree four\n");
+        assert_eq!(wrapped("- one two three four"), "- one two\n  three four");
+        assert_eq!(wrapped("10. one two three"), "10. one two\n    three");
+        assert_eq!(wrapped("  * one two three\nx"), "  * one two\n    three\nx");
+        assert_eq!(wrapped("```\none two three four\n```\n"), "```\none two three four\n```\n");
+        assert_eq!(wrapped("~~~\n```\none two three four"), "~~~\n```\none two three four");
+        assert_eq!(wrapped("| one | two | three |"), "| one | two | three |");
+        assert_eq!(wrapped("https://a.example/b c"), "https://a.example/b\nc");
+        assert_eq!(wrapped("日本語日本語日本語"), "日本語日本語日本語");
+        assert_eq!(wrapped(""), "");
+        assert_eq!(wrap_prose("- a b", 1), "-\na\nb");
+    }
 
     #[test]
     fn prose_is_cut_at_blanks() {
