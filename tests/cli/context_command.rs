@@ -216,7 +216,7 @@ fn request(sandbox: &Sandbox, iteration: usize) -> String {
 }
 
 fn preview(sandbox: &Sandbox, more: &[&str]) -> Ran {
-    let fixed = ["context", "preview", "--agent", "agent", "-m", "the task"];
+    let fixed = ["context", "preview", "--agent", "agent", "the task"];
     sandbox.delta(fixed.iter().chain(more).copied()).output()
 }
 

@@ -259,7 +259,7 @@ fn c_16_7_a_fork_goes_on_with_another_message_model_or_agent() {
         sandbox.delta(fixed.iter().chain(more).copied()).output()
     };
     raw("same", &["--at", "2", "--continue"]).expect(0, "done noted c\n", "");
-    raw("said", &["--at", "2", "-m", "stop here"]).expect(0, "done stop here\n", "");
+    raw("said", &["--at", "2", "stop here"]).expect(0, "done stop here\n", "");
     sandbox.write("agent/other.yaml", "turns:\n- say: x\n- say: y\n- say: another one\n");
     raw("model", &["--at", "2", "--model", "script:other.yaml"]).expect(
         0,

@@ -42,7 +42,7 @@ use initial_files::SourceSnapshots;
 /// Create a run from the first iterations of another
 ///
 /// Copies the first N iterations of RUN into a new run and prints its id. RUN stays unchanged, and may be active. With
-/// -m, --model, --agent or --continue, the new run continues at once. Its workspace gets the files of the snapshot of
+/// TEXT, --model, --agent or --continue, the new run continues at once. Its workspace gets the files of the snapshot of
 /// iteration N, or, without one, a copy of the current files; a note reports which.
 #[derive(Debug, Args)]
 #[command(mut_args = show_only(FORK_OPTIONS), after_help = CONTINUE_OPTIONS, after_long_help = format!("{CONTINUE_OPTIONS}\n\n{EXAMPLES}"))]
@@ -50,6 +50,9 @@ pub struct ForkArgs {
     /// Run: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
+    /// Continue with this message; `-` reads it from stdin
+    #[arg(value_name = "TEXT", value_parser = parse_message, conflicts_with = "message")]
+    text: Option<String>,
     /// Copy the first N iterations; 0 copies only the task [default: all complete ones]
     #[arg(long, value_name = "N", value_parser = parse_number_in(0..=u32::MAX))]
     at: Option<u32>,
@@ -63,7 +66,7 @@ pub struct ForkArgs {
     /// Id of the new run [default: generated]
     #[arg(long, value_name = "ID", value_parser = command_line::parse_run_id)]
     run_id: Option<RunId>,
-    /// Continue with this message; `-` reads it from stdin
+    /// The message, as an option
     #[arg(short, long, value_name = "TEXT", value_parser = parse_message)]
     message: Option<String>,
     /// Continue with this agent [default: RUN's agent]
@@ -78,7 +81,7 @@ pub struct ForkArgs {
 
 /// The options that only `delta fork` has, and the one that makes the new run continue.
 const FORK_OPTIONS: &[&str] =
-    &["run", "at", "work_dir", "into", "run_id", "message", "agent", "go_on", "model"];
+    &["run", "text", "at", "work_dir", "into", "run_id", "message", "agent", "go_on", "model"];
 
 /// Parses a message.
 fn parse_message(text: &str) -> Result<String, String> {
@@ -92,7 +95,7 @@ fn parse_message(text: &str) -> Result<String, String> {
 const EXAMPLES: &str = "\
 Examples:
   delta fork RUN -w ./work --at 3                          # print its id
-  delta fork RUN -w ./work --at 3 -m \"Try it without sed\"  # and continue it
+  delta fork RUN -w ./work --at 3 \"Try it without sed\"     # and continue it
   delta fork RUN -w ./work --at 3 --model openai:gpt-4o    # another LLM
   delta fork RUN -w ./work --at 3 --agent ./new-version    # another agent
   delta diff RUN ./elsewhere/.delta/FORK -w ./work         # compare both runs";
@@ -104,7 +107,7 @@ pub fn fork_command(args: &ForkArgs) -> ExitCode {
         return command_line::print_usage_error::<ForkArgs>(
             "fork",
             "-i, --snapshots, --max-iterations and limits require that the new run continues: \
-             add -m, --model, --agent or --continue",
+             add TEXT, --model, --agent or --continue",
         );
     }
     match fork_run(args) {
@@ -126,13 +129,20 @@ enum ForkOutcome {
 }
 
 impl ForkArgs {
+    fn message(&self) -> Option<&str> {
+        self.text.as_deref().or(self.message.as_deref())
+    }
+
     fn continues_at_once(&self) -> bool {
-        self.go_on || self.message.is_some() || self.agent.is_some() || self.options.model.is_some()
+        self.go_on
+            || self.message().is_some()
+            || self.agent.is_some()
+            || self.options.model.is_some()
     }
 }
 
 fn fork_run(args: &ForkArgs) -> Result<ForkOutcome, CommandFailure> {
-    let message = args.message.as_deref().map(message::read_message).transpose()?;
+    let message = args.message().map(message::read_message).transpose()?;
     let source = ForkSource::find(args)?;
     source.check_message(args, message.as_deref())?;
     let mut agent = None;

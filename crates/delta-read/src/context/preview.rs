@@ -40,17 +40,20 @@ const PREVIEW_RUN_NAME: &str = "preview";
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  delta context preview -m \"Fix the failing test\"      # of the built-in agent
-  delta context preview --agent ./my-agent -m \"Summarise the logs\"
-  delta context preview --agent ./my-agent -m \"...\" --request | jq .messages
-  delta context preview --agent ./my-agent -m \"...\" -w ./work --generate")]
+  delta context preview \"Fix the failing test\"      # of the built-in agent
+  delta context preview --agent ./my-agent \"Summarise the logs\"
+  delta context preview --agent ./my-agent \"...\" --request | jq .messages
+  delta context preview --agent ./my-agent \"...\" -w ./work --generate")]
 pub struct PreviewArgs {
+    /// Task for the agent; `-` reads it from stdin
+    #[arg(value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new(), required_unless_present = "message")]
+    text: Option<String>,
     /// Agent directory, or the name of an installed agent [default: the agent of `delta run`]
     #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
     agent: Option<PathBuf>,
-    /// Task for the agent; `-` reads it from stdin
-    #[arg(short, long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
-    message: String,
+    /// Task, as an option
+    #[arg(short, long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new(), conflicts_with = "text")]
+    message: Option<String>,
     /// Workspace, which need not exist [default: the one of `delta run`]
     #[arg(short, long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: Option<PathBuf>,
@@ -84,7 +87,9 @@ struct PreviewSetup {
 
 /// Renders the preview.
 pub fn preview_request(args: &PreviewArgs) -> Result<String, CommandFailure> {
-    let message = message::read_message(&args.message)?;
+    // clap requires one of them.
+    let task = args.text.as_deref().or(args.message.as_deref()).unwrap_or_default();
+    let message = message::read_message(task)?;
     let models = config::model_selection(args.model.clone())?;
     let home = match &args.agent {
         Some(named) => agent_choice::find_existing_agent(named)?,
