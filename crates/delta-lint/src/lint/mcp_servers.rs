@@ -1,4 +1,5 @@
-//! `mcp-hidden-text`, `mcp-shadow`, `mcp-unpinned`, `mcp-many`, `mcp-schema`: what MCP servers bring. No server is started.
+//! `mcp-hidden-text`, `mcp-shadow`, `mcp-unpinned`, `mcp-many`, `mcp-schema`: what MCP servers bring, and `relative-program`
+//! for their commands. No server is started.
 
 use super::refused_requests::refused_combination;
 use super::{LintLevel, Linter};
@@ -58,6 +59,19 @@ fn check_server(
         let help =
             format!("write the version, such as `{package}@1.2.3`, or for an image its digest");
         linter.warn("mcp-unpinned", at(message, help));
+    }
+    let is_relative = |index: usize, word: &str| {
+        word.starts_with("./") || word.starts_with("../") || {
+            index == 0 && word.contains('/') && !word.starts_with(['/', '$'])
+        }
+    };
+    let mut words = server.command.iter().enumerate();
+    if let Some((_, path)) = words.find(|(index, word)| is_relative(*index, word)) {
+        let message = format!(
+            "`{path}` is resolved in the workspace of a run, and in the current directory by `delta mcp`"
+        );
+        let help = format!("write `${{AGENT_HOME}}/{path}` for a file that comes with the agent");
+        linter.warn("relative-program", at(message, help));
     }
     for (index, tool) in agent.tools.iter().enumerate() {
         if tool.mcp.as_ref().is_none_or(|mcp| mcp.server != server.name) {
