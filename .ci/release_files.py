@@ -84,6 +84,8 @@ def notices(crates):
             parts.append(f"\n--- {path.name}\n\n{path.read_text(errors='replace').strip()}\n")
         if not texts:
             parts.append("\n(its package has no text of the licence)\n")
+    prices = (root / "LICENSE-LITELLM").read_text().strip()
+    parts.append(f"\n{'=' * 80}\nThe table of prices is made from LiteLLM's list: MIT\n\n{prices}\n")
     return "".join(parts)
 
 

@@ -251,3 +251,68 @@ fn c_37_10_mistakes_in_the_list_are_found_before_the_run() {
         assert!(text.contains(message), "{llm}: {text}");
     }
 }
+
+/// Of `gpt-4o` and `gpt-4o-mini`, the table in the program has the prices.
+#[test]
+fn c_35_1_every_model_of_a_fallback_has_its_built_in_price() {
+    for limit in [&[][..], &["--max-cost", "5"]] {
+        let answers =
+            vec![Answer::error(503, "busy", None), Answer::text("done").usage(1_000_000, 100_000)];
+        let server = ScriptedServer::start(answers);
+        let sandbox = agent(&server, "[gpt-4o-mini]");
+        let agent_yaml = sandbox.read("agent/agent.yaml");
+        sandbox.write(
+            "agent/agent.yaml",
+            agent_yaml.replace("first\n", "gpt-4o\n  max_tokens: 100\n"),
+        );
+        let options = [&["--format", "json"], limit].concat();
+        let ran = sandbox.run("hi", &options).expect_code(0);
+        assert_eq!(models(&server), ["gpt-4o", "gpt-4o-mini"]);
+        // USD 0.15 for a million tokens of the request, 0.60 of the answer.
+        let used = &ran.json()["metrics"]["usage"];
+        assert_eq!(used["model_usage"]["gpt-4o-mini"]["cost_usd"], json!(0.21), "{used}");
+        let llm = sandbox.events("ENGINE_START")[0]["config"]["llm"].clone();
+        for (model, name) in [(&llm, "gpt-4o"), (&llm["fallback"][0], "gpt-4o-mini")] {
+            let pricing = &model["pricing"];
+            assert_eq!((&pricing["from"], &pricing["entry"]), (&json!("built-in"), &json!(name)));
+        }
+        let prices: Value =
+            serde_json::from_str(&sandbox.read("work/.delta/r/prices.json")).unwrap();
+        assert_eq!(prices["127.0.0.1 gpt-4o"]["pricing"], llm["pricing"]);
+        assert_eq!(prices["127.0.0.1 gpt-4o-mini"]["pricing"], llm["fallback"][0]["pricing"]);
+        let ledger = sandbox.path("work/.delta/r/budget.jsonl");
+        assert_eq!(ledger.exists(), !limit.is_empty());
+        if !limit.is_empty() {
+            let budget = std::fs::read_to_string(ledger).unwrap();
+            let is_settled = |line: &str| line.contains("\"settle\"") && line.contains("0.21");
+            assert!(budget.lines().any(is_settled), "{budget}");
+        }
+    }
+}
+
+#[test]
+fn c_35_3_a_run_below_has_the_price_of_any_model_of_its_parent() {
+    let server = ScriptedServer::start(vec![
+        Answer::call("ask", json!({})),
+        Answer::text("inner").usage(100, 0),
+        Answer::text("outer"),
+    ]);
+    let sandbox = Sandbox::new(DELTA);
+    let llm = format!("model: first\n  base_url: {}\n  fallback: [{PRICED}]", server.url());
+    let ask = format!(
+        "  - name: ask\n    exec: {DELTA} run --agent ${{CWD}}/inner -w ${{CWD}} -q --run-id inner -m go\n"
+    );
+    sandbox.agent(&llm, &ask);
+    let inner =
+        format!("name: inner\nllm:\n  model: second\n  base_url: {}\ntools: []\n", server.url());
+    sandbox.write("work/inner/agent.yaml", inner);
+    for file in ["system_prompt.md", "context.yaml"] {
+        sandbox.write(&format!("work/inner/{file}"), sandbox.read(&format!("agent/{file}")));
+    }
+    sandbox.run("hi", &[]).expect_code(0);
+    let journal = sandbox.read("work/.delta/inner/journal.jsonl");
+    let start: Value = serde_json::from_str(journal.lines().next().unwrap()).unwrap();
+    let pricing = &start["config"]["llm"]["pricing"];
+    assert_eq!((&pricing["from"], &pricing["run_id"]), (&json!("parent"), &json!("r")));
+    assert_eq!(pricing["input"], 1000.0);
+}

@@ -118,30 +118,39 @@ fn c_23_3_the_prices_that_would_count_are_printed_with_their_source() {
     let day = regex::Regex::new(r"file of \d{4}-\d\d-\d\d\n").unwrap();
     assert_eq!(day.find_iter(&text).count(), 2, "{text}");
     let text = day.replace_all(&text, "file of DAY\n");
+    let table = regex::Regex::new(r"built-in prices of \d{4}-\d\d-\d\d").unwrap();
+    let text = table.replace_all(&text, "built-in prices of DAY");
+    // Which names of the table are similar depends on its day.
+    let similar = regex::Regex::new("; similar names: .*").unwrap();
+    let text = similar.replace_all(&text, "");
     assert_eq!(
         text,
         "small at https://api.openai.com/v1, in USD per million tokens:\n  \
            input 0.2, cached_input 0.2, cache_write 0.2, output 1.2, reasoning 1.2\n  \
            above 272000 tokens: input 0.4, cached_input 0.4, cache_write 0.4, output 1.2, reasoning 1.2\n  \
            max_output 50\n  \
+           max_input 1000\n  \
            from `small` in DIR/prices.json, file of DAY\n\
          anthropic:big at https://api.anthropic.com, in USD per million tokens:\n  \
            input 2, cached_input 2, cache_write 2.5, output 10, reasoning 10\n  \
            from `anthropic/big` in DIR/prices.json, file of DAY\n\
          anthropic:small at https://api.anthropic.com: unknown\n  \
-           DIR/prices.json: it has no chat model `anthropic/small` or `small` of anthropic\n"
+           DIR/prices.json: it has no chat model `anthropic/small` or `small` of anthropic\n  \
+           built-in prices of DAY: it has no chat model `anthropic/small` or `small` of anthropic\n"
     );
     let listed = prices(&["small", "--format", "json"]).output().expect_code(0).json();
     assert_eq!(
         (&listed[0]["model"], &listed[0]["pricing"]["output"]),
         (&json!("small"), &json!(1.2))
     );
-    let none = sandbox.delta(["models", "prices", "small"]).output().expect_code(126);
-    assert!(
-        none.stderr.starts_with("error: there is no price file\nhelp: export DELTA_PRICES="),
-        "{}",
-        none.stderr
-    );
+    // Without a file, the table in the program has the models of the vendors.
+    let built_in = sandbox.delta(["models", "prices", "small", "openai:gpt-4o"]).output();
+    let text = built_in.expect_code(1).stdout;
+    let text = table.replace_all(&text, "built-in prices of DAY");
+    let lines =
+        "  built-in prices of DAY: it has no chat model `openai/small` or `small` of openai";
+    assert!(text.contains(lines), "{text}");
+    assert!(text.ends_with("  from `gpt-4o` in the built-in prices of DAY\n"), "{text}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::DELTA;
 use serde_json::{Value, json};
 use test_support::sandbox::{Ran, Sandbox};
-use test_support::server::{Answer, ScriptedServer};
+use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 
 /// An answer whose usage is 1,000 tokens in, of them 600 cached and 300 written, and 50 out, of them 20 reasoning.
 fn detailed_answer() -> Answer {
@@ -211,11 +211,7 @@ fn c_23_3_ensure_needs_no_file_for_a_run_with_a_limit() {
     // Without prices no run begins.
     let ensure = ["--ensure", "--format", "json"];
     let refused = sandbox.run("hi", &ensure).expect_code(126);
-    assert!(
-        refused.stderr.contains("`max_cost` needs to know what a call costs"),
-        "{}",
-        refused.stderr
-    );
+    assert!(refused.stderr.contains("`max_cost` requires the price of m\n"), "{}", refused.stderr);
     assert!(!sandbox.path("work").exists());
     assert_eq!(run_priced(&sandbox, &["--ensure"]).code, -1);
     let ran = sandbox.run("hi", &ensure).expect_code(0).json();
@@ -371,4 +367,239 @@ fn c_23_3_prices_are_not_of_the_model_that_a_setting_names() {
         assert!(!ran.stderr.contains(note), "{}", ran.stderr);
         assert!(ran.json()["metrics"]["usage"]["total_cost_usd"].is_f64(), "{}", ran.stdout);
     }
+}
+
+/// The start of the process, as the journal has it, of an agent that asks `model` once, with these variables and options.
+fn asks_model(sandbox: &Sandbox, model: &str, more: &[&str]) -> (ScriptedServer, Ran) {
+    let server = ScriptedServer::start(vec![detailed_answer()]);
+    sandbox.agent(&format!("model: {model}\n  stream: false\n  base_url: {}", server.url()), "");
+    let ran = sandbox.run("hi", more);
+    (server, ran)
+}
+
+/// `--max-cost` was an error for every model until the user had found and written down its price.
+#[test]
+fn c_35_1_a_known_model_has_a_dated_price_without_any_file() {
+    let sandbox = Sandbox::new(DELTA);
+    let limited = ["--max-cost", "5", "--format", "json"];
+    let (_server, ran) = asks_model(&sandbox, "gpt-4o", &limited);
+    let used = ran.expect_code(0).json()["metrics"]["usage"].clone();
+    let mut prices = recorded_prices(&sandbox);
+    let date = prices["date"].take();
+    assert!(regex::Regex::new(r"^\d{4}-\d\d-\d\d$").unwrap().is_match(date.as_str().unwrap()));
+    let expected = json!({
+        "from": "built-in", "date": null, "entry": "gpt-4o", "input": 2.5, "cached_input": 1.25, "cache_write": 2.5,
+        "output": 10.0, "reasoning": 10.0, "max_output": 16384, "max_input": 128_000,
+    });
+    assert_eq!(prices, expected);
+    // 100 fresh, 600 cached, 300 written, 50 out.
+    let cost = (100.0 * 2.5 + 600.0 * 1.25 + 300.0 * 2.5 + 50.0 * 10.0) / 1e6;
+    assert!((used["total_cost_usd"].as_f64().unwrap() - cost).abs() < 1e-9, "{used}");
+    // In agent.yaml too, and a model that nobody knows is still refused.
+    let sandbox = Sandbox::new(DELTA);
+    let (server, _) = asks_model(&sandbox, "gpt-4o\nlimits: {max_cost: 0.00001}\nx-rest:", &[]);
+    assert_eq!(server.requests().len(), 0);
+    let sandbox = Sandbox::new(DELTA);
+    let (_server, ran) = asks_model(&sandbox, "gpt-4o-unknown", &limited);
+    let message = "error: `--max-cost` requires the price of gpt-4o-unknown\n";
+    assert!(ran.expect_code(126).stderr.contains(message));
+}
+
+/// A fetched list with the model `m`, of the day `date`.
+fn write_fetched(sandbox: &Sandbox, date: &str, model: &str) {
+    let entry = json!({"input_cost_per_token": 3e-6, "output_cost_per_token": 0, "litellm_provider": "openai", "mode": "chat"});
+    let list = json!({
+        "source": "https://prices.example/l.json", "fetched_at": format!("{date}T01:02:03.000Z"), "sha256": "00",
+        "models": {model: entry},
+    });
+    sandbox.write("home/.local/share/delta/prices.json", list.to_string());
+}
+
+#[test]
+fn c_35_1_every_other_source_precedes_the_table() {
+    let from = |sandbox: &Sandbox| {
+        let prices = recorded_prices(sandbox);
+        (prices["from"].clone(), prices["input"].clone())
+    };
+    let sandbox = Sandbox::new(DELTA);
+    write_fetched(&sandbox, "2026-11-20", "gpt-4o");
+    let (_server, ran) = asks_model(&sandbox, "gpt-4o", &[]);
+    ran.expect_code(0);
+    assert_eq!(from(&sandbox), (json!("fetched"), json!(3.0)));
+    assert_eq!(recorded_prices(&sandbox)["date"], "2026-11-20");
+
+    let sandbox = Sandbox::new(DELTA);
+    write_fetched(&sandbox, "2026-11-20", "gpt-4o");
+    sandbox.write("home/.config/delta/prices.json", PRICES.replace("\"m\"", "\"gpt-4o\""));
+    sandbox.write("home/.config/delta/config.yaml", "pricing: prices.json\n");
+    let (_server, ran) = asks_model(&sandbox, "gpt-4o", &[]);
+    ran.expect_code(0);
+    assert_eq!(from(&sandbox), (json!("file"), json!(1000.0)));
+
+    let sandbox = Sandbox::new(DELTA);
+    let (_server, ran) = asks_model(&sandbox, "gpt-4o\n  pricing: {input: 7, output: 7}", &[]);
+    ran.expect_code(0);
+    assert_eq!(from(&sandbox), (json!("agent"), json!(7.0)));
+    // What the agent does not say is from the table.
+    assert_eq!(recorded_prices(&sandbox)["max_output"], 16384);
+
+    // A list that is broken is named, before anything is created.
+    let sandbox = Sandbox::new(DELTA);
+    sandbox.write("home/.local/share/delta/prices.json", "[]");
+    let (_server, ran) = asks_model(&sandbox, "gpt-4o", &[]);
+    let ran = ran.expect_code(126);
+    assert!(ran.stderr.contains("error: could not use the fetched prices in "), "{}", ran.stderr);
+    assert!(!sandbox.path("work").exists());
+}
+
+#[test]
+fn c_35_1_a_limit_that_relies_on_old_prices_says_so() {
+    let note = "Note: the limit relies on prices of gpt-4o, which are ";
+    let said = |date: &str, more: &[&str]| {
+        let sandbox = Sandbox::new(DELTA);
+        write_fetched(&sandbox, date, "gpt-4o");
+        asks_model(&sandbox, "gpt-4o", more).1.expect_code(0).stderr
+    };
+    let stderr = said("2020-01-01", &["--max-cost", "5"]);
+    assert!(
+        stderr.contains(note) && stderr.contains("`delta models prices --fetch URL`"),
+        "{stderr}"
+    );
+    assert!(!said("2020-01-01", &[]).contains(note));
+    assert!(!said("2999-01-01", &["--max-cost", "5"]).contains(note));
+}
+
+/// A list of ten models in LiteLLM's form, with this price of input in USD per million.
+fn price_list(input: f64) -> String {
+    let entry = json!({
+        "input_cost_per_token": input / 1e6, "output_cost_per_token": 1e-5, "litellm_provider": "openai", "mode": "chat",
+    });
+    let models = (0..9).map(|number| (format!("new-{number}"), entry.clone()));
+    let models = models.chain([("gpt-4o".to_owned(), entry.clone())]);
+    Value::from(models.collect::<serde_json::Map<_, _>>()).to_string()
+}
+
+#[test]
+fn c_35_2_prices_are_fetched_from_a_named_address_only_and_without_a_key() {
+    let server =
+        ScriptedServer::for_anything(|request: &RecordedRequest| match request.target.as_str() {
+            "GET /list" => Answer::raw(200, price_list(5.0)),
+            "GET /dear" => Answer::raw(200, price_list(30.0)),
+            "GET /few" => Answer::raw(200, "{}"),
+            "GET /cut" => Answer::raw(200, &price_list(5.0)[..200]),
+            _ => Answer::raw(404, "no"),
+        });
+    let sandbox = Sandbox::new(DELTA);
+    let fetch = |args: &[&str]| {
+        let fixed = ["models", "prices", "--fetch"];
+        let command = sandbox.delta(fixed.iter().chain(args).copied());
+        command.env("DELTA_API_KEY", "k").env("OPENAI_API_KEY", "k").output().normal(&sandbox)
+    };
+    let list = "home/.local/share/delta/prices.json";
+    let address = |path: &str| format!("{}/{path}", server.root_url());
+    // The table in the program says 2.5.
+    let ran = fetch(&[&address("list")]).expect_code(0);
+    let expected = "  gpt-4o input_cost_per_token: 2.5 -> 5 USD per million\n";
+    assert!(
+        ran.stdout.starts_with("10 models from http") && ran.stdout.ends_with(expected),
+        "{}",
+        ran.stdout
+    );
+    let written: Value = serde_json::from_str(&sandbox.read(list)).unwrap();
+    assert_eq!(written["sha256"], delta_base::hex::sha256_hex(&price_list(5.0)));
+    assert_eq!(
+        (&written["source"], written["models"].as_object().unwrap().len()),
+        (&json!(address("list")), 10)
+    );
+    for request in server.requests() {
+        for header in ["authorization", "x-api-key", "api-key", "x-goog-api-key"] {
+            assert_eq!(request.header(header), None);
+        }
+    }
+    let prices = sandbox.delta(["models", "prices", "openai:new-3"]).output().expect_code(0).stdout;
+    assert!(prices.contains("  from `new-3` in the prices of 2"), "{prices}");
+
+    // A refused list changes nothing.
+    let before = sandbox.read(list);
+    for (source, message) in [
+        (address("few"), "expected the prices of at least 10 chat models, found 0"),
+        (address("cut"), "expected a JSON object: EOF"),
+        (address("gone"), "answered 404 Not Found"),
+        ("http://prices.example/l.json".to_owned(), "prices over http can be changed on the way"),
+        ("missing.json".to_owned(), "No such file or directory"),
+    ] {
+        let ran = fetch(&[&source]).expect_code(126);
+        assert!(
+            ran.stderr.starts_with("error: ") && ran.stderr.contains(message),
+            "{}",
+            ran.stderr
+        );
+        assert_eq!(sandbox.read(list), before);
+    }
+    let negative =
+        price_list(5.0).replacen("output_cost_per_token\":", "output_cost_per_token\":-", 1);
+    sandbox.write("negative.json", negative);
+    let ran = fetch(&["negative.json"]).expect_code(126);
+    assert!(
+        ran.stderr.contains("expected a price from 0 as `output_cost_per_token` of "),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(fetch(&[&address("dear")]).expect_code(0).stdout.matches("5 -> 30").count(), 10);
+    // More than ten times as much.
+    let before = sandbox.read(list);
+    sandbox.write("dearer.json", price_list(301.0));
+    let ran = fetch(&["dearer.json"]).expect_code(126);
+    assert!(
+        ran.stderr.contains("10 of 10 prices changed by more than ten times, such as "),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(sandbox.read(list), before);
+    fetch(&["dearer.json", "--accept"]).expect_code(0);
+
+    // Without an address, it is the one in config.yaml.
+    assert!(
+        fetch(&[]).expect_code(126).stderr.contains("write `prices_url: URL` into config.yaml")
+    );
+    sandbox.write("home/.config/delta/config.yaml", format!("prices_url: {}\n", address("list")));
+    assert!(fetch(&["--accept"]).expect_code(0).stdout.contains("301 -> 5"));
+}
+
+#[test]
+fn c_35_3_a_run_below_has_the_prices_of_its_parent() {
+    let server = ScriptedServer::start(vec![
+        Answer::call("ask", json!({})).usage(100, 0),
+        Answer::call("ask", json!({})).usage(200, 0),
+        Answer::text("leaf").usage(400, 0),
+        Answer::text("inner").usage(800, 0),
+        Answer::text("outer").usage(1600, 0),
+    ]);
+    let sandbox = super::run_tree::sandbox(&server);
+    let priced =
+        ["--llm", "pricing={input: 1000, output: 1}", "--max-cost", "100000", "--format", "json"];
+    let command = sandbox.run_command("go", &priced);
+    let result = super::run_tree::with_path(&sandbox, command).expect_code(0).json();
+    assert_eq!(result["metrics"]["tree"]["usage"]["total_cost_usd"], json!(3.1));
+    for (run, from) in [("inner-x", "r"), ("leaf-x", "r")] {
+        let journal = sandbox.read(&format!("work/.delta/{run}/journal.jsonl"));
+        let start: Value = serde_json::from_str(journal.lines().next().unwrap()).unwrap();
+        let prices = &start["config"]["llm"]["pricing"];
+        assert_eq!(
+            (&prices["from"], &prices["run_id"]),
+            (&json!("parent"), &json!(from)),
+            "{prices}"
+        );
+    }
+    let prices: Value = serde_json::from_str(&sandbox.read("work/.delta/r/prices.json")).unwrap();
+    assert_eq!(prices["127.0.0.1 test-model"]["pricing"]["input"], 1000.0, "{prices}");
+}
+
+#[test]
+fn c_35_4_a_script_is_free() {
+    let turns = "- {say: done, usage: {input_tokens: 10, output_tokens: 5}}\n";
+    let sandbox = Sandbox::scripted(DELTA, "", turns);
+    let used = sandbox.run("hi", &["--format", "json"]).expect_code(0).json();
+    assert_eq!(used["metrics"]["usage"]["total_cost_usd"], json!(0.0));
+    assert!(!sandbox.path("work/.delta/r/prices.json").exists());
 }

@@ -6,7 +6,7 @@ use test_support::sandbox::{Delta, Ran, Sandbox};
 use test_support::server::{Answer, ScriptedServer};
 
 /// An agent whose tool starts the agent `inner`, whose tool starts the agent `leaf`.
-fn sandbox(server: &ScriptedServer) -> Sandbox {
+pub fn sandbox(server: &ScriptedServer) -> Sandbox {
     let start = |agent: &str| {
         format!(
             "  - name: ask\n    exec: \"delta run --agent {agent} -w ${{CWD}} -q --run-id {agent}-${{id}} -m go\"\n    parameters: [{{name: id, required: false, default: x}}]\n"
@@ -28,7 +28,7 @@ fn sandbox(server: &ScriptedServer) -> Sandbox {
     sandbox
 }
 
-fn with_path(sandbox: &Sandbox, command: Delta) -> Ran {
+pub fn with_path(sandbox: &Sandbox, command: Delta) -> Ran {
     let path = format!("{}:{}", sandbox.path("bin").display(), std::env::var("PATH").unwrap());
     command.env("PATH", path).output()
 }

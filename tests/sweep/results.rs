@@ -278,3 +278,38 @@ fn a_result_line_names_the_model_that_answered_in_place_of_another() {
         assert_eq!(line["answered_by"], others, "{line}");
     }
 }
+
+/// The column `cost_usd` of a sweep of the sandbox's agent.
+fn collected_costs(sandbox: &Sandbox) -> Vec<String> {
+    write_sweep(sandbox, 2, 1, "");
+    sweep(sandbox, &["plan"]).expect_code(0);
+    sweep(sandbox, &["run", "s", "-q"]).expect_code(0);
+    sweep(sandbox, &["collect", "s", "-o", "r.csv"]).expect_code(0);
+    let text = sandbox.read("r.csv");
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+    let column = rows[0].iter().position(|name| *name == "cost_usd").unwrap();
+    rows[1..].iter().map(|row| row[column].to_owned()).collect()
+}
+
+/// DuckDB takes a column of empty cells as text, which has no sum.
+#[test]
+fn c_35_4_a_column_of_costs_is_numeric() {
+    assert_eq!(collected_costs(&acting_sandbox()), ["0", "0"]);
+    let server = ScriptedServer::start(|_: &RecordedRequest| Answer::text("done"));
+    let sandbox = Sandbox::new(DELTA);
+    sandbox.agent(&format!("model: unpriced\n  base_url: {}", server.url()), "");
+    assert_eq!(collected_costs(&sandbox), ["NaN", "NaN"]);
+    // The endpoint itself says what one of them costs.
+    let server = ScriptedServer::start(|request: &RecordedRequest| {
+        let message = json!({"role": "assistant", "content": "done"});
+        let mut usage = json!({"prompt_tokens": 1, "completion_tokens": 1});
+        if request.body.to_string().contains("t0") {
+            usage["cost"] = json!(0.5);
+        }
+        let choice = json!({"index": 0, "finish_reason": "stop", "message": message});
+        Answer::raw(200, json!({"choices": [choice], "usage": usage}).to_string())
+    });
+    let sandbox = Sandbox::new(DELTA);
+    sandbox.agent(&format!("model: unpriced\n  stream: false\n  base_url: {}", server.url()), "");
+    assert_eq!(collected_costs(&sandbox), ["0.5", ""]);
+}

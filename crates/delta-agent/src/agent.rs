@@ -15,6 +15,7 @@ use delta_run::limits::Limits;
 use delta_run::limits::bounds::RunBounds;
 use delta_run::state::{ASK_HUMAN_TOOL, FINISH_TOOL};
 use delta_snapshot::ExcludePatterns;
+use delta_words::Pricing;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::{MappingFields, YamlDocument, YamlNode};
 use misnamed_files::misnamed_file_help;
@@ -238,16 +239,16 @@ fn summarize_llm(llm: &LlmConfig) -> LlmSummary {
 }
 
 impl Agent {
-    /// Sets the prices that the process with the configuration `recorded` took from a price file, for each model that it
-    /// asked and whose price nothing else gives now.
-    pub fn use_file_prices(&mut self, recorded: &RunConfig) {
+    /// Sets the prices that the process with the configuration `recorded` took from elsewhere than agent.yaml, for each model
+    /// that it asked, unless agent.yaml has prices now.
+    pub fn use_recorded_prices(&mut self, recorded: &RunConfig) {
         let mut models = recorded.models();
         let _: Result<(), Infallible> = self.llm.try_for_each_model(|_, llm| {
             if let Some(asked_model) = models.next()
                 && asked_model.model.as_ref() == Some(&llm.model)
                 && asked_model.provider.as_deref() == Some(llm.provider.name())
-                && llm.pricing.is_none()
-                && let Some(pricing) = asked_model.file_prices()
+                && !llm.pricing.as_ref().is_some_and(Pricing::is_from_agent)
+                && let Some(pricing) = asked_model.operator_prices()
             {
                 llm.set_prices(pricing.clone());
             }
@@ -402,11 +403,7 @@ impl AgentLoader<'_> {
         let skills = self.read_skills(doc, fields, &tools);
         let limits = match fields.non_null("limits") {
             None => Some((Limits::default(), RunBounds::default())),
-            Some(node) => {
-                let may_know_cost =
-                    models.has_prices || llm.as_ref().is_none_or(LlmConfig::has_known_cost);
-                Limits::read(doc, node, may_know_cost)
-            }
+            Some(node) => Limits::read(doc, node),
         };
         let (limits, bounds) = limits.unzip();
         let finish = match fields.get("finish") {

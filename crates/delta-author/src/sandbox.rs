@@ -38,7 +38,7 @@ pub fn sandbox_command(command: &SandboxCommand) -> Result<ExitCode, CommandFail
 /// The agent in a directory, whose LLM is not asked.
 pub fn load_agent_without_llm(home: &Path) -> Result<Agent, CommandFailure> {
     let options = RunOptions::new(None, Some(ModelChoice::openai("none")));
-    agent_choice::load_priced_agent(home, &options)
+    agent_choice::load_agent(home, &options)
 }
 
 /// The values of variables in the sandboxes of an agent in a workspace.

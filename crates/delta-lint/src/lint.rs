@@ -162,9 +162,7 @@ impl LintFinding {
 /// Finds the errors and likely mistakes in the agent directory `home`, which may import files from `allowed`. Programs are
 /// looked up in the environment and the directory of `launch`.
 pub fn lint_agent(home: &Path, allowed: &ImportPath, launch: &LaunchContext) -> Vec<LintFinding> {
-    let has_prices = launch.env.get("DELTA_PRICES").is_some_and(|path| !path.is_empty());
-    let models = ModelSelection { has_prices, ..ModelSelection::without_llm() };
-    let loaded = Agent::load(home, &models, allowed);
+    let loaded = Agent::load(home, &ModelSelection::without_llm(), allowed);
     let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
     let unattended_tool = loaded.as_ref().ok().and_then(find_unattended_tool);
     let mut agent = None;

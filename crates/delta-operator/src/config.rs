@@ -94,6 +94,11 @@ pub static CONFIG_MAPPING: MappingSchema = MappingSchema::new(
             ValueShape::Text,
             "A file with the prices of models, in the form of LiteLLM's model_prices_and_context_window.json; its path is absolute, or relative to the directory of this file. DELTA_PRICES overrides it.",
         ),
+        KeySchema::optional(
+            "prices_url",
+            ValueShape::Text,
+            "The address of a list of prices, for `delta models prices --fetch` without one. delta asks it for nothing else.",
+        ),
         KeySchema::misplaced(
             "api_key",
             "set DELTA_API_KEY, or write a command that prints the key: `api_key_command: pass show llm`",
@@ -160,6 +165,7 @@ pub struct OperatorConfig {
     /// The commands by the name of the provider.
     api_key_commands: Option<OperatorSetting<BTreeMap<String, String>>>,
     pricing: Option<OperatorSetting<String>>,
+    prices_url: Option<OperatorSetting<String>>,
     sandbox: Option<OperatorSetting<String>>,
     runs_dir: Option<OperatorSetting<String>>,
     /// The directories whose skills are offered.
@@ -263,6 +269,7 @@ impl OperatorConfig {
             Some(OperatorSetting { value, origin: format!("{path}:{}", node.line) })
         });
         self.pricing = setting("pricing");
+        self.prices_url = setting("prices_url");
         self.sandbox = setting("sandbox");
         self.project_skills = fields.non_null("project_skills").map(|node| {
             let value = fields.texts("project_skills");
@@ -332,7 +339,20 @@ pub fn file_path_text() -> String {
 
 /// The directory of the agents that `--agent NAME` finds in every directory; it need not exist.
 pub fn agents_directory() -> Option<PathBuf> {
-    user_directory("XDG_DATA_HOME", ".local/share").map(|dir| dir.join("delta/agents"))
+    data_directory().map(|dir| dir.join("agents"))
+}
+
+/// The directory of what delta keeps for the user; it need not exist.
+pub fn data_directory() -> Option<PathBuf> {
+    user_directory("XDG_DATA_HOME", ".local/share").map(|dir| dir.join("delta"))
+}
+
+/// The address from which `delta models prices --fetch` gets a list of prices, if the configuration names one.
+///
+/// # Errors
+/// The configuration has mistakes.
+pub fn prices_url() -> Result<Option<String>, CommandFailure> {
+    Ok(read()?.prices_url.as_ref().map(|setting| setting.value.clone()))
 }
 
 fn user_directory(variable: &str, in_home: &str) -> Option<PathBuf> {
@@ -390,8 +410,7 @@ pub fn model_selection(option: Option<ModelChoice>) -> Result<ModelSelection, Co
     };
     let option = option.map(|choice| choice.by_vendor(is_set_up));
     let default = default_model()?.map(|setting| setting.value.by_vendor(is_set_up));
-    let has_prices = prices::price_file_path()?.is_some();
-    Ok(ModelSelection { option, default, settings: Vec::new(), has_prices })
+    Ok(ModelSelection { option, default, settings: Vec::new() })
 }
 
 fn default_model() -> Result<Option<OperatorSetting<ModelChoice>>, CommandFailure> {
@@ -628,6 +647,7 @@ fn list_settings() -> Result<Vec<ListedSetting>, CommandFailure> {
         },
         list_runs_dir(config),
         list_pricing()?,
+        of_file("prices_url", config.prices_url.as_ref()),
         match environment::variable(SANDBOX_VARIABLE) {
             Some(_) => of_variable("sandbox", SANDBOX_VARIABLE),
             None => of_file("sandbox", config.sandbox.as_ref()),

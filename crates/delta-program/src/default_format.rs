@@ -27,7 +27,8 @@ pub fn parse_with_default_format(
         let Some(distance) = rest else { return Ok(matches) };
         let Some(subcommand) = named.find_subcommand(name) else { return Ok(matches) };
         position += 1 + distance;
-        (named, matched) = (subcommand, below);
+        named = subcommand;
+        matched = below;
     }
     let Some(format) = named.get_arguments().find(|argument| argument.get_id() == "format") else {
         return Ok(matches);

@@ -4,7 +4,7 @@
 //! The upper bound is not an estimate: a token is at least one byte.
 
 use crate::limits::bounds::RunBounds;
-use delta_words::{PRICING_HELP, ToolCall};
+use delta_words::ToolCall;
 use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -21,7 +21,7 @@ pub static LIMITS_MAPPING: MappingSchema = MappingSchema::new(
         KeySchema::optional(
             "max_cost",
             ValueShape::Number(0.0, f64::MAX),
-            "USD for all LLM calls; needs `llm.pricing`. `--max-cost` overrides it.",
+            "USD for all LLM calls; the price of the model has to be known. `--max-cost` overrides it.",
         ),
         KeySchema::optional(
             "max_tokens",
@@ -165,20 +165,10 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Reads the section `limits`. A cost can only be limited if `may_know_cost`: the agent has the price of a call, or
-    /// something else may have it.
-    pub fn read(
-        doc: &YamlDocument,
-        node: &YamlNode,
-        may_know_cost: bool,
-    ) -> Option<(Self, RunBounds)> {
+    /// Reads the section `limits`.
+    pub fn read(doc: &YamlDocument, node: &YamlNode) -> Option<(Self, RunBounds)> {
         let fields = doc.fields(node, &LIMITS_MAPPING)?;
-        let cost = fields.non_null("max_cost");
-        if let Some(node) = cost.filter(|_| !may_know_cost) {
-            let message = "`max_cost` needs to know what a call costs before it is made";
-            doc.report(node, message, Some(PRICING_HELP.to_owned()));
-        }
-        let cost = cost.and_then(|node| doc.to_json(node)?.as_f64());
+        let cost = fields.non_null("max_cost").and_then(|node| doc.to_json(node)?.as_f64());
         let limits = Self {
             max_cost: cost.map(Usd::new),
             max_tokens: fields.integer("max_tokens"),

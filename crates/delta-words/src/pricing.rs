@@ -4,7 +4,7 @@ use crate::Usage;
 use serde::{Deserialize, Serialize};
 
 /// The help where a cost limit needs `pricing`.
-pub const PRICING_HELP: &str = "write the price of tokens into `llm:`, in USD per million, such as `pricing: {input: 2.5, output: 10}`; zeros if the model is free; or name a price file in DELTA_PRICES";
+pub const PRICING_HELP: &str = "write the price of tokens into `llm:`, in USD per million, such as `pricing: {input: 2.5, output: 10}`; zeros if the model is free; or name a price file in DELTA_PRICES; `delta models prices --fetch URL` fetches a list";
 
 /// What a token costs, in USD per million, and where that is written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -20,6 +20,9 @@ pub struct Pricing {
     /// The most tokens that the model generates for an answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output: Option<u64>,
+    /// The most tokens of a request: the model's context.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_input: Option<u64>,
 }
 
 /// Where prices are written.
@@ -35,6 +38,36 @@ pub enum PriceOrigin {
         /// The name of the entry.
         model: String,
     },
+    /// The list that `delta models prices --fetch` fetched.
+    Fetched {
+        /// The day, as `2026-11-28`.
+        date: String,
+        /// The name of the entry.
+        entry: String,
+    },
+    /// The table in the program.
+    #[serde(rename = "built-in")]
+    BuiltIn {
+        /// The day of the list from which it was made.
+        date: String,
+        /// The name of the entry.
+        entry: String,
+    },
+    /// The run that started this one, which asks the same model at the same host.
+    Parent {
+        /// The id of the run.
+        run_id: String,
+    },
+}
+
+impl PriceOrigin {
+    /// The day on which the prices were right, where it is known.
+    pub fn date(&self) -> Option<&str> {
+        match self {
+            Self::Fetched { date, .. } | Self::BuiltIn { date, .. } => Some(date),
+            Self::Agent | Self::File { .. } | Self::Parent { .. } => None,
+        }
+    }
 }
 
 /// USD per million tokens.
@@ -92,7 +125,7 @@ impl Pricing {
         tiers.sort_by_key(|(tokens, _)| *tokens);
         let price_tiers =
             tiers.into_iter().map(|(tokens, prices)| PriceTier { tokens, prices }).collect();
-        Self { origin, base, above: price_tiers, max_output }
+        Self { origin, base, above: price_tiers, max_output, max_input: None }
     }
 
     /// The prices of short requests.
@@ -110,9 +143,9 @@ impl Pricing {
         (&self.base, &self.above) == (&other.base, &other.above)
     }
 
-    /// Whether the operator's price file has these prices.
-    pub fn is_from_file(&self) -> bool {
-        matches!(self.origin, PriceOrigin::File { .. })
+    /// Whether agent.yaml has these prices, and not a list, which the endpoint's own figure precedes.
+    pub fn is_from_agent(&self) -> bool {
+        self.origin == PriceOrigin::Agent
     }
 
     /// The prices of a call with so many input tokens.

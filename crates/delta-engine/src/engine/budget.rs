@@ -212,7 +212,7 @@ impl Engine<'_> {
 /// What a usage adds to the budgets.
 pub(super) fn usage_amount(pricing: Option<&Pricing>, usage: &Usage) -> BudgetAmount {
     let cost = match (usage.cost_usd, pricing) {
-        (Some(billed), Some(pricing)) if pricing.is_from_file() => billed,
+        (Some(billed), Some(pricing)) if !pricing.is_from_agent() => billed,
         (_, Some(pricing)) => pricing.call_cost(usage),
         (billed, None) => billed.unwrap_or_default(),
     };

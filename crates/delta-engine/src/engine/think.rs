@@ -8,7 +8,9 @@ use delta_agent::context::{ContextInputs, ContextProgram};
 use delta_agent::hook::HookPoint;
 use delta_agent::hook::answer::{self, HookAnswer, HookFailure, RequestReplacement};
 use delta_base::redact::{Secrets, StreamRedactor};
-use delta_llm::llm::{self, CallProgress, ImageReader, LlmConfig, LlmError, LlmRequest, OnEmpty};
+use delta_llm::llm::{
+    self, CallProgress, ImageReader, LlmConfig, LlmError, LlmRequest, OnEmpty, ProviderKind,
+};
 use delta_plan::answer_verdict::{
     AnswerVerdict, EMPTY_RESPONSE, judge_answer, unknown_end_warning,
 };
@@ -21,7 +23,7 @@ use delta_run::record::open_call::{CallPart, UnansweredCall, UnansweredState};
 use delta_run::record::{self, ContextBlock, LlmCallRecord, RequestBody, WrittenRecord};
 use delta_run::run::{Run, RunNotice};
 use delta_words::{
-    Attempt, NativeParts, Pricing, Reply, ResponseBody, Usage, WireExchange, WireForm, parse_reply,
+    Attempt, NativeParts, Reply, ResponseBody, Usage, WireExchange, WireForm, parse_reply,
 };
 use std::borrow::Cow;
 use std::fmt;
@@ -470,7 +472,7 @@ impl Engine<'_> {
                     model: self.llm(run).model.clone(),
                     ..estimate_usage(reply, input_tokens)
                 });
-                price_usage(self.llm(run).pricing.as_ref(), &mut usage);
+                price_usage(self.llm(run), &mut usage);
                 Some(usage)
             }
             Err(LlmError::Cancelled) => return,
@@ -544,7 +546,7 @@ impl Engine<'_> {
         let mut redactors = AnswerRedactors::new(run.secrets());
         let timer = Instant::now();
         run.notify(RunNotice::LlmCallStarted);
-        let pricing = self.llm(run).pricing.as_ref();
+        let llm = self.llm(run);
         let rate = self.budget.rate_mut();
         let cancel = &self.cancel;
         let result = self.provider.complete(&request, cancel, &mut |progress| match progress {
@@ -555,7 +557,7 @@ impl Engine<'_> {
                 }
                 run.notify(RunNotice::AttemptFailed(attempt, next));
                 let mut attempt = attempt.clone();
-                attempt.usage.iter_mut().for_each(|usage| price_usage(pricing, usage));
+                attempt.usage.iter_mut().for_each(|usage| price_usage(llm, usage));
                 call.add(&CallPart::Failed(Cow::Borrowed(&attempt)));
                 redactors = AnswerRedactors::new(run.secrets());
             }
@@ -581,7 +583,7 @@ impl Engine<'_> {
         });
         run.notify(RunNotice::LlmCallEnded);
         let result = result.map(|mut reply| {
-            reply.usage.iter_mut().for_each(|usage| price_usage(pricing, usage));
+            reply.usage.iter_mut().for_each(|usage| price_usage(llm, usage));
             reply
         });
         LlmExchange { duration: timer.elapsed(), attempts: call.answer.attempts().to_vec(), result }
@@ -638,12 +640,14 @@ fn estimated_input(run: &Run, body: &str) -> u64 {
 }
 
 /// Sets the cost of an answer. The agent's prices take precedence over the figure of the endpoint, and that figure, a bill,
-/// over a price file.
-fn price_usage(pricing: Option<&Pricing>, usage: &mut Usage) {
-    if let Some(pricing) = pricing
-        && !(pricing.is_from_file() && usage.cost_usd.is_some())
-    {
-        usage.cost_usd = Some(pricing.call_cost(usage));
+/// over a list of prices. A script is free.
+fn price_usage(llm: &LlmConfig, usage: &mut Usage) {
+    match &llm.pricing {
+        Some(pricing) if pricing.is_from_agent() || usage.cost_usd.is_none() => {
+            usage.cost_usd = Some(pricing.call_cost(usage));
+        }
+        None if matches!(llm.provider, ProviderKind::Script(_)) => usage.cost_usd = Some(0.0),
+        Some(_) | None => {}
     }
 }
 

@@ -126,6 +126,9 @@ impl PreparedAgent {
         let limits = options.limits.limits();
         let opened = budget::open_budget(run, limits, &self.agent, outer, past, cancel)?;
         options.print_notes(&opened.notes);
+        let addresses = self.addresses.iter().map(String::as_str);
+        let models = self.agent.llm.models().zip(addresses);
+        self.parent_prices.clone().write(models, run.id.as_str(), run.dir)?;
         Ok(RunBudget { budget: opened.budget, share })
     }
 

@@ -1,4 +1,6 @@
-//! `delta models`: the models that the operator's endpoints offer, and what the price file says about a model.
+//! `delta models`: the models that the operator's endpoints offer, and what calls of a model cost.
+
+mod fetch_prices;
 
 use clap::{Args, Subcommand, ValueEnum};
 use delta_base::signal::CancelToken;
@@ -24,7 +26,7 @@ use std::process::ExitCode;
 /// List the models that your endpoints offer, and their prices
 ///
 /// Asks each endpoint for which the environment has a key, or whose address it names; `.env` files are not read. A name can
-/// be used as it is with `--model`. Context, longest answer and prices are shown where the endpoint or the price file has
+/// be used as it is with `--model`. Context, longest answer and prices are shown where the endpoint or a list of prices has
 /// them; prices are in USD per million tokens. The last column says whether the model gets to see tools, where the endpoint
 /// tells: llama.cpp, Ollama, LM Studio, Mistral and OpenRouter.
 ///
@@ -43,17 +45,28 @@ const EXAMPLES: &str = "\
 Examples:
   delta models
   delta models --format json | jq -r '.[].model'
-  delta models prices anthropic:claude-opus-5-5   # what a call costs";
+  delta models prices anthropic:claude-opus-5-5   # what a call costs
+  delta models prices --fetch https://models.dev/api.json";
 
 #[derive(Debug, Subcommand)]
 enum ModelsCommand {
-    /// Print the prices of models in the operator's price file
+    /// Print the prices of models, or fetch a list of prices
     ///
-    /// Exit codes: 0, 1 if the file has no price of one of the models, 126 if there is no file or it cannot be used.
+    /// A price is the one of the first list that has the model: the operator's file (DELTA_PRICES, or `pricing` in
+    /// config.yaml), the list that `--fetch` has fetched, the table in this program.
+    ///
+    /// Exit codes: 0, 1 if no list has a price of one of the models, 126 if a list cannot be used or is refused.
     Prices {
         /// Model, as in `--model`: NAME or PROVIDER:NAME
-        #[arg(value_name = "MODEL", required = true, value_parser = ModelChoice::parse)]
+        #[arg(value_name = "MODEL", required_unless_present = "fetch", value_parser = ModelChoice::parse)]
         models: Vec<ModelChoice>,
+        /// Replace the fetched list by the one at URL or in FILE, in the form of LiteLLM or models.dev [default: `prices_url` in
+        /// config.yaml]
+        #[arg(long, value_name = "URL|FILE", num_args = 0..=1, conflicts_with = "models")]
+        fetch: Option<Option<String>>,
+        /// Accept prices that are more than ten times higher or lower than before
+        #[arg(long, requires = "fetch")]
+        accept: bool,
         /// Output format
         #[arg(long, value_enum, default_value_t = ModelsFormat::Text)]
         format: ModelsFormat,
@@ -72,7 +85,10 @@ enum ModelsFormat {
 pub fn models_command(args: &ModelsArgs) -> ExitCode {
     let done = match &args.command {
         None => list_offered_models(args.format),
-        Some(ModelsCommand::Prices { models, format }) => print_prices(models, *format),
+        Some(ModelsCommand::Prices { fetch: Some(source), accept, .. }) => {
+            fetch_prices::fetch_prices(source.as_deref(), *accept).map(|()| true)
+        }
+        Some(ModelsCommand::Prices { models, format, .. }) => print_prices(models, *format),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -142,8 +158,8 @@ impl ListedModel {
 /// Whether every endpoint answered.
 fn list_offered_models(format: ModelsFormat) -> Result<bool, CommandFailure> {
     let cancel = cancel::install_cancel()?;
-    let source = PriceSource::read()?;
-    let file = source.as_ref().map(PriceSource::parse).transpose()?;
+    let sources = PriceSource::all().collect::<Result<Vec<_>, _>>()?;
+    let lists = parse_all(&sources)?;
     let mut models = Vec::new();
     let mut is_complete = true;
     let mut is_configured = false;
@@ -153,9 +169,8 @@ fn list_offered_models(format: ModelsFormat) -> Result<bool, CommandFailure> {
         is_configured = true;
         match model_list::list_models(&endpoint, &cancel) {
             Ok(offered) => {
-                let priced = source.as_ref().zip(file.as_ref());
                 for offered in offered {
-                    models.push(describe_model(&endpoint, offered, priced)?);
+                    models.push(describe_model(&endpoint, offered, &lists)?);
                 }
             }
             Err(problem) => {
@@ -180,17 +195,25 @@ fn list_offered_models(format: ModelsFormat) -> Result<bool, CommandFailure> {
 fn describe_model(
     endpoint: &Endpoint,
     offered: OfferedModel,
-    prices: Option<(&PriceSource, &PriceFile<'_>)>,
+    lists: &[ParsedSource<'_>],
 ) -> Result<ListedModel, CommandFailure> {
     let choice = ModelChoice::of_form(endpoint.form, &offered.name);
+    let config = model_config(&choice)?;
     let mut priced = None;
-    if let Some((source, file)) = prices
-        && let PriceLookup::Entry(model) =
-            source.find(file, &model_config(&choice)?, &endpoint.base_url)?
-    {
-        priced = Some(*model);
+    for (source, list) in lists {
+        if let PriceLookup::Entry(model) = source.find(list, &config, &endpoint.base_url)? {
+            priced = Some(*model);
+            break;
+        }
     }
     Ok(ListedModel { model: choice.to_string(), offered, priced })
+}
+
+/// A list of prices and its entries.
+type ParsedSource<'a> = (&'a PriceSource, PriceFile<'a>);
+
+fn parse_all(sources: &[PriceSource]) -> Result<Vec<ParsedSource<'_>>, CommandFailure> {
+    sources.iter().map(|source| Ok((source, source.parse()?))).collect()
 }
 
 fn no_endpoint_failure() -> CommandFailure {
@@ -241,13 +264,10 @@ fn render_models(models: &[ListedModel]) -> String {
     text
 }
 
-/// Whether the file has a price of every model.
+/// Whether a list has a price of every model.
 fn print_prices(models: &[ModelChoice], format: ModelsFormat) -> Result<bool, CommandFailure> {
-    let Some(source) = PriceSource::read()? else {
-        let hint = "export DELTA_PRICES=/path/to/model_prices_and_context_window.json, or write `pricing: FILE` into config.yaml".to_owned();
-        return Err(CommandFailure::config("there is no price file", hint));
-    };
-    let file = source.parse()?;
+    let sources = PriceSource::all().collect::<Result<Vec<_>, _>>()?;
+    let lists = parse_all(&sources)?;
     let mut found_all = true;
     let mut texts = String::new();
     let mut list = Vec::new();
@@ -259,28 +279,39 @@ fn print_prices(models: &[ModelChoice], format: ModelsFormat) -> Result<bool, Co
             .iter()
             .find_map(|name| operator_settings(name, None).into_iter().next())
             .map_or_else(|| form.default_address().to_owned(), |setting| setting.value);
-        let lookup = source.find(&file, &config, &address)?;
-        let (pricing, reason) = match lookup {
-            PriceLookup::Missing(reason) => (None, Some(reason)),
-            PriceLookup::Entry(model) => match model.pricing {
-                Ok(pricing) => (Some(pricing), None),
-                Err(reason) => (None, Some(reason)),
-            },
-        };
-        found_all &= pricing.is_some();
-        let path = source.path.display().to_string();
-        let day = source.day();
+        let mut reasons = Vec::new();
+        let mut priced = None;
+        for (source, list) in &lists {
+            let reason = match source.find(list, &config, &address)? {
+                PriceLookup::Missing(reason) => reason,
+                PriceLookup::Entry(model) => match model.pricing {
+                    Ok(pricing) => {
+                        priced = Some((*source, pricing));
+                        break;
+                    }
+                    Err(reason) => reason,
+                },
+            };
+            reasons.push(format!("{}: {reason}", source.name));
+        }
+        found_all &= priced.is_some();
+        let source = priced.as_ref().map(|(source, _)| *source);
+        let pricing = priced.as_ref().map(|(_, pricing)| pricing);
+        let reason = source.is_none().then(|| reasons.join("\n  "));
         list.push(json!({
-            "model": choice.to_string(), "address": address, "file": path, "day": day, "pricing": pricing, "reason": reason,
+            "model": choice.to_string(),
+            "address": address,
+            "file": source.and_then(|source| source.path.as_deref()),
+            "day": source.and_then(PriceSource::day),
+            "pricing": pricing,
+            "reason": reason,
         }));
-        texts.push_str(&match (&pricing, &reason) {
-            (Some(pricing), _) => render_pricing(choice, &address, pricing, &path, day.as_deref()),
-            (None, reason) => {
-                format!(
-                    "{choice} at {address}: unknown\n  {path}: {}\n",
-                    reason.as_deref().unwrap_or_default()
-                )
-            }
+        texts.push_str(&match &priced {
+            Some((source, pricing)) => render_pricing(choice, &address, pricing, source),
+            None => format!(
+                "{choice} at {address}: unknown\n  {}\n",
+                reason.as_deref().unwrap_or_default()
+            ),
         });
     }
     match format {
@@ -294,8 +325,7 @@ fn render_pricing(
     choice: &ModelChoice,
     address: &str,
     pricing: &Pricing,
-    path: &str,
-    day: Option<&str>,
+    source: &PriceSource,
 ) -> String {
     let line = |prices: &TokenPrices| {
         format!(
@@ -311,9 +341,19 @@ fn render_pricing(
     if let Some(tokens) = pricing.max_output {
         text.push_str(&format!("  max_output {tokens}\n"));
     }
-    if let PriceOrigin::File { model, .. } = &pricing.origin {
-        let day = day.map_or_else(String::new, |day| format!(", file of {day}"));
-        text.push_str(&format!("  from `{model}` in {path}{day}\n"));
+    if let Some(tokens) = pricing.max_input {
+        text.push_str(&format!("  max_input {tokens}\n"));
+    }
+    let name = &source.name;
+    match &pricing.origin {
+        PriceOrigin::File { model, .. } => {
+            let day = source.day().map_or_else(String::new, |day| format!(", file of {day}"));
+            text.push_str(&format!("  from `{model}` in {name}{day}\n"));
+        }
+        PriceOrigin::Fetched { entry, .. } | PriceOrigin::BuiltIn { entry, .. } => {
+            text.push_str(&format!("  from `{entry}` in the {name}\n"));
+        }
+        PriceOrigin::Agent | PriceOrigin::Parent { .. } => {}
     }
     text
 }

@@ -163,10 +163,7 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
     let message = NewMessage { text: message, images: args.attached.read(&args.options)? };
     let chosen = agent_choice::choose_agent(args.agent.as_deref(), args.options.model.as_ref())?;
     let existing = existing_run(args, &chosen)?;
-    let agent = match existing {
-        Some(_) => agent_choice::load_priced_agent(&chosen.home, &args.options)?,
-        None => agent_choice::load_agent(&chosen.home, &args.options)?,
-    };
+    let agent = agent_choice::load_agent(&chosen.home, &args.options)?;
     let cancel = cancel::install_cancel()?;
     let choice = match (&args.work_dir, &chosen.origin) {
         (Some(dir), _) => WorkspaceChoice::Directory(dir.clone()),

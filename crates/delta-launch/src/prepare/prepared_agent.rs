@@ -1,6 +1,6 @@
 //! An agent that is ready for a run: loaded, with its variables, keys, endpoint and limits. Creates and changes nothing.
 
-use crate::prepare::endpoint::EndpointSetup;
+use crate::prepare::endpoint::{EndpointSetup, PreparedEndpoint};
 use delta_agent::agent::Agent;
 use delta_agent::agent::env_layers::EnvLayers;
 use delta_agent::child_environment::ChildEnvironment;
@@ -20,6 +20,7 @@ use delta_operator::arguments::run_sandbox::{self, changeable_agent_note};
 use delta_operator::arguments::{budget, mcp_servers};
 use delta_operator::env_files::read_env_layers;
 use delta_operator::failure::CommandFailure;
+use delta_operator::prices::RunPrices;
 use delta_operator::trust::read_operator_trust;
 use delta_operator::{config, environment, prices};
 use delta_process as process;
@@ -65,6 +66,10 @@ pub struct PreparedAgent {
     nesting: Nesting,
     /// Created early, so that a wrong address or proxy is reported before anything is written.
     endpoints: Vec<EndpointProvider>,
+    /// The address of each model's endpoint; empty without one.
+    pub addresses: Vec<String>,
+    /// The prices of the run that started this process.
+    pub parent_prices: RunPrices,
     layers: EnvLayers,
     /// The workspace as the user named it: symlinks on the way to it may hide its sweep.
     pub named_workspace: Option<PathBuf>,
@@ -73,7 +78,7 @@ pub struct PreparedAgent {
 /// Where the prices are that the limits of a run need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PricePolicy {
-    /// In the agent or the price file.
+    /// In the agent, the parent run or a list.
     Required,
     /// There, or in the run; opening the budget checks it.
     Recorded,
@@ -82,19 +87,18 @@ enum PricePolicy {
 }
 
 impl PricePolicy {
-    /// Takes the prices of the agent's models, asked at `base_urls`, from the price file, and checks that `limits` can be
-    /// enforced.
+    /// Looks up the prices of the agent's models, asked at `addresses`, and checks that `limits` can be enforced.
     fn check(
         self,
         agent: &mut Agent,
-        base_urls: &[String],
+        addresses: &[String],
+        parent: &RunPrices,
         limits: Limits,
         enclosing: &[Ledger],
     ) -> Result<(), CommandFailure> {
         let mut missing = Vec::new();
         agent.llm.try_for_each_model(|number, llm| {
-            let base_url = base_urls.get(number).map_or("", String::as_str);
-            missing.push(prices::apply_price_file(llm, base_url)?);
+            missing.push(prices::apply_prices(llm, &addresses[number], parent)?);
             Ok::<_, CommandFailure>(())
         })?;
         match self {
@@ -168,6 +172,8 @@ impl PreparedAgent {
         options.print_notes(&layers.notes);
         let key_names = environment::key_names_of(Some(&agent));
         environment::overwrite_keys(&key_names);
+        let mut addresses = Vec::new();
+        let mut parent_prices = RunPrices::default();
         let mut endpoint_variables: Vec<&str> = Vec::new();
         let mut prepared = Vec::new();
         if calls_llm {
@@ -179,10 +185,13 @@ impl PreparedAgent {
                     trust: &trust,
                     max_iterations: options.max_iterations,
                 };
-                prepared.extend(setup.prepare(&mut layers)?);
+                let endpoint = setup.prepare(&mut layers)?;
+                let address = endpoint.as_ref().map_or("", PreparedEndpoint::base_url);
+                addresses.push(address.to_owned());
+                prepared.extend(endpoint);
             }
-            let base_urls: Vec<_> = prepared.iter().map(|it| it.base_url().to_owned()).collect();
-            prices.check(&mut agent, &base_urls, limits, &enclosing_ledgers)?;
+            parent_prices = RunPrices::of_parent()?;
+            prices.check(&mut agent, &addresses, &parent_prices, limits, &enclosing_ledgers)?;
         }
         let secrets = all_secrets(&layers, &key_names, &agent);
         let mut notes: Vec<String> = prepared.iter().filter_map(|it| it.note.clone()).collect();
@@ -218,6 +227,8 @@ impl PreparedAgent {
             bounds,
             nesting,
             endpoints,
+            addresses,
+            parent_prices,
             layers,
             named_workspace: None,
         })

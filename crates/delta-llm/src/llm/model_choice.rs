@@ -53,7 +53,7 @@ const OTHER_VENDORS: [(&[&str], &str, &str); 22] = [
 
 const BEDROCK_NAMES: &[&str] = &["bedrock", "bedrock_converse", "amazon-bedrock", "aws_bedrock"];
 
-/// The beginnings of the names of models on Vertex AI, which has an address for each model.
+/// What other programs write before the models of Vertex AI, which has an address for each model.
 const VERTEX_NAMES: [&str; 5] =
     ["vertex", "vertex_ai", "google-vertex", "google_vertexai", "gcp_vertex_ai"];
 
@@ -69,7 +69,7 @@ const VENDOR_MODELS: [(WireForm, &[&str], &[&str]); 4] = [
     (WireForm::Responses, &["openai-responses"], &[]),
 ];
 
-/// Short names of other programs, which stand for whichever model is the latest there, and a model of that kind.
+/// Short names of other programs, each for the latest model of a kind, and the name of such a model.
 const SHORT_NAMES: [(&str, &str); 8] = [
     ("opus", "anthropic:claude-opus-5-5"),
     ("opusplan", "anthropic:claude-opus-5-5"),
@@ -307,20 +307,18 @@ pub struct ModelSelection {
     pub default: Option<ModelChoice>,
     /// `--llm`: keys of `llm` in place of those in agent.yaml.
     pub settings: Vec<LlmSetting>,
-    /// Whether prices may also be known from elsewhere than agent.yaml, or do not matter.
-    pub has_prices: bool,
 }
 
 impl ModelSelection {
     /// `--model` alone.
     pub fn from_option(option: Option<ModelChoice>) -> Self {
-        Self { option, has_prices: true, ..Self::default() }
+        Self { option, ..Self::default() }
     }
 
     /// For commands that do not call the LLM: an agent without `llm` is as complete as any other.
     pub fn without_llm() -> Self {
         let default = Some(ModelChoice::openai("the operator's model"));
-        Self { default, has_prices: true, ..Self::default() }
+        Self { default, ..Self::default() }
     }
 
     /// The model in place of the one in agent.yaml, or for an agent that names none.

@@ -1,8 +1,10 @@
-//! The operator's price file, in the form of LiteLLM's `model_prices_and_context_window.json`: one JSON object whose keys are
-//! models, with prices per token.
+//! Lists of prices in the form of LiteLLM's `model_prices_and_context_window.json`: one JSON object whose keys are models, with
+//! prices per token. The operator's file, the fetched list and the table in the program have it.
 //!
 //! The rules of the search are strict, because a limit of money relies on the price: the entry has the name of the model, in
 //! full, and of the vendor whose endpoint is asked. There is no guessing of dates, versions or similar names.
+
+pub mod price_list;
 
 use super::pricing::{WrittenPrices, cache_write_factor, complete_pricing};
 use super::wire::CachePolicy;
@@ -55,7 +57,7 @@ pub struct PriceQuery {
     model: String,
     /// The vendor whose endpoint is asked, if it is known.
     vendor: Option<&'static str>,
-    is_anthropic: bool,
+    form: Option<WireForm>,
     /// The service tier that a request asks for, if it is not the default one.
     service_tier: Option<String>,
     /// How long the cache lasts, if the agent chose it.
@@ -75,7 +77,7 @@ impl PriceQuery {
         Self {
             model: config.model.clone(),
             vendor: host_of(base_url).and_then(vendor_of_host),
-            is_anthropic: config.wire_form() == Some(WireForm::Anthropic),
+            form: config.wire_form(),
             service_tier: body_text(&["service_tier"])
                 .filter(|tier| !DEFAULT_SERVICE_TIERS.contains(tier))
                 .map(str::to_owned),
@@ -91,7 +93,14 @@ impl PriceQuery {
     /// The names of the entries that may have the price, with the vendor's in front.
     fn entry_names(&self) -> Vec<String> {
         let vendor_name = self.vendor.map(|vendor| format!("{vendor}/{}", self.model));
-        vendor_name.into_iter().chain([self.model.clone()]).collect()
+        // Without the vendor, a name of Gemini is an entry of Vertex AI.
+        let is_gemini = self.vendor.is_none() && self.form == Some(WireForm::Gemini);
+        let gemini_name = is_gemini.then(|| format!("gemini/{}", self.model));
+        vendor_name.into_iter().chain([self.model.clone()]).chain(gemini_name).collect()
+    }
+
+    fn is_anthropic(&self) -> bool {
+        self.form == Some(WireForm::Anthropic)
     }
 }
 
@@ -109,6 +118,18 @@ fn vendor_of_host(host: &str) -> Option<&'static str> {
 pub struct PriceFile<'a> {
     entries: HashMap<EntryName<'a>, &'a RawValue>,
     text: &'a str,
+    kind: &'a PriceListKind,
+}
+
+/// Where a list of prices comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PriceListKind {
+    /// A file that the operator names.
+    File,
+    /// The list that delta fetched on this day.
+    Fetched(String),
+    /// The table in the program, made from a list of this day.
+    BuiltIn(String),
 }
 
 /// The key of an entry.
@@ -143,12 +164,12 @@ impl<'a> PriceFile<'a> {
     ///
     /// # Errors
     /// The text is not a JSON object of objects.
-    pub fn parse(text: &'a str) -> Result<Self, String> {
+    pub fn parse(text: &'a str, kind: &'a PriceListKind) -> Result<Self, String> {
         let entries =
             serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(|error| {
                 format!("expected a JSON object with an entry for each model: {error}")
             })?;
-        Ok(Self { entries, text })
+        Ok(Self { entries, text, kind })
     }
 
     /// Looks up a model.
@@ -158,6 +179,10 @@ impl<'a> PriceFile<'a> {
     pub fn find(&self, query: &PriceQuery) -> Result<PriceLookup, String> {
         let mut models: Vec<PricedModel> = Vec::new();
         for name in query.entry_names() {
+            // Without a vendor, the second name is only for lists that lack the first one.
+            if query.vendor.is_none() && !models.is_empty() {
+                break;
+            }
             let Some(raw) = self.entries.get(&EntryName(Cow::Borrowed(name.as_str()))) else {
                 continue;
             };
@@ -177,8 +202,16 @@ impl<'a> PriceFile<'a> {
         let Some(mut model) = models.into_iter().next() else {
             return Ok(PriceLookup::Missing(self.missing_reason(query)));
         };
-        if let Ok(Pricing { origin: PriceOrigin::File { sha256, .. }, .. }) = &mut model.pricing {
-            *sha256 = sha256_hex(self.text);
+        if let Ok(pricing) = &mut model.pricing {
+            let entry = model.entry.clone();
+            pricing.max_input = model.max_input;
+            pricing.origin = match self.kind {
+                PriceListKind::File => {
+                    PriceOrigin::File { sha256: sha256_hex(self.text), model: entry }
+                }
+                PriceListKind::Fetched(date) => PriceOrigin::Fetched { date: date.clone(), entry },
+                PriceListKind::BuiltIn(date) => PriceOrigin::BuiltIn { date: date.clone(), entry },
+            };
         }
         Ok(PriceLookup::Entry(Box::new(model)))
     }
@@ -287,10 +320,10 @@ impl<'a> PriceEntry<'a> {
             Some(ranges) if tier_suffix.is_empty() => self.read_ranges(ranges, query)?,
             _ => (reader.read_prices("")?, reader.read_tiers()?),
         };
-        let origin = PriceOrigin::File { sha256: String::new(), model: self.name.to_owned() };
         let ttl = query.cache_ttl.as_deref();
-        let factor = cache_write_factor(query.is_anthropic, ttl);
-        Ok(complete_pricing(origin, base, tiers, factor, max_output).ok_or_else(|| {
+        let factor = cache_write_factor(query.is_anthropic(), ttl);
+        // The list sets the origin.
+        Ok(complete_pricing(PriceOrigin::Agent, base, tiers, factor, max_output).ok_or_else(|| {
             match &query.service_tier {
                 Some(tier) => {
                     format!("its entry `{}` has no price for `service_tier: {tier}`", self.name)
@@ -382,7 +415,7 @@ impl PriceReader<'_> {
         let cache_write = match long_write {
             Some(price) => Some(price),
             // The price of a short cache would be too low.
-            None if self.query.is_anthropic && self.query.cache_ttl.as_deref() == Some("1h") => {
+            None if self.query.is_anthropic() && self.query.cache_ttl.as_deref() == Some("1h") => {
                 None
             }
             None => price(write)?,
@@ -432,8 +465,8 @@ impl LlmConfig {
         self.pricing = Some(pricing);
     }
 
-    /// Whether a price file can say something about the model that agent.yaml does not.
-    pub fn wants_price_file(&self) -> bool {
+    /// Whether a list of prices can say something about the model that agent.yaml does not.
+    pub fn wants_price_list(&self) -> bool {
         let is_asked =
             matches!(self.provider, ProviderKind::Endpoint(_) | ProviderKind::Command(_));
         let bounds_answers = self.body.contains_key("max_tokens")

@@ -124,22 +124,8 @@ pub fn suggest_agents(path: &Path, finds_installed: bool) -> String {
 /// Loads the agent in `home` and prints its warnings. Creates and changes nothing.
 pub fn load_agent(home: &Path, options: &RunOptions) -> Result<Agent, CommandFailure> {
     let models = config::model_selection(options.model.clone())?;
-    load_agent_of(home, &models, options)
-}
-
-/// The same, for a run whose prices are in its journal or do not matter.
-pub fn load_priced_agent(home: &Path, options: &RunOptions) -> Result<Agent, CommandFailure> {
-    let models = config::model_selection(options.model.clone())?;
-    load_agent_of(home, &ModelSelection { has_prices: true, ..models }, options)
-}
-
-fn load_agent_of(
-    home: &Path,
-    models: &ModelSelection,
-    options: &RunOptions,
-) -> Result<Agent, CommandFailure> {
     let home = &find_existing_agent(home)?;
-    let models = &ModelSelection { settings: options.llm.clone(), ..models.clone() };
+    let models = &ModelSelection { settings: options.llm.clone(), ..models };
     let agent = Agent::load(home, models, &trust::read_import_path())?;
     options.print_notes(&agent.warnings);
     options.print_notes(&misspelled_setting_notes(&options.llm));

@@ -1,7 +1,7 @@
 //! The limits of a run: their options, and the ledgers that the run charges.
 
-use crate::environment;
 use crate::failure::CommandFailure;
+use crate::{environment, prices};
 use clap::Args;
 use delta_agent::agent::Agent;
 use delta_base::id::RunId;
@@ -201,7 +201,7 @@ pub fn missing_price_failure(
         Some(_) => {
             let model = &llm.model;
             format!(
-                "limit the tokens: {token_limit}; or write the price into the agent: `llm: {{model: {model}, pricing: {{input: 2.5, output: 10}}}}` in agent.yaml, in USD per million tokens; or name a price file in DELTA_PRICES"
+                "limit the tokens: {token_limit}; or write the price into the agent: `llm: {{model: {model}, pricing: {{input: 2.5, output: 10}}}}` in agent.yaml, in USD per million tokens; or name a price file in DELTA_PRICES; `delta models prices --fetch URL` fetches a list"
             )
         }
     };
@@ -284,6 +284,8 @@ pub fn open_budget(
     let operator_limits = limits.or(earlier.unwrap_or_default());
     let limits = operator_limits.or(agent.limits);
     check_limits(agent, limits, &enclosing, &[])?;
+    let relies_on_price = limits.max_cost.is_some()
+        || enclosing.iter().any(|ledger| ledger.head.limits.max_cost.is_some());
     let ledger = if limits.are_none() {
         None
     } else {
@@ -309,7 +311,9 @@ pub fn open_budget(
         let message = format!("could not set the timer of `--max-duration`: {error}");
         CommandFailure::config(message, None)
     })?;
-    let notes = answer_length_note(agent, &budget).into_iter().collect();
+    let models = agent.llm.models().filter(|_| relies_on_price);
+    let old_prices = models.filter_map(prices::old_price_note);
+    let notes = answer_length_note(agent, &budget).into_iter().chain(old_prices).collect();
     Ok(OpenedBudget { budget, notes })
 }
 

@@ -206,7 +206,7 @@ impl RunVerifier<'_> {
             Ok(mut agent) => {
                 agent.llm.stream &= form.is_some();
                 agent.ask_human &= start.config.may_ask_human();
-                agent.use_file_prices(&start.config);
+                agent.use_recorded_prices(&start.config);
                 self.config = Some(Rc::new(RecordedConfig { agent, vars, is_intact }));
             }
             Err(errors) => self.report.add_not_checked(format!(

@@ -132,9 +132,9 @@ pub struct ReplayOf {
 }
 
 impl LlmSummary {
-    /// The prices that the process took from the operator's price file, if it did.
-    pub fn file_prices(&self) -> Option<&Pricing> {
-        self.pricing.as_ref().filter(|pricing| pricing.is_from_file())
+    /// The prices that the process took from elsewhere than agent.yaml, if it did.
+    pub fn operator_prices(&self) -> Option<&Pricing> {
+        self.pricing.as_ref().filter(|pricing| !pricing.is_from_agent())
     }
 }
 

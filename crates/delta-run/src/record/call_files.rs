@@ -4,7 +4,7 @@ use delta_base::durable;
 use std::path::Path;
 
 /// What does not come from calls, relative to the run directory.
-const OTHER_ENTRIES: [&str; 14] = [
+const OTHER_ENTRIES: [&str; 15] = [
     "journal.jsonl",
     "metadata.json",
     "engine.log",
@@ -12,6 +12,7 @@ const OTHER_ENTRIES: [&str; 14] = [
     "lease",
     "budget.jsonl",
     "children.jsonl",
+    "prices.json",
     "agent",
     "snapshots",
     "stage",

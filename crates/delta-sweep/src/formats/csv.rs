@@ -41,11 +41,13 @@ pub fn to_csv<'a, 'g>(
     header.extend(RESULT_COLUMNS.map(str::to_owned));
     header
         .extend(graders.iter().flat_map(|name| [format!("score.{name}"), format!("pass.{name}")]));
+    // A column without any number is a text for DuckDB.
+    let unknown_cost = if lines.clone().any(|line| line.cost_usd.is_some()) { "" } else { "NaN" };
     // RFC 4180 ends lines with both characters.
     let mut writer = WriterBuilder::new().terminator(Terminator::CRLF).from_writer(Vec::new());
     writer.write_record(&header).expect("memory takes every record");
     for line in lines {
-        let mut cells = record(line, &params);
+        let mut cells = record(line, &params, unknown_cost);
         for grade in grades_of(line) {
             let score = grade.and_then(|grade| grade.score);
             let pass = grade.and_then(|grade| grade.pass);
@@ -58,7 +60,7 @@ pub fn to_csv<'a, 'g>(
     String::from_utf8(text).expect("cells are UTF-8")
 }
 
-fn record(line: &ResultLine, params: &BTreeSet<&str>) -> Vec<String> {
+fn record(line: &ResultLine, params: &BTreeSet<&str>, unknown_cost: &str) -> Vec<String> {
     let error = line.error.as_ref();
     let mut cells = vec![
         line.n.to_string(),
@@ -86,7 +88,7 @@ fn record(line: &ResultLine, params: &BTreeSet<&str>) -> Vec<String> {
         line.usage.input_tokens.to_string(),
         line.usage.cached_input_tokens.to_string(),
         line.usage.output_tokens.to_string(),
-        line.cost_usd.map(|cost| cost.to_string()).unwrap_or_default(),
+        line.cost_usd.map_or_else(|| unknown_cost.to_owned(), |cost| cost.to_string()),
         result.as_ref().map(value_text).unwrap_or_default(),
         line.host.clone(),
         line.ended_at.clone(),

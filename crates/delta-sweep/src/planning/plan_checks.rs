@@ -205,13 +205,14 @@ fn require_price(
     if env.contains_key(prices::PRICES_VARIABLE) {
         return Ok(());
     }
+    let parent = prices::RunPrices::default();
     let mut missing = Vec::new();
     agent.llm.try_for_each_model(|_, llm| {
         let reason = if llm.has_known_cost() {
             None
         } else {
             let address = Endpoint::resolve_address(llm, &|name| run_variables(name, env))?;
-            prices::apply_price_file(llm, &address)?
+            prices::apply_prices(llm, &address, &parent)?
         };
         missing.push(reason);
         Ok::<_, CommandFailure>(())

@@ -180,9 +180,7 @@ fn print_notes(
     options: &RunOptions,
 ) -> Result<(), CommandFailure> {
     let Some(start) = &state.start else { return Ok(()) };
-    if prices::keeps_recorded_prices(start)? {
-        agent.agent.use_file_prices(&start.config);
-    }
+    prices::use_recorded_prices(&mut agent.agent, start)?;
     let recorded_task = state.conversation.task();
     if !recorded_task.is_empty() && recorded_task != agent.secrets.redact(&task.message.text) {
         let summary = truncate_to_line(&strip_terminal_controls(recorded_task), 60);

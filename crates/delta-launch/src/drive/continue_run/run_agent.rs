@@ -32,11 +32,8 @@ pub fn load_run_agent(
     llm.extend_from_slice(&options.llm);
     check_unrecorded_address(&llm)?;
     let options = RunOptions { model, llm, ..options.clone() };
-    if !prices::keeps_recorded_prices(start)? {
-        return agent_choice::load_agent(home, &options);
-    }
-    let mut agent = agent_choice::load_priced_agent(home, &options)?;
-    agent.use_file_prices(&start.config);
+    let mut agent = agent_choice::load_agent(home, &options)?;
+    prices::use_recorded_prices(&mut agent, start)?;
     Ok(agent)
 }
 

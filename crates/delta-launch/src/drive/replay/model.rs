@@ -46,7 +46,7 @@ pub(super) fn replay_model(
     }
     let mut options = RunOptions::new(None, args.model.clone());
     options.env_files = args.env_files.clone();
-    let mut agent = agent_choice::load_priced_agent(&original.agent_home(args)?, &options)?;
+    let mut agent = agent_choice::load_agent(&original.agent_home(args)?, &options)?;
     // A replay has no budget.
     agent.limits = Limits::default();
     let cancel = cancel::install_cancel()?;

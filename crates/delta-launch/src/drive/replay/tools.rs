@@ -260,8 +260,8 @@ fn load_agent_with_recorded_prices(
     original: &OriginalRun,
     options: &RunOptions,
 ) -> Result<Agent, CommandFailure> {
-    let mut agent = agent_choice::load_priced_agent(&original.agent_home(args)?, options)?;
-    agent.use_file_prices(&original.start.config);
+    let mut agent = agent_choice::load_agent(&original.agent_home(args)?, options)?;
+    agent.use_recorded_prices(&original.start.config);
     Ok(agent)
 }
 

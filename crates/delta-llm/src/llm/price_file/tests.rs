@@ -14,7 +14,7 @@ fn query(section: &str) -> PriceQuery {
 }
 
 fn find(text: &str, section: &str) -> Result<PricedModel, String> {
-    match PriceFile::parse(text)?.find(&query(section))? {
+    match PriceFile::parse(text, &PriceListKind::File)?.find(&query(section))? {
         PriceLookup::Entry(model) => Ok(*model),
         PriceLookup::Missing(reason) => Err(reason),
     }
@@ -146,7 +146,7 @@ fn c_23_3_a_file_with_a_mistake_is_refused_where_it_matters() {
     assert!(error("model: negative").contains("found `\"-1\"`"));
     assert_eq!(error("model: text"), "expected an object as the entry `text`");
     for text in ["", "[]", "{\"m\": ", "5", "{\"a\": {}} x"] {
-        let error = PriceFile::parse(text).unwrap_err();
+        let error = PriceFile::parse(text, &PriceListKind::File).unwrap_err();
         assert!(
             error.starts_with("expected a JSON object with an entry for each model: "),
             "{error}"
@@ -159,7 +159,7 @@ fn c_23_3_a_file_with_a_mistake_is_refused_where_it_matters() {
 fn the_file_is_read_for_models_that_are_asked_and_lack_a_price_or_a_bound() {
     let wants = |section: &str| {
         let doc = YamlDocument::parse("agent.yaml", format!("{{{section}}}")).unwrap();
-        LlmConfig::read(&doc, &doc.root, Path::new("/"), None).unwrap().wants_price_file()
+        LlmConfig::read(&doc, &doc.root, Path::new("/"), None).unwrap().wants_price_list()
     };
     assert!(wants("model: m") && wants("provider: command, model: m, command: [x]"));
     assert!(wants("model: m, pricing: {input: 1, output: 1}"));
@@ -167,7 +167,7 @@ fn the_file_is_read_for_models_that_are_asked_and_lack_a_price_or_a_bound() {
     assert!(!wants("model: m, max_tokens: 50, pricing: {input: 1, output: 1}"));
     let doc = YamlDocument::parse("agent.yaml", "{}").unwrap();
     let choice = ModelChoice::openai("m");
-    assert!(LlmConfig::from_choice(&doc, Path::new("/"), &choice).unwrap().wants_price_file());
+    assert!(LlmConfig::from_choice(&doc, Path::new("/"), &choice).unwrap().wants_price_list());
 }
 
 #[test]
