@@ -12,7 +12,6 @@ use std::sync::Arc;
 mod answer_error;
 mod answer_policy;
 mod argument_text;
-pub mod built_in_prices;
 mod call_markers;
 pub mod cassette;
 mod command_provider;

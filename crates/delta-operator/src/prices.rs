@@ -8,7 +8,7 @@ use delta_base::durable::{self, FileError};
 use delta_base::time::{self, Timestamp};
 use delta_http::host_of;
 use delta_llm::llm::LlmConfig;
-use delta_llm::llm::built_in_prices::built_in_prices;
+use delta_llm::llm::price_file::built_in_prices::built_in_prices;
 use delta_llm::llm::price_file::{PriceFile, PriceListKind, PriceLookup, PriceQuery};
 use delta_run::event::EngineStart;
 use delta_words::{PriceOrigin, Pricing};
@@ -235,9 +235,8 @@ impl RunPrices {
         run_dir: &Path,
     ) -> Result<(), FileError> {
         for (llm, base_url) in models {
-            let (Some(pricing), Some(key)) = (&llm.pricing, price_key(base_url, &llm.model)) else {
-                continue;
-            };
+            let Some(pricing) = &llm.pricing else { continue };
+            let Some(key) = price_key(base_url, &llm.model) else { continue };
             let price = RunPrice { pricing: pricing.clone(), from: id.to_owned() };
             self.0
                 .entry(key)

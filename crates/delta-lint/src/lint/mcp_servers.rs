@@ -60,13 +60,7 @@ fn check_server(
             format!("write the version, such as `{package}@1.2.3`, or for an image its digest");
         linter.warn("mcp-unpinned", at(message, help));
     }
-    let is_relative = |index: usize, word: &str| {
-        word.starts_with("./") || word.starts_with("../") || {
-            index == 0 && word.contains('/') && !word.starts_with(['/', '$'])
-        }
-    };
-    let mut words = server.command.iter().enumerate();
-    if let Some((_, path)) = words.find(|(index, word)| is_relative(*index, word)) {
+    if let Some(path) = relative_path(&server.command) {
         let message = format!(
             "`{path}` is resolved in the workspace of a run, and in the current directory by `delta mcp`"
         );
@@ -110,6 +104,16 @@ fn check_server(
             linter.warn("mcp-shadow", at(message, help));
         }
     }
+}
+
+/// The first path of a command that is not absolute.
+fn relative_path(command: &[String]) -> Option<&str> {
+    let program =
+        command.first().filter(|word| word.contains('/') && !word.starts_with(['/', '$']));
+    let mut words = command.iter();
+    program
+        .or_else(|| words.find(|word| word.starts_with("./") || word.starts_with("../")))
+        .map(String::as_str)
 }
 
 /// The package that a command fetches without an exact version.

@@ -4,6 +4,7 @@
 //! The rules of the search are strict, because a limit of money relies on the price: the entry has the name of the model, in
 //! full, and of the vendor whose endpoint is asked. There is no guessing of dates, versions or similar names.
 
+pub mod built_in_prices;
 pub mod price_list;
 
 use super::pricing::{WrittenPrices, cache_write_factor, complete_pricing};

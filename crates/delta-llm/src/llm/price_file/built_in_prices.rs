@@ -1,7 +1,7 @@
 //! The table of prices in the program: the chat models of the vendors that delta speaks to, from LiteLLM's list (MIT licence,
 //! LICENSE-LITELLM). `built_in_prices/make.py` makes it.
 
-use super::price_file::PriceListKind;
+use super::PriceListKind;
 use miniz_oxide::inflate::decompress_to_vec_with_limit;
 
 const PACKED: &[u8] = include_bytes!("built_in_prices/prices.deflate");
