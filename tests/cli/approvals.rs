@@ -7,7 +7,6 @@ mod terminal;
 
 use super::DELTA;
 use serde_json::{Value, json};
-use std::path::Path;
 use std::process::{Command, Stdio};
 use test_support::running::end_with_test;
 use test_support::sandbox::{Ran, Sandbox};
@@ -46,11 +45,14 @@ fn resume(sandbox: &Sandbox, more: &[&str]) -> Ran {
 
 /// Runs a command line that delta printed in a shell, with these variables.
 fn paste(sandbox: &Sandbox, command: &str, variables: &[(&str, &str)]) -> Ran {
-    let programs = Path::new(DELTA).parent().unwrap();
-    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
+    // Another PATH would be another environment than what is approved.
+    let command = format!("delta() {{ '{DELTA}' \"$@\"; }}\n{command}");
     let mut shell = Command::new("sh");
-    shell.args(["-c", command]).current_dir(sandbox.path("")).env_clear();
-    shell.env("PATH", path).env("HOME", sandbox.path("home")).envs(variables.iter().copied());
+    shell.args(["-c", &command]).current_dir(sandbox.path("")).env_clear();
+    shell
+        .env("PATH", std::env::var("PATH").unwrap_or_default())
+        .env("HOME", sandbox.path("home"))
+        .envs(variables.iter().copied());
     end_with_test(&mut shell);
     let output = shell.stdin(Stdio::null()).output().unwrap();
     Ran::of(output.status, &output.stdout, &output.stderr)

@@ -6,7 +6,7 @@ use delta_base::terminal_text::{
     escape_terminal_controls, format_argument_value, truncate_to_line,
 };
 use delta_run::event::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
-use delta_run::interaction_request::short_command_line;
+use delta_run::interaction_request::{changed_line, short_command_line};
 use serde_json::Value as Json;
 
 /// The number of characters of a command line in the short form.
@@ -115,6 +115,7 @@ impl ApprovalPrompt<'_> {
         for (index, line) in command.lines().enumerate() {
             lines.push(format!("{} {line}", if index == 0 { "$" } else { " " }));
         }
+        lines.extend(changed_line(self.request));
         if is_cut {
             lines.push(format!("… cut; {all} shows all of it"));
         }
@@ -124,7 +125,8 @@ impl ApprovalPrompt<'_> {
     /// The whole call in lines.
     pub fn all_lines(&self) -> Vec<String> {
         let texts = self.argument_texts().into_iter().chain([self.command_text()]);
-        texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
+        let lines = texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());
+        lines.chain(changed_line(self.request)).collect()
     }
 
     /// The arguments in full, each with its name in a line before it.
@@ -214,6 +216,9 @@ mod tests {
             argv: vec!["p".into(), "it's".into(), "\u{1b}[2K\r".into(), "two\nlines".into()],
             command_sha256: String::new(),
             files: None,
+            environment: None,
+            workspace: None,
+            changed: Vec::new(),
             rule: None,
             stage: None,
             named_by: None,

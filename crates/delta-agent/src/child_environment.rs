@@ -40,6 +40,49 @@ const UNATTENDED_VARIABLES: [(&str, &str); 7] = [
     ("MANPAGER", "cat"),
 ];
 
+/// Variables that belong to a terminal, a login or a process: another shell of the same person has other values.
+const SESSION_VARIABLES: [&str; 39] = [
+    "COLORTERM",
+    "COLUMNS",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "DESKTOP_STARTUP_ID",
+    "DISPLAY",
+    "GPG_TTY",
+    "INVOCATION_ID",
+    "ITERATION_COUNT",
+    "JOURNAL_STREAM",
+    "KONSOLE_DBUS_SESSION",
+    "LANG",
+    "LANGUAGE",
+    "LINES",
+    "LS_COLORS",
+    "OLDPWD",
+    "PWD",
+    "SHLVL",
+    "SSH_AGENT_PID",
+    "SSH_AUTH_SOCK",
+    "SSH_CLIENT",
+    "SSH_CONNECTION",
+    "SSH_TTY",
+    "STY",
+    "SYSTEMD_EXEC_PID",
+    "TERM",
+    "TERMINFO",
+    "TERM_PROGRAM",
+    "TERM_PROGRAM_VERSION",
+    "TERM_SESSION_ID",
+    "TMUX",
+    "TMUX_PANE",
+    "VTE_VERSION",
+    "WAYLAND_DISPLAY",
+    "WINDOWID",
+    "XAUTHORITY",
+    "XDG_SESSION_ID",
+    "XDG_SESSION_TYPE",
+    "XDG_VTNR",
+    "_",
+];
+
 /// Environment variables by name.
 pub type EnvMap = BTreeMap<OsString, OsString>;
 
@@ -226,6 +269,19 @@ impl ChildEnvironment {
         let Some(sandbox) = sandbox else { return self.launch(iteration, pass_env, more) };
         let env = self.sandboxed_env(sandbox, pass_env);
         self.launch_with(env, iteration, more).with_sandbox(Some(sandbox.entry()))
+    }
+
+    /// Whether an approval of a call that gets the variable covers its value: variables of delta, of the run and of the session
+    /// in which delta was started may change.
+    pub fn is_approved_variable(&self, name: &OsStr) -> bool {
+        let is_of_run =
+            self.run_vars.contains_key(name) || name == "TMPDIR" && self.sandbox.is_some();
+        let is_of_session = SESSION_VARIABLES.iter().any(|one| name == *one);
+        !is_of_run
+            && !is_of_session
+            && !["DELTA_", "LC_"]
+                .iter()
+                .any(|start| name.as_encoded_bytes().starts_with(start.as_bytes()))
     }
 
     /// How to start a generator.

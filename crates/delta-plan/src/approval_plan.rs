@@ -12,7 +12,6 @@ use delta_run::event::approval::{
 use delta_run::state::{PendingCall, RunState};
 use delta_words::CallArguments;
 use serde_json::Value as Json;
-use std::collections::BTreeMap;
 
 /// Whether a call may start.
 #[derive(Debug, PartialEq, Eq)]
@@ -82,20 +81,6 @@ pub fn plan_approval(
     // The number of a rule that would allow the call does not matter: the operator asks.
     let rule = rule.filter(|_| matches!(verdict.action, ApprovalAction::Ask));
     ApprovalPlan::Ask { rule }
-}
-
-/// The refusal of an approved call if a file that it starts is not as it was when a person was asked about it; `now` has the
-/// files as they are.
-pub fn refuse_changed_file(
-    state: &RunState,
-    call: &PendingCall,
-    now: &BTreeMap<String, String>,
-) -> Option<String> {
-    let then = state.asked_approval(&call.id)?.request.files.as_ref()?;
-    let changed = then.keys().chain(now.keys()).find(|path| then.get(*path) != now.get(*path))?;
-    let why =
-        format!("What would start is no longer what was approved, because {changed} has changed; ");
-    Some(not_started(state, call, &why))
 }
 
 const NOT_THE_APPROVED_COMMAND: &str =

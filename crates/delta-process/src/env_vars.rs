@@ -25,7 +25,7 @@ impl EnvVars {
     }
 
     /// All variables, each once.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
         let shared = self.shared.iter().filter(|(name, _)| !self.overrides.contains_key(*name));
         shared.chain(&self.overrides).map(|(name, value)| (name.as_os_str(), value.as_os_str()))
     }

@@ -4,6 +4,7 @@ use crate::event::InputType;
 use crate::event::approval::ApprovalRequest;
 use crate::state::{HumanRequest, RunState};
 use delta_base::shell_quote::shell_quote_visibly;
+use delta_base::terminal_text::escape_terminal_controls;
 use serde::Serialize;
 use serde_json::Value as Json;
 
@@ -64,7 +65,17 @@ impl InteractionRequest {
 /// The question in one text, for request.json and results: the tool and its command line.
 pub fn approval_question(request: &ApprovalRequest) -> String {
     let verb = if request.stage.is_some() { "Apply the changes of" } else { "Approve" };
-    format!("{verb} {}: {}", request.tool_name, short_command_line(request, ""))
+    let question = format!("{verb} {}: {}", request.tool_name, short_command_line(request, ""));
+    match changed_line(request) {
+        Some(changed) => format!("{question} ({changed})"),
+        None => question,
+    }
+}
+
+/// What has changed since the call was approved, if it is asked about again.
+pub fn changed_line(request: &ApprovalRequest) -> Option<String> {
+    let names: Vec<_> = request.changed.iter().map(|name| escape_terminal_controls(name)).collect();
+    (!names.is_empty()).then(|| format!("changed since you approved it: {}", names.join(", ")))
 }
 
 /// The command line, each word quoted as a shell needs it, with control characters escaped. The directory `agent_home` is

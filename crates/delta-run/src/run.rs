@@ -8,7 +8,7 @@ use crate::event::{
     ErrorDetails, Event, HumanQuestion, JournalHead, LeaseKind, Payload, RunStatus, Thought,
     WorkspaceSnapshot,
 };
-use crate::journal::seal::Sealer;
+use crate::journal::seal::{SealKey, Sealer};
 use crate::journal::{self, Journal, JournalFold};
 use crate::lease::lease_files;
 use crate::mailbox::{Mailbox, MessageSeal};
@@ -251,9 +251,14 @@ impl Run {
         self.journal.head()
     }
 
+    /// The operator's key for seals, if there is one.
+    pub fn seal_key(&self) -> Option<&SealKey> {
+        self.journal.seal_key()
+    }
+
     /// The mailbox of the run, which counts only what is sealed with the run's key.
     pub fn mailbox(&self) -> Mailbox {
-        let key = self.journal.seal_key().cloned();
+        let key = self.seal_key().cloned();
         Mailbox::new(&self.dir, key.map(|key| MessageSeal::new(key, &self.state)))
     }
 

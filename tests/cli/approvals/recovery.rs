@@ -294,37 +294,103 @@ fn c_21_3_a_rollback_keeps_the_question() {
     assert_eq!(sandbox.events("APPROVAL_REQUEST").len(), 1);
 }
 
+/// A question, what has changed before its first answer, and whether the tool started only after the second one.
+fn check_asked_again(sandbox: &Sandbox, change: impl FnOnce(&Sandbox), names: &str) {
+    sandbox.run("go", &[]).expect_code(101);
+    change(sandbox);
+    let ran = resume(sandbox, &["-m", "yes"]).expect_code(101);
+    assert!(ran.stderr.contains(&format!("changed since you approved it: {names}")), "{ran:?}");
+    assert!(!sandbox.path("work/planted").exists() && !sandbox.path("work/ran").exists());
+    let asked = sandbox.events("APPROVAL_REQUEST");
+    assert_eq!(asked.len(), 2);
+    assert_eq!(asked[1]["changed"], json!(names.split(", ").collect::<Vec<_>>()));
+    // Nothing has changed since the second question.
+    resume(sandbox, &["-m", "yes"]).expect_code(0);
+    assert_eq!(sandbox.events("APPROVAL_DECISION").len(), 2);
+    assert!(sandbox.path("work/planted").exists() || sandbox.path("work/ran").exists());
+}
+
 #[test]
-fn c_38_8_a_file_that_changed_after_the_question_does_not_start() {
-    let tools = "  - {name: own, exec: ./deploy, approve: ask}\n  - {name: script, exec: sh step.txt.sh, approve: ask}\n  - {name: shell, shell: 'cat data.txt && . lib/env.sh', approve: ask}\n";
-    for (tool, file) in
-        [("own", "deploy"), ("script", "step.txt.sh"), ("shell", "lib/env.sh"), ("own", "missing")]
-    {
+fn c_38_8_a_file_that_changed_after_the_question_is_asked_about_again() {
+    let tools = "  - {name: own, exec: ./deploy, approve: ask}\n  - {name: script, exec: sh step.txt.sh, approve: ask}\n  - {name: shell, shell: 'cat data.txt && . lib/env.sh', approve: ask}\n  - {name: below, shell: 'cd sub && ./x', approve: ask}\n  - {name: make, shell: '. ./M*e', approve: ask}\n  - {name: hook, shell: '\"$PWD\"/.git/h*s/pre-push', approve: ask}\n";
+    for (tool, file) in [
+        ("own", "deploy"),
+        ("script", "step.txt.sh"),
+        ("shell", "lib/env.sh"),
+        ("below", "sub/x"),
+        ("make", "Makefile"),
+        ("hook", ".git/hooks/pre-push"),
+    ] {
         let turns = format!("- call: [{{tool: {tool}}}]\n- say: done\n");
         let sandbox = Sandbox::scripted(DELTA, tools, &turns);
-        if file != "missing" {
-            sandbox.write_program("work/deploy", "#!/bin/sh\ntouch as-shown\n");
+        for program in ["deploy", "sub/x", ".git/hooks/pre-push"] {
+            sandbox.write_program(&format!("work/{program}"), "#!/bin/sh\ntouch as-shown\n");
         }
         sandbox.write("work/step.txt.sh", "touch as-shown\n");
         sandbox.write("work/lib/env.sh", "touch as-shown\n");
+        sandbox.write("work/Makefile", "touch as-shown\n");
         sandbox.write("work/data.txt", "one\n");
-        sandbox.run("go", &[]).expect_code(101);
-        let file = if file == "missing" { "deploy" } else { file };
-        sandbox.write_program(&format!("work/{file}"), "#!/bin/sh\ntouch planted\n");
-        resume(&sandbox, &["-m", "yes"]).expect_code(0);
-        assert!(!sandbox.path("work/planted").exists(), "{tool}");
-        let observation = &sandbox.observations()[0];
-        assert!(
-            observation.contains(&format!("{file} has changed; the tool was not run.")),
-            "{observation}"
-        );
+        let planted = |sandbox: &Sandbox| {
+            sandbox.write_program(&format!("work/{file}"), "#!/bin/sh\ntouch \"$CWD/planted\"\n");
+        };
+        check_asked_again(&sandbox, planted, file);
+        assert!(!sandbox.path("work/as-shown").exists(), "{tool}");
     }
-    // Data is not what starts.
+    // A file that is gone has no name any more.
+    let sandbox = Sandbox::scripted(DELTA, tools, "- call: [{tool: shell}]\n- say: done\n");
+    sandbox.write("work/lib/env.sh", "touch ran\n");
+    sandbox.write("work/old.sh", "");
+    sandbox.write("work/data.txt", "one\n");
+    let change = |sandbox: &Sandbox| std::fs::remove_file(sandbox.path("work/old.sh")).unwrap();
+    check_asked_again(&sandbox, change, "files of the workspace");
+}
+
+#[test]
+fn c_38_8_data_and_what_the_run_writes_do_not_ask_again() {
+    let tools = "  - {name: shell, shell: 'cat data.txt && . lib/env.sh', approve: ask}\n";
     let sandbox = Sandbox::scripted(DELTA, tools, "- call: [{tool: shell}]\n- say: done\n");
     sandbox.write("work/lib/env.sh", "touch as-shown\n");
     sandbox.write("work/data.txt", "one\n");
     sandbox.run("go", &[]).expect_code(101);
     sandbox.write("work/data.txt", "two\n");
+    sandbox.write("work/run.log", "new\n");
     resume(&sandbox, &["-m", "yes"]).expect_code(0);
     assert!(sandbox.path("work/as-shown").exists());
+    // Nor do changes after a yes to everything.
+    let sandbox = Sandbox::scripted(DELTA, tools, "- call: [{tool: shell}]\n- say: done\n");
+    sandbox.run("go", &[]).expect_code(101);
+    sandbox.write("work/lib/env.sh", "touch as-shown\n");
+    resume(&sandbox, &["--approve-all"]).expect_code(0);
+    assert_eq!(sandbox.events("APPROVAL_REQUEST").len(), 1);
+}
+
+#[test]
+fn c_38_8_another_environment_is_asked_about_again() {
+    let tools = "  - {name: t, shell: 'touch \"$V\"; prog', approve: ask}\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, "- call: [{tool: t}]\n- say: done\n");
+    sandbox.write_program("one/prog", "#!/bin/sh\ntouch one\n");
+    sandbox.write_program("two/prog", "#!/bin/sh\ntouch two\n");
+    let path = |dir: &str| {
+        let rest = std::env::var("PATH").unwrap_or_default();
+        format!("{}:{rest}", sandbox.path(dir).display())
+    };
+    let run = ["run", "--agent", "agent", "-w", "work", "--run-id", "r", "-m", "go"];
+    let asks = sandbox.delta(run).env("V", "v1").env("SECRET", "12345").env("PATH", path("one"));
+    asks.env("TERM", "one").output().expect_code(101);
+    let approve = || {
+        let approves = sandbox.delta(["approve", "r", "-w", "work"]).env("PATH", path("two"));
+        approves.env("V", "v2").env("SSH_TTY", "/dev/x").output()
+    };
+    let ran = approve().expect_code(101);
+    let changed = "changed since you approved it: $PATH, $SECRET, $V";
+    assert!(ran.stderr.contains(changed), "{ran:?}");
+    assert!(!sandbox.path("work/v2").exists() && !sandbox.path("work/two").exists());
+    // No value is in the journal, nor a hash that a guess would confirm.
+    let asked = sandbox.events("APPROVAL_REQUEST");
+    let recorded = asked[0]["environment"]["SECRET"].as_str().unwrap();
+    assert_eq!(recorded.len(), 16);
+    assert!(!delta_base::hex::sha256_hex("12345").contains(recorded));
+    assert!(asked[0]["environment"]["TERM"].is_null());
+    approve().expect_code(0);
+    assert!(sandbox.path("work/v2").exists() && sandbox.path("work/two").exists());
 }

@@ -3,20 +3,21 @@
 //! The question is durable before it is asked, and the decision before the tool starts. What was decided is applied by
 //! the step that runs the call, so that a process that continues the run does the same.
 
-use super::approved_files::started_files;
+use super::approved_files::{CodeFiles, changed_names, started_files};
 use super::execute::{ApprovedCall, DecidedCall};
 use super::{Engine, EngineError};
 use delta_agent::approval_prompt::{ApprovalAnswer, ApprovalPrompt};
 use delta_agent::ask_human;
 use delta_agent::file_preview::preview_file_change;
-use delta_plan::approval_plan::{ApprovalPlan, plan_approval, refuse_changed_file};
+use delta_plan::approval_plan::{ApprovalPlan, plan_approval};
 use delta_plan::checked_call::CheckedCall;
 use delta_run::event::Payload;
 use delta_run::event::approval::{ApprovalRequest, ApprovalSource, CallApproval, RequestNaming};
 use delta_run::run::{Run, RunNotice};
 use delta_run::run_result::call_diff_command;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::path::Path;
 
 impl<'a> Engine<'a> {
     /// Adds a call that has passed its gate to the batch, if it is approved or needs no approval; returns the question
@@ -38,34 +39,25 @@ impl<'a> Engine<'a> {
             ApprovalPlan::NotRequired => None,
             ApprovalPlan::Approved { by, at, rule } => {
                 let approval = run.state().asked_approval(&checked.call().id);
-                let has_files = approval.is_some_and(|approval| approval.request.files.is_some());
-                let files = if has_files { self.started_files(&checked) } else { None };
-                let refusal =
-                    files.and_then(|now| refuse_changed_file(run.state(), checked.call(), &now));
-                if let Some(reason) = refusal {
-                    batch.push(DecidedCall::Refuse(checked.into_call(), reason));
-                    return Ok(None);
+                // Who says yes to everything does not look.
+                let asked = approval.filter(|_| by != ApprovalSource::Flag);
+                if let Some(mut then) = asked.map(|approval| approval.request.clone()) {
+                    // The hashes of another operator's key say nothing about the values here.
+                    let has_other_key =
+                        run.state().operator_approval().is_some_and(|one| one.renew);
+                    then.environment = then.environment.filter(|_| !has_other_key);
+                    let now = self.approval_request(run, checked.clone(), then.rule)?;
+                    let changed = changes_since(&then, &now.0, &now.1, &vars.cwd);
+                    if !changed.is_empty() {
+                        return Ok(Some(Box::new(ApprovalRequest { changed, ..now.0 })));
+                    }
                 }
                 let at = at.unwrap_or_else(|| (self.clock)());
                 Some(CallApproval { by, at, rule })
             }
             ApprovalPlan::Ask { rule } => {
-                let command_sha256 = checked.tool().command_sha256(checked.invocation(), vars);
-                let files = self.started_files(&checked);
-                let tool_args = checked.arguments().json().clone();
-                let (call, _, invocation) = checked.into_parts();
-                return Ok(Some(Box::new(ApprovalRequest {
-                    iteration: call.iteration,
-                    tool_name: call.tool,
-                    tool_args,
-                    command_sha256,
-                    files,
-                    argv: invocation.argv,
-                    call_id: call.id,
-                    rule,
-                    stage: None,
-                    named_by: Some(RequestNaming::Chain),
-                })));
+                let (request, _) = self.approval_request(run, checked, rule)?;
+                return Ok(Some(Box::new(request)));
             }
             ApprovalPlan::Deny(reason) => {
                 batch.push(DecidedCall::Refuse(checked.into_call(), reason));
@@ -76,11 +68,50 @@ impl<'a> Engine<'a> {
         Ok(None)
     }
 
-    /// What an approval of the call is bound to; `None` for a tool of an MCP server, which starts nothing.
-    fn started_files(&self, checked: &CheckedCall<'_>) -> Option<BTreeMap<String, String>> {
-        let tool = checked.tool();
-        let launch = self.launch_call(checked.call(), tool);
-        tool.mcp.is_none().then(|| started_files(&checked.invocation().argv, &launch))
+    /// The question about a call as it would start now, and the files of the workspace that it may reach. For a tool of an MCP
+    /// server, which starts nothing, only the call itself is approved.
+    fn approval_request(
+        &self,
+        run: &Run,
+        checked: CheckedCall<'_>,
+        rule: Option<u32>,
+    ) -> Result<(ApprovalRequest, CodeFiles), EngineError> {
+        let (tool, vars) = (checked.tool(), self.environment.vars());
+        let command_sha256 = tool.command_sha256(checked.invocation(), vars);
+        let tool_args = checked.arguments().json().clone();
+        let (call, _, invocation) = checked.into_parts();
+        let mut request = ApprovalRequest {
+            iteration: call.iteration,
+            tool_name: call.tool.clone(),
+            tool_args,
+            command_sha256,
+            files: None,
+            environment: None,
+            workspace: None,
+            changed: Vec::new(),
+            argv: invocation.argv,
+            call_id: call.id.clone(),
+            rule,
+            stage: None,
+            named_by: Some(RequestNaming::Chain),
+        };
+        if tool.mcp.is_some() {
+            return Ok((request, CodeFiles::default()));
+        }
+        let launch = self.launch_call(&call, tool);
+        let code = CodeFiles::list(&launch.cwd, &self.cancel)?;
+        request.files = Some(started_files(&request.argv, &launch));
+        request.workspace = code.fingerprint().cloned();
+        request.environment = run.seal_key().map(|key| {
+            let of_person =
+                launch.env.iter().filter(|(name, _)| self.environment.is_approved_variable(name));
+            let hashed = of_person.map(|(name, value)| {
+                let hash = key.hash_variable(name.as_encoded_bytes(), value.as_encoded_bytes());
+                (name.to_string_lossy().into_owned(), hash)
+            });
+            hashed.collect()
+        });
+        Ok((request, code))
     }
 
     /// Waits for a decision at the terminal; returns false if another process has to deliver it.
@@ -133,6 +164,31 @@ impl<'a> Engine<'a> {
         ask_human::write_interaction_request(&run.dir, run.state(), preview.as_deref(), now)?;
         Ok(false)
     }
+}
+
+/// The most names of changes in a question.
+const MAX_CHANGED_NAMES: usize = 20;
+
+/// The names of what a person has approved, in a question of this version, that is not as it was; `code` has the files of the
+/// workspace as they are.
+fn changes_since(
+    then: &ApprovalRequest,
+    now: &ApprovalRequest,
+    code: &CodeFiles,
+    workspace: &Path,
+) -> Vec<String> {
+    let differing = |then: &Option<BTreeMap<_, _>>, now: &Option<BTreeMap<_, _>>| {
+        let maps = then.as_ref().zip(now.as_ref());
+        maps.map(|(then, now)| changed_names(then, now, workspace)).unwrap_or_default()
+    };
+    let variables = differing(&then.environment, &now.environment);
+    let mut names: BTreeSet<String> = variables.iter().map(|name| format!("${name}")).collect();
+    names.extend(differing(&then.files, &now.files));
+    let in_workspace = then.workspace.as_ref().map(|then| code.names_changed_since(then));
+    names.extend(in_workspace.unwrap_or_default());
+    let more = names.len().saturating_sub(MAX_CHANGED_NAMES);
+    let shown = names.into_iter().take(MAX_CHANGED_NAMES);
+    shown.chain((more > 0).then(|| format!("{more} more"))).collect()
 }
 
 fn record_decision(run: &mut Run, request: &ApprovalRequest, answer: ApprovalAnswer) {

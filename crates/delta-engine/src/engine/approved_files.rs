@@ -1,10 +1,16 @@
-//! The files that a command line starts: what a person approves is these, not only their names.
+//! What a command line starts and finds: what a person approves is this, not only its words.
 
-use delta_base::hex::sha256_hex_of_reader;
+use super::EngineError;
+use delta_base::hex::{sha256_hex, sha256_hex_of_reader};
+use delta_base::signal::CancelToken;
 use delta_process::{self as process, LaunchContext};
-use std::collections::BTreeMap;
-use std::fs::File;
+use delta_run::event::approval::WorkspaceCode;
+use delta_run::workspace::{CONTROL_DIR, runs_dir};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, Metadata};
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Extensions of files that an interpreter runs.
@@ -12,6 +18,40 @@ const SCRIPT_EXTENSIONS: [&str; 16] = [
     "awk", "bash", "cjs", "fish", "js", "lua", "mjs", "php", "pl", "ps1", "py", "r", "rb", "sh",
     "ts", "zsh",
 ];
+
+/// Extensions of files from which programs are built, or that say what a build runs.
+const SOURCE_EXTENSIONS: [&str; 30] = [
+    "bat", "c", "cc", "cfg", "cmake", "cpp", "cs", "cxx", "ex", "exs", "go", "gradle", "h", "hpp",
+    "hs", "ini", "java", "jsx", "kt", "kts", "mk", "ml", "nix", "pyx", "rake", "rs", "scala",
+    "swift", "toml", "tsx",
+];
+
+/// Names of files that say what a build or git runs.
+const BUILD_NAMES: [&str; 17] = [
+    ".envrc",
+    ".git",
+    ".gitattributes",
+    ".gitmodules",
+    ".npmrc",
+    "composer.json",
+    "containerfile",
+    "deno.json",
+    "dockerfile",
+    "gemfile",
+    "gnumakefile",
+    "go.mod",
+    "justfile",
+    "makefile",
+    "package.json",
+    "procfile",
+    "rakefile",
+];
+
+/// What git follows in a git directory; the rest changes with every command of git.
+const GIT_NAMES: [&str; 4] = ["config", "config.worktree", "hooks", "info"];
+
+/// The most entries of a workspace that are looked at. 200,000 take less than a second.
+const MAX_ENTRIES: usize = 200_000;
 
 /// The SHA-256 of the program of a command and of the scripts that its words name and that are in the workspace, by their
 /// paths. A script in shell text is a word of it.
@@ -38,15 +78,116 @@ fn is_in(path: &Path, directory: &Path) -> bool {
 
 /// Whether something would run the file: it may be executed, begins with `#!`, or has the name of a script.
 fn is_script(path: &Path) -> bool {
-    let extension = path.extension().and_then(|extension| extension.to_str());
     let mut start = [0; 2];
-    extension.is_some_and(|extension| SCRIPT_EXTENSIONS.contains(&&*extension.to_ascii_lowercase()))
+    has_extension(path, &SCRIPT_EXTENSIONS)
         || process::is_program(path)
         || File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok()
             && start == *b"#!"
 }
 
+fn has_extension(path: &Path, extensions: &[&str]) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    extension.is_some_and(|extension| extensions.contains(&&*extension.to_ascii_lowercase()))
+}
+
 /// Whether a character ends a word in a script.
 fn is_shell_separator(character: char) -> bool {
     character.is_whitespace() || ";&|()<>'\"`$={}".contains(character)
+}
+
+/// The files of a workspace that a command may reach by itself: programs, scripts, sources, and what says what a build or git
+/// runs. Data is left out, because logs and results change all the time.
+#[derive(Debug, Default)]
+pub(super) struct CodeFiles {
+    /// The paths, and when each was changed last: in nanoseconds, by the clock of the file system.
+    changed_at: BTreeMap<PathBuf, i64>,
+    fingerprint: Option<WorkspaceCode>,
+}
+
+impl CodeFiles {
+    /// Looks at the files in `workspace`, but not into them: nobody can set the time of the last change of a file. Symlinks are
+    /// not followed.
+    ///
+    /// # Errors
+    /// Only [`EngineError::Cancelled`]; what cannot be listed is left out.
+    pub(super) fn list(workspace: &Path, cancel: &CancelToken) -> Result<Self, EngineError> {
+        let mut stamps = BTreeMap::new();
+        let mut directories = vec![(workspace.to_owned(), false)];
+        let mut entries = 0;
+        while let Some((directory, is_git)) = directories.pop() {
+            if cancel.is_requested() {
+                return Err(EngineError::Cancelled);
+            }
+            for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+                entries += 1;
+                if entries > MAX_ENTRIES {
+                    return Ok(Self::default());
+                }
+                let (name, path) = (entry.file_name(), entry.path());
+                let Ok(metadata) = entry.metadata() else { continue };
+                let is_git_dir = directory.ends_with(".git");
+                if is_git_dir && !GIT_NAMES.iter().any(|one| name == *one) {
+                    continue;
+                }
+                if metadata.is_dir() {
+                    if name != CONTROL_DIR && runs_dir() != Some(&path) {
+                        directories.push((path, is_git || name == ".git"));
+                    }
+                } else if is_git || is_code(&path, &metadata) {
+                    let relative = path.strip_prefix(workspace).unwrap_or(&path).to_owned();
+                    let seconds = metadata.ctime().saturating_mul(1_000_000_000);
+                    let changed_at = seconds.saturating_add(metadata.ctime_nsec());
+                    stamps.insert(relative, (changed_at, metadata.size(), metadata.mode()));
+                }
+            }
+        }
+        let mut text = Vec::new();
+        for (path, stamp) in &stamps {
+            text.extend(path.as_os_str().as_bytes());
+            text.extend(format!("\0{stamp:?}\n").bytes());
+        }
+        let changed_at: BTreeMap<PathBuf, i64> =
+            stamps.into_iter().map(|(path, (changed_at, ..))| (path, changed_at)).collect();
+        let newest = changed_at.values().max().copied().unwrap_or_default();
+        let fingerprint = Some(WorkspaceCode { sha256: sha256_hex(&text), newest });
+        Ok(Self { changed_at, fingerprint })
+    }
+
+    /// What a later list is compared with; `None` if the workspace has too many entries.
+    pub(super) fn fingerprint(&self) -> Option<&WorkspaceCode> {
+        self.fingerprint.as_ref()
+    }
+
+    /// The names of the files that have changed since `then`; a general name for those that are gone.
+    pub(super) fn names_changed_since(&self, then: &WorkspaceCode) -> Vec<String> {
+        if self.fingerprint() == Some(then) {
+            return Vec::new();
+        }
+        let newer = self.changed_at.iter().filter(|(_, at)| **at > then.newest);
+        let names: Vec<_> = newer.map(|(path, _)| path.to_string_lossy().into_owned()).collect();
+        if names.is_empty() { vec!["files of the workspace".to_owned()] } else { names }
+    }
+}
+
+/// Whether something may run the file, or build from it.
+fn is_code(path: &Path, metadata: &Metadata) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    let has_code_name = has_extension(path, &SCRIPT_EXTENSIONS)
+        || has_extension(path, &SOURCE_EXTENSIONS)
+        || BUILD_NAMES.contains(&&*name);
+    metadata.is_symlink() || metadata.is_file() && (has_code_name || metadata.mode() & 0o111 != 0)
+}
+
+/// The names of what differs in two maps, without `directory` before a path in it.
+pub(super) fn changed_names(
+    then: &BTreeMap<String, String>,
+    now: &BTreeMap<String, String>,
+    directory: &Path,
+) -> BTreeSet<String> {
+    let names = then.keys().chain(now.keys()).filter(|name| then.get(*name) != now.get(*name));
+    let short = names.map(|name| {
+        let path: PathBuf = Path::new(name).components().collect();
+        path.strip_prefix(directory).unwrap_or(&path).to_string_lossy().into_owned()
+    });
+    short.collect()
 }

@@ -10,7 +10,7 @@ use delta_plan::approval_plan::{ApprovalPlan, call_after_gate, plan_approval};
 use delta_plan::call_plan::{CallPlan, FINISHED_OBSERVATION, plan_call};
 use delta_plan::checked_call::CheckedCall;
 use delta_plan::hook_observation::{denied_observation, withheld_observation};
-use delta_run::event::approval::{ApprovalDecision, ApprovalRequest, CallApproval};
+use delta_run::event::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource, CallApproval};
 use delta_run::event::{ActionRequest, ActionResult};
 use delta_run::record::ToolExecutionRecord;
 use delta_run::state::{HumanRequest, PendingCall};
@@ -199,6 +199,11 @@ impl RunVerifier<'_> {
         let asks = |rule: Option<u32>| json!({"asks": true, "rule": rule});
         let plan = match plan {
             ApprovalPlan::Ask { rule } => asks(rule),
+            // What has changed since the approval is not in the journal.
+            ApprovalPlan::Approved {
+                by: ApprovalSource::Operator | ApprovalSource::Terminal,
+                ..
+            } if !request.changed.is_empty() => asks(request.rule),
             _ => json!({"asks": false}),
         };
         let members = [

@@ -32,6 +32,17 @@ pub struct ApprovalRequest {
     /// tools of MCP servers and in runs of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<BTreeMap<String, String>>,
+    /// The variables of the environment that the tool gets, with a keyed hash of each value. Absent without a key for seals,
+    /// for tools of MCP servers and in runs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<BTreeMap<String, String>>,
+    /// The files in the workspace that a command may reach by itself. Absent if the workspace has too many, for tools of MCP
+    /// servers and in runs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<WorkspaceCode>,
+    /// What of these has changed since the call was approved, so that it is asked about again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<String>,
     /// The number of the rule that asks, from 1; absent if no rule does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<u32>,
@@ -41,6 +52,15 @@ pub struct ApprovalRequest {
     /// How the id of this request is made; absent in runs of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub named_by: Option<RequestNaming>,
+}
+
+/// The files of a workspace that a command may reach by itself, at one time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkspaceCode {
+    /// The SHA-256 of the paths, sizes, modes and times.
+    pub sha256: String,
+    /// When the newest of them was changed, in nanoseconds, by the clock of the file system.
+    pub newest: i64,
 }
 
 /// How the `request_id` of what a run asks is made.
@@ -241,7 +261,9 @@ impl ApprovalLog {
     pub(crate) fn add_request(&mut self, request: &ApprovalRequest, epoch: u32, repeats: bool) {
         let id = request.call_id.clone();
         let request = request.clone();
-        let approval = AskedApproval { request, decision: None, epoch, repeats_call: repeats };
+        // A call that is asked about again has not started since.
+        let repeats_call = repeats || self.requested.get(&id).is_some_and(|one| one.repeats_call);
+        let approval = AskedApproval { request, decision: None, epoch, repeats_call };
         self.requested.insert(id, approval);
     }
 

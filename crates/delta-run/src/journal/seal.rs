@@ -118,6 +118,13 @@ impl SealKey {
             .map(|bytes| Self::from_bytes(&bytes))
     }
 
+    /// A hash of the variable `name` with this value, in 16 hexadecimal digits. Without the key, nobody can try values.
+    pub fn hash_variable(&self, name: &[u8], value: &[u8]) -> String {
+        let mut hash = self.seal(&[b"delta environment", name, value]);
+        hash.truncate(16);
+        hash
+    }
+
     fn from_bytes(bytes: &[u8]) -> Self {
         Self(Hmac::new_from_slice(bytes).expect("HMAC takes a key of any length"))
     }
