@@ -15,9 +15,9 @@ use delta_words::{PriceOrigin, Pricing};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
+use std::{io, iter};
 
 /// The variable with the path of the price file.
 pub const PRICES_VARIABLE: &str = "DELTA_PRICES";
@@ -78,9 +78,9 @@ pub fn fetched_prices_path() -> Option<PathBuf> {
 impl PriceSource {
     /// The lists, in the order in which they are searched; each is read when its turn comes.
     pub fn all() -> impl Iterator<Item = Result<Self, CommandFailure>> {
-        let readers: [fn() -> Result<Option<Self>, CommandFailure>; 3] =
-            [Self::read_file, Self::read_fetched, || Ok(Some(Self::built_in()))];
-        readers.into_iter().filter_map(|read| read().transpose())
+        let files = [Self::read_file, Self::read_fetched].into_iter();
+        let files = files.filter_map(|read| read().transpose());
+        files.chain(iter::once_with(|| Ok(Self::built_in())))
     }
 
     fn read_file() -> Result<Option<Self>, CommandFailure> {
