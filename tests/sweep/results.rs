@@ -294,7 +294,10 @@ fn collected_costs(sandbox: &Sandbox) -> Vec<String> {
 /// DuckDB takes a column of empty cells as text, which has no sum.
 #[test]
 fn c_35_4_a_column_of_costs_is_numeric() {
-    assert_eq!(collected_costs(&acting_sandbox()), ["0", "0"]);
+    let sandbox = acting_sandbox();
+    let turn = "{say: done, usage: {input_tokens: 10, output_tokens: 5}}";
+    sandbox.write("agent/script.yaml", format!("turns:\n  - {turn}\n"));
+    assert_eq!(collected_costs(&sandbox), ["0", "0"]);
     let server = ScriptedServer::start(|_: &RecordedRequest| Answer::text("done"));
     let sandbox = Sandbox::new(DELTA);
     sandbox.agent(&format!("model: unpriced\n  base_url: {}", server.url()), "");
