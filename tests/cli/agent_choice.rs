@@ -46,6 +46,28 @@ fn versions(sandbox: &Sandbox) -> Vec<String> {
 }
 
 #[test]
+fn c_25_3_what_the_built_in_agent_did_since_the_last_message_can_be_undone() {
+    let sandbox = project();
+    sandbox.write(
+        "turns.yaml",
+        "turns:\n  - call: [{tool: write, args: {path: a.txt, content: changed}}]\n  - say: done\n",
+    );
+    sandbox.write("project/node_modules/x", "x\n");
+    let model = format!("script:{}", sandbox.path("turns.yaml").display());
+    let ran = run_here(&sandbox, &["--model", &model, "--run-id", "r", "go"]).output();
+    ran.expect_code(0);
+    assert_eq!(sandbox.read("project/a.txt"), "changed");
+    let back = sandbox.delta(["rollback"]).cwd(sandbox.path("project")).output().expect_code(0);
+    let expected = "restored the workspace to the state before the last message: 1 changed, 0 created, 0 deleted\n";
+    assert_eq!(back.stdout, expected);
+    assert_eq!(sandbox.read("project/a.txt"), "hello\n");
+    let journal = sandbox.read("project/.delta/r/journal.jsonl");
+    let events = journal.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let files: Vec<Value> = events.map(|event| event["files"].clone()).collect();
+    assert_eq!(files.iter().find(|files| !files.is_null()), Some(&Value::from(1)));
+}
+
+#[test]
 fn c_25_3_the_built_in_agent_works_in_the_current_directory() {
     let sandbox = project();
     let model = format!("script:{}", sandbox.path("turns.yaml").display());
@@ -197,7 +219,11 @@ fn c_16_6_a_fork_of_an_agent_without_workspaces_is_next_to_the_run() {
         sandbox.write("say.yaml", "turns:\n  - say: done\n");
         run_here(&sandbox, &[agent, &model, &["-q", "look"]].concat()).output().expect_code(0);
         let forked = sandbox.delta(["fork", "last"]).cwd(sandbox.path("project")).output();
-        let expected = format!("to {}; the run", sandbox.path(fork).display());
+        // The built-in agent has a snapshot.
+        let dir = sandbox.path(fork).display().to_string();
+        let copied = format!("to {dir}; the run");
+        let restored = format!("Restored the files of iteration 2 in {dir}");
+        let expected = if agent.is_empty() { restored } else { copied };
         assert!(forked.expect_code(0).stderr.contains(&expected), "{expected}");
         assert_eq!(sandbox.read(&format!("{fork}/a.txt")), "hello\n");
     }

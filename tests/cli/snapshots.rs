@@ -217,6 +217,115 @@ fn c_16_3_a_rollback_puts_everything_back_and_can_be_undone() {
 }
 
 #[test]
+fn c_16_3_without_to_what_followed_the_last_message_is_undone() {
+    let back = |sandbox: &Sandbox, more: &[&str]| command(sandbox, "rollback", more).expect_code(0);
+    let nothing =
+        "nothing to restore: the workspace already matches the state before the last message\n";
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, &turns(&[FIRST, SECOND]));
+    sandbox.write("work/there", "before\n");
+    let start = workspace(&sandbox);
+    sandbox.run("go", &["--snapshots"]).expect_code(0);
+    // There is one message.
+    let ran = back(&sandbox, &["--dry-run"]);
+    let end = "would restore the workspace to the state before the last message: 0 changed, 0 created, 6 deleted\n";
+    assert!(ran.stdout.ends_with(end), "{}", ran.stdout);
+    back(&sandbox, &[]);
+    assert_eq!(workspace(&sandbox), start);
+    assert_eq!(back(&sandbox, &[]).stdout, nothing);
+    assert_eq!(sandbox.events("ROLLBACK")[0]["to"], 0);
+
+    // What the user changes between two messages precedes the second one.
+    rollback(&sandbox, "2", &[]).expect_code(0);
+    sandbox.write("work/mine", "a person's\n");
+    let mine = workspace(&sandbox);
+    let answers =
+        "- say: done\n- call: [{tool: do, args: {script: 'rm -r src; echo x > x'}}]\n- say: done\n";
+    let calls = turns(&[FIRST, SECOND]);
+    let calls = calls.split("- say").next().unwrap();
+    sandbox.write("agent/script.yaml", format!("turns:\n{calls}{answers}"));
+    resume(&sandbox, &["-m", "and now?"]).expect_code(0);
+    assert!(sandbox.path("work/x").exists());
+    back(&sandbox, &[]);
+    assert_eq!(workspace(&sandbox), mine);
+    assert_eq!(back(&sandbox, &[]).stdout, nothing);
+    // Neither a rollback to another state nor its undoing is a message.
+    rollback(&sandbox, "0", &[]).expect_code(0);
+    assert_eq!(workspace(&sandbox), start);
+    assert_eq!(back(&sandbox, &["--format", "json"]).json()["to"], Value::Null);
+    assert_eq!(workspace(&sandbox), mine);
+}
+
+#[test]
+fn c_16_3_in_a_fork_the_last_message_is_its_own_or_the_last_one_copied() {
+    let sandbox = done();
+    let fork = |args: &[&str]| sandbox.delta(args.iter().copied()).output();
+    fork(&["fork", "r", "-w", "work", "--at", "1", "--into", "fork", "--run-id", "f"])
+        .expect_code(0);
+    let ran = fork(&["rollback", "f", "-w", "fork"]).expect_code(0);
+    assert!(ran.stdout.contains("the state before the last message: 0 changed, 0 created, 6"));
+    assert!(!sandbox.path("fork/src").exists());
+    fork(&["rollback", "f", "-w", "fork", "--to", "1"]).expect_code(0);
+    fork(&["continue", "f", "-w", "fork", "-m", "again"]).expect_code(0);
+    assert!(!sandbox.path("fork/src/b").exists());
+    fork(&["rollback", "f", "-w", "fork"]).expect_code(0);
+    assert!(sandbox.path("fork/src/b").exists());
+}
+
+#[test]
+fn c_16_3_a_message_without_a_snapshot_before_it_is_named() {
+    let script = turns(&[FIRST]).replacen("- say", "- call: [{tool: die}]\n- say", 1);
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, &script);
+    sandbox.run("go", &[]).expect_code(-1);
+    resume(&sandbox, &["--snapshots"]).expect_code(0);
+    let ran = command(&sandbox, "rollback", &[]);
+    let expected = "error: run r has no snapshot from before its last message\nhelp: its first snapshot is of iteration 2\n";
+    assert_eq!(ran, Ran { code: 1, stdout: String::new(), stderr: expected.to_owned() });
+}
+
+#[test]
+fn c_16_1_a_larger_workspace_has_no_snapshots_unless_they_are_requested() {
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, &turns(&[FIRST]));
+    let agent = sandbox.read("agent/agent.yaml");
+    for i in 0..4 {
+        sandbox.write(&format!("work/cache/{i}"), "12345");
+    }
+    let note = |excess: &str| {
+        format!(
+            "Note: no snapshots, because the workspace has more than {excess}; `--snapshots` takes them\n"
+        )
+    };
+    for (id, limit, excess) in [
+        ("files", "{max_files: 4}", Some("4 files")),
+        ("bytes", "{max_bytes: 19}", Some("19 bytes")),
+        ("both", "{max_files: 4, max_bytes: 19}", Some("4 files")),
+        ("fits", "{max_files: 5, max_bytes: 20}", None),
+    ] {
+        sandbox.write("agent/agent.yaml", format!("{agent}snapshots: {limit}\n"));
+        let args = ["run", "--agent", "agent", "-w", "work", "--run-id", id, "-m", "go"];
+        let ran = sandbox.delta(args).output().expect_code(0);
+        let shown = excess.is_some_and(|excess| ran.stderr.contains(&note(excess)));
+        assert_eq!(shown, excess.is_some(), "{}", ran.stderr);
+        assert_eq!(sandbox.path(&format!("work/.delta/{id}/snapshots")).exists(), !shown, "{id}");
+        sandbox.delta(["rollback", id, "-w", "work"]).output().expect_code(i32::from(shown));
+        let _ = Command::new("sh")
+            .args(["-c", "rm -rf src empty link"])
+            .current_dir(sandbox.path("work"))
+            .status();
+    }
+    // What is excluded does not count, and the operator's word does.
+    sandbox.write(
+        "agent/agent.yaml",
+        format!("{agent}snapshots: {{max_files: 1, exclude: [cache]}}\n"),
+    );
+    sandbox.run("go", &[]).expect_code(0);
+    assert_eq!(snapshots(&sandbox), ["0", "1"]);
+    sandbox.write("agent/agent.yaml", format!("{agent}snapshots: {{max_files: 1}}\n"));
+    let args = ["run", "--agent", "agent", "-w", "work", "--snapshots", "-m", "go"];
+    let ran = sandbox.delta(args).output().expect_code(0);
+    assert!(!ran.stderr.contains("Note: no snapshots"), "{}", ran.stderr);
+}
+
+#[test]
 fn c_16_3_the_llm_is_told_when_the_run_goes_on() {
     let sandbox = done();
     rollback(&sandbox, "1", &[]).expect_code(0);

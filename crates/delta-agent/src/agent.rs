@@ -14,14 +14,13 @@ use delta_run::event::{CURRENT_RULES, LlmSummary, RunConfig, SandboxRecord};
 use delta_run::limits::Limits;
 use delta_run::limits::bounds::RunBounds;
 use delta_run::state::{ASK_HUMAN_TOOL, FINISH_TOOL};
-use delta_snapshot::ExcludePatterns;
 use delta_words::Pricing;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::{MappingFields, YamlDocument, YamlNode};
 use misnamed_files::misnamed_file_help;
 use model_prices::{omitted_prices, without_prices_of_another_model};
 use serde_json::Value as Json;
-use snapshot_settings::read_snapshot_excludes;
+pub use snapshot_settings::SnapshotSettings;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
@@ -98,8 +97,8 @@ pub struct Agent {
     pub requires_finish: bool,
     /// Whether the LLM is offered the tool `ask_human`.
     pub ask_human: bool,
-    /// What each snapshot of the workspace leaves out; `None` when the agent takes no snapshots.
-    pub snapshots: Option<ExcludePatterns>,
+    /// The snapshots of the workspace; `None` when the agent takes none.
+    pub snapshots: Option<SnapshotSettings>,
     /// The sources of the messages that the LLM sees.
     pub context: ContextManifest,
     /// The configured hooks.
@@ -433,7 +432,7 @@ impl AgentLoader<'_> {
             ask_human: fields.boolean("ask_human"),
             snapshots: fields
                 .non_null("snapshots")
-                .and_then(|node| read_snapshot_excludes(doc, node)),
+                .and_then(|node| SnapshotSettings::read(doc, node)),
             hooks,
             source_files: Vec::new(),
             warnings: Vec::new(),

@@ -5,6 +5,7 @@ mod exclude_patterns;
 mod file_index;
 mod object_store;
 mod restore;
+mod size_limit;
 mod staging;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ pub use delta_base::redact::Secrets;
 pub use delta_base::signal::CancelToken;
 pub use exclude_patterns::ExcludePatterns;
 pub use restore::RestorePlan;
+pub use size_limit::WorkspaceLimit;
 pub use staging::{MergeRules, StagedMerge, StagedSnapshot, StagedTrees};
 pub use tree::{EntryKind, FileOwner, SnapshotChange, TreeEntry};
 pub use unified_diff::{

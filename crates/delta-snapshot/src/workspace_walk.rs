@@ -221,7 +221,7 @@ impl WorkspaceWalk<'_> {
         name: &[u8],
         stat: &Stat,
     ) -> WalkResult {
-        let opened = rustix::fs::openat(dir, name, DIRECTORY_FLAGS, Mode::empty())
+        let opened = open_subdirectory(dir, name)
             .and_then(|subdir| list_names(&subdir).map(|names| (subdir, names)));
         let (subdir, names) = match opened {
             Ok(opened) => opened,
@@ -265,8 +265,13 @@ impl WorkspaceWalk<'_> {
     }
 }
 
+/// Opens a directory in `dir`, but not a symlink to one.
+pub(super) fn open_subdirectory(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat(dir, name, DIRECTORY_FLAGS, Mode::empty())
+}
+
 /// The names in a directory, sorted.
-fn list_names(dir: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
+pub(super) fn list_names(dir: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
     let mut names = Vec::new();
     for entry in Dir::read_from(dir)? {
         let name = entry?.file_name().to_bytes().to_owned();

@@ -1,6 +1,6 @@
 //! The `snapshots:` section of agent.yaml.
 
-use delta_snapshot::ExcludePatterns;
+use delta_snapshot::{ExcludePatterns, WorkspaceLimit};
 use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode};
 
@@ -8,27 +8,55 @@ use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode};
 pub(super) static SNAPSHOTS_SCHEMA: MappingSchema = MappingSchema::new(
     "`snapshots`",
     "The snapshots of the workspace after each iteration.",
-    &[KeySchema::optional(
-        "exclude",
-        ValueShape::List(&ValueShape::Text),
-        "Glob patterns of names (or of paths, with a slash) that snapshots omit and restores do not change.",
-    )],
+    &[
+        KeySchema::optional(
+            "exclude",
+            ValueShape::List(&ValueShape::Text),
+            "Glob patterns of names (or of paths, with a slash) that snapshots omit and restores do not change.",
+        ),
+        KeySchema::optional(
+            "max_files",
+            ValueShape::Integer(1..u64::MAX),
+            "A run takes no snapshots of a workspace that has more files and directories than this at its start.",
+        ),
+        KeySchema::optional(
+            "max_bytes",
+            ValueShape::Integer(1..u64::MAX),
+            "A run takes no snapshots of a workspace whose files have more bytes than this at its start.",
+        ),
+    ],
 );
 
-/// Reads `snapshots:`; `None` when snapshots are disabled, or after an error.
-pub(super) fn read_snapshot_excludes(
-    doc: &YamlDocument,
-    node: &YamlNode,
-) -> Option<ExcludePatterns> {
-    if node.scalar().is_some() {
-        return doc.expect_boolean(node, "`snapshots`")?.then(ExcludePatterns::default);
-    }
-    let items = doc.fields(node, &SNAPSHOTS_SCHEMA)?.list("exclude");
-    for item in items {
-        if let Err(reason) = ExcludePatterns::parse(item.scalar()) {
-            let help = "`*` matches any part of a name, `**` any directories, `[ab]` one of these characters";
-            doc.report(item, reason, Some(help.to_owned()));
+/// The snapshots that an agent takes.
+#[derive(Debug, Clone, Default)]
+pub struct SnapshotSettings {
+    /// What each snapshot of the workspace leaves out.
+    pub exclude: ExcludePatterns,
+    /// The size of a workspace up to which a run takes snapshots.
+    pub limit: Option<WorkspaceLimit>,
+}
+
+impl SnapshotSettings {
+    /// Reads `snapshots:`; `None` when snapshots are disabled, or after an error.
+    pub(super) fn read(doc: &YamlDocument, node: &YamlNode) -> Option<Self> {
+        if node.scalar().is_some() {
+            return doc.expect_boolean(node, "`snapshots`")?.then(Self::default);
         }
+        let fields = doc.fields(node, &SNAPSHOTS_SCHEMA)?;
+        let items = fields.list("exclude");
+        for item in items {
+            if let Err(reason) = ExcludePatterns::parse(item.scalar()) {
+                let help = "`*` matches any part of a name, `**` any directories, `[ab]` one of these characters";
+                doc.report(item, reason, Some(help.to_owned()));
+            }
+        }
+        let exclude = ExcludePatterns::parse(items.iter().filter_map(YamlNode::scalar)).ok()?;
+        let max_files = fields.integer("max_files");
+        let max_bytes = fields.integer("max_bytes");
+        let limit = (max_files.is_some() || max_bytes.is_some()).then(|| WorkspaceLimit {
+            max_files: max_files.unwrap_or(u64::MAX),
+            max_bytes: max_bytes.unwrap_or(u64::MAX),
+        });
+        Some(Self { exclude, limit })
     }
-    ExcludePatterns::parse(items.iter().filter_map(YamlNode::scalar)).ok()
 }

@@ -6,6 +6,7 @@ mod sweep_share;
 use crate::drive::next_steps;
 use crate::prepare::observer::{prints_pieces, shows_live_output};
 use crate::prepare::prepared_agent::PreparedAgent;
+use delta_agent::agent::SnapshotSettings;
 use delta_agent::ask_human::HumanPrompt;
 use delta_agent::child_environment::ChildEnvironment;
 use delta_agent::run_sandbox::RunSandbox;
@@ -160,7 +161,7 @@ impl PreparedAgent {
             cancel.set_last_words(format!("\nStopped at once. Continue with: {next}\n"));
         }
         let human = options.human_prompt(&cancel);
-        let snapshots = self.open_snapshots(run, options)?;
+        let snapshots = self.open_snapshots(run, workspace, options)?;
         let servers = self.mcp_servers(&environment)?;
         let cleanup = cancel.clone();
         let clock = time::current_time;
@@ -206,18 +207,29 @@ impl PreparedAgent {
         }
     }
 
-    /// The snapshots of the run, if the agent or the operator enables them, or the run is staged or has some already.
+    /// The snapshots of the run, if the agent or the operator enables them, or the run is staged or has some already. If only
+    /// the agent enables them, the size of the workspace decides.
     fn open_snapshots(
         &self,
         run: &Run,
+        workspace: &Workspace,
         options: &RunOptions,
     ) -> Result<Option<SnapshotStore>, CommandFailure> {
         let state = run.state();
-        let has_snapshots = self.agent.snapshots.is_some()
-            || state.timeline.last().is_some()
+        let is_required = state.timeline.last().is_some()
             || state.stage.is_some()
             || has_staged_tool(&self.agent.tools)
             || options.snapshots;
+        let has_snapshots = is_required
+            || match &self.agent.snapshots {
+                Some(SnapshotSettings { exclude, limit: Some(limit) }) => {
+                    let excess = limit.find_excess(&workspace.root, exclude)?;
+                    let note = excess.as_ref().map(|excess| format!("Note: no snapshots, because the workspace has more than {excess}; `--snapshots` takes them"));
+                    options.print_notes(note.as_slice());
+                    excess.is_none()
+                }
+                settings => settings.is_some(),
+            };
         has_snapshots.then(|| self.open_snapshot_store(&run.dir, state)).transpose()
     }
 
@@ -227,7 +239,7 @@ impl PreparedAgent {
         state: &RunState,
     ) -> Result<SnapshotStore, CommandFailure> {
         let exclude = match (&self.agent.snapshots, state.timeline.last()) {
-            (Some(exclude), _) => exclude.clone(),
+            (Some(settings), _) => settings.exclude.clone(),
             (None, Some(last)) => ExcludePatterns::parse(last.exclude.iter().map(String::as_str))
                 .map_err(|problem| CommandFailure::damaged(problem, None))?,
             (None, None) => ExcludePatterns::default(),

@@ -33,18 +33,20 @@ use std::process::ExitCode;
 
 /// Restore the workspace of a run as of an earlier iteration
 ///
-/// Restores files, directories, symlinks and permission bits exactly as they were at the end of an iteration. Takes a
-/// snapshot of the current workspace first, and prints the command that undoes the rollback. Keeps the conversation; the
-/// LLM is informed when the run continues. For a staged run, restores the stage; the workspace does not change.
+/// Without `--to`, restores the state before the last message to the agent. Restores files, directories, symlinks and
+/// permission bits exactly. Takes a snapshot of the current workspace first, and prints the command that undoes the
+/// rollback. Keeps the conversation; the LLM is informed when the run continues. For a staged run, restores the stage; the
+/// workspace does not change.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES, mut_arg("env_file", |arg| arg.hide_long_help(true)))]
 pub struct RollbackArgs {
     /// Run: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
-    /// Restore the workspace as of the end of iteration N (0: before the run), or by snapshot id prefix
+    /// Restore the workspace as of the end of iteration N (0: before the run), or by snapshot id prefix [default: before
+    /// the last message]
     #[arg(long, value_name = "N", value_parser = RestorePoint::parse)]
-    to: RestorePoint,
+    to: Option<RestorePoint>,
     /// Workspace of the run
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
@@ -63,6 +65,7 @@ pub struct RollbackArgs {
 
 const EXAMPLES: &str = "\
 Examples:
+  delta rollback last                        # undo since the last message
   delta rollback RUN --to 3 -w ./work --dry-run   # show what would change
   delta rollback RUN --to 3 -w ./work        # restore the end of iteration 3
   delta rollback RUN --to 0 -w ./work        # restore the state before the run";
@@ -70,6 +73,8 @@ Examples:
 /// The changes of a rollback, or of a dry run.
 struct RollbackOutcome {
     diff: SnapshotDiff,
+    /// The iteration whose end it restores, if it is one.
+    to: Option<u32>,
     tree: SnapshotId,
     /// The snapshot of the workspace before the rollback.
     saved: SnapshotId,
@@ -109,12 +114,16 @@ pub fn rollback_command(args: &RollbackArgs) -> ExitCode {
 
 fn rollback_run(args: &RollbackArgs, run: &LocatedRun) -> Result<RollbackOutcome, CommandFailure> {
     let LocatedRun { id, workspace, .. } = run;
+    let point = args.to.clone().unwrap_or_default();
     let cancel = cancel::install_cancel()?;
     let mut claimed = ClaimedRun::claim_for("roll back", run, args.force)?;
-    let tree = args.to.resolve(claimed.state(), id)?.ok_or_else(|| {
+    if point == RestorePoint::Now {
         let message = "`now` is the current state of the workspace";
-        CommandFailure::not_found(message, "name an iteration or a snapshot id")
-    })?;
+        let hint = "name an iteration or a snapshot id";
+        return Err(CommandFailure::not_found(message, hint));
+    }
+    let target = point.resolve(claimed.state(), id)?;
+    let to = target_iteration(&point, claimed.state());
     if let Some(call) = SurvivingCall::all_at_work(&claimed.dir).first() {
         let tool = call.command().map_or_else(|_| "a tool".to_owned(), |command| command.tool);
         let workspace = shell_quote_path(&workspace.root);
@@ -135,37 +144,34 @@ fn rollback_run(args: &RollbackArgs, run: &LocatedRun) -> Result<RollbackOutcome
         &workspace.root,
         &args.env_files,
     )?;
-    let mut store = restore_point::open_store_with(&claimed.dir, claimed.state(), &args.to, tree)?;
+    let mut store = restore_point::open_run_store(&claimed.dir, claimed.state())?;
+    restore_point::check_is_stored(&store, claimed.state(), &point, target)?;
     if claimed.is_own_and_unchanged() {
         store.keep_special_bits();
     }
     if args.dry_run {
         let saved = store.take(&workspace.root, &secrets, Some(&cancel))?.tree;
         check_nested_workspaces(&store, args, workspace)?;
+        let tree = target.unwrap_or(saved);
         let diff = store.plan_restore(saved, tree, Some(&cancel))?.diff;
-        return Ok(RollbackOutcome { diff, tree, saved, is_staged });
+        return Ok(RollbackOutcome { diff, to, tree, saved, is_staged });
     }
     record::unpack_records(&claimed.dir)?;
     let observer = open_rollback_observer(&claimed.dir, claimed.state())?;
     let mut run = claimed.open_run(secrets, observer, &cancel)?;
     let saved = run.take_snapshot(&mut store, &workspace.root, Some(&cancel))?;
     check_nested_workspaces(&store, args, workspace)?;
+    let tree = target.unwrap_or(saved);
     let plan = store.plan_restore(saved, tree, Some(&cancel))?;
     if plan.diff.changes.is_empty() {
         // The event of the snapshot is recorded even if nothing changes.
         run.commit()?;
-        return Ok(RollbackOutcome { diff: plan.diff, tree, saved, is_staged });
+        return Ok(RollbackOutcome { diff: plan.diff, to, tree, saved, is_staged });
     }
     // After the rollback only the store has the deleted files: it must survive a power failure.
     store.sync()?;
     let iteration = run.state().iterations;
-    run.record(Payload::Rollback {
-        iteration,
-        to: target_iteration(&args.to),
-        tree,
-        saved,
-        seal: None,
-    });
+    run.record(Payload::Rollback { iteration, to, tree, saved, seal: None });
     // Record first, then act: after a crash the journal names the snapshot of the old files.
     run.commit_act()?;
     store.apply_restore(&plan, &workspace.root, Some(&cancel)).map_err(|error| {
@@ -175,7 +181,7 @@ fn rollback_run(args: &RollbackArgs, run: &LocatedRun) -> Result<RollbackOutcome
     // A power failure must not undo a part of what is reported as done.
     durable::sync_file_system(&workspace.root)?;
     store.save_index()?;
-    Ok(RollbackOutcome { diff: plan.diff, tree, saved, is_staged })
+    Ok(RollbackOutcome { diff: plan.diff, to, tree, saved, is_staged })
 }
 
 /// Refuses a rollback while a run is active in a nested workspace, whose directory could be deleted.
@@ -202,9 +208,14 @@ fn check_nested_workspaces(
     Ok(())
 }
 
-fn target_iteration(point: &RestorePoint) -> Option<u32> {
+/// The iteration whose end is restored, for the LLM. `None` if the user had changed files after it.
+fn target_iteration(point: &RestorePoint, state: &RunState) -> Option<u32> {
     match point {
         RestorePoint::Iteration(number) => Some(*number),
+        RestorePoint::BeforeLastMessage => {
+            let snapshot = state.timeline.before_last_message().ok()??;
+            snapshot.is_iteration_end.then_some(snapshot.iteration)
+        }
         RestorePoint::Snapshot(_) | RestorePoint::Now => None,
     }
 }
@@ -228,7 +239,7 @@ fn render_rollback(args: &RollbackArgs, id: &RunId, outcome: &RollbackOutcome) -
     if args.format == ChangeFormat::Json {
         let summary = json!({
             "run_id": id.as_str(),
-            "to": target_iteration(&args.to),
+            "to": outcome.to,
             "tree": outcome.tree.to_string(),
             "saved": outcome.saved.to_string(),
             "done": !args.dry_run,
@@ -246,7 +257,7 @@ fn render_rollback(args: &RollbackArgs, id: &RunId, outcome: &RollbackOutcome) -
         let paths = restore_point::list_some_paths(unrestorable);
         exception = format!(", without {paths}, which no snapshot contains");
     }
-    let target = &args.to;
+    let target = args.to.clone().unwrap_or_default();
     let subject = if outcome.is_staged { "stage" } else { "workspace" };
     if changes.is_empty() {
         return format!("nothing to restore: the {subject} already matches {target}{exception}\n");

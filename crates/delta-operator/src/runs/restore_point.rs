@@ -11,6 +11,7 @@ use delta_base::redact::Secrets;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_llm::llm::ModelSelection;
 use delta_run::state::RunState;
+use delta_run::state::snapshot_timeline::NoSnapshotThen;
 use delta_snapshot::{ExcludePatterns, SnapshotChange, SnapshotStore};
 use serde_json::{Value as Json, json};
 use std::fmt;
@@ -23,10 +24,13 @@ pub const MIN_ID_DIGITS: usize = 12;
 const MAX_LISTED_PATHS: usize = 5;
 
 /// A state of a workspace.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum RestorePoint {
     /// The end of an iteration; 0 is the state before the run.
     Iteration(u32),
+    /// The state at the last message to the agent; no text names it.
+    #[default]
+    BeforeLastMessage,
     /// A prefix of a snapshot id.
     Snapshot(String),
     /// The current files.
@@ -61,6 +65,15 @@ impl RestorePoint {
         };
         let snapshot = match self {
             Self::Now => return Ok(None),
+            Self::BeforeLastMessage => match timeline.before_last_message() {
+                Ok(Some(point)) => point,
+                Ok(None) => return Ok(None),
+                Err(NoSnapshotThen) => {
+                    let message = format!("run {id} has no snapshot from before its last message");
+                    let hint = format!("its first snapshot is of iteration {}", first.iteration);
+                    return Err(CommandFailure::not_found(message, hint));
+                }
+            },
             Self::Iteration(number) => {
                 let is_open = *number == state.iterations && !state.is_between_iterations();
                 if *number > state.iterations || is_open {
@@ -99,6 +112,7 @@ impl fmt::Display for RestorePoint {
         match self {
             Self::Iteration(0) => f.write_str("the state before the run"),
             Self::Iteration(number) => write!(f, "the end of iteration {number}"),
+            Self::BeforeLastMessage => f.write_str("the state before the last message"),
             Self::Snapshot(digits) => write!(f, "snapshot {digits}"),
             Self::Now => f.write_str("the current files"),
         }
@@ -133,18 +147,6 @@ pub fn check_is_stored(
         None => "the run has no other snapshots".to_owned(),
     };
     Err(CommandFailure::not_found(message, hint))
-}
-
-/// Opens the snapshots of a run, which must still have the snapshot `tree` of `point`.
-pub fn open_store_with(
-    dir: &Path,
-    state: &RunState,
-    point: &RestorePoint,
-    tree: SnapshotId,
-) -> Result<SnapshotStore, CommandFailure> {
-    let store = open_run_store(dir, state)?;
-    check_is_stored(&store, state, point, Some(tree))?;
-    Ok(store)
 }
 
 /// Opens the snapshots of a run with new exclude patterns. Files that the last snapshot left out because they contain a key

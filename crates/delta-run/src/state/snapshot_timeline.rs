@@ -29,11 +29,29 @@ pub struct SnapshotTimeline {
     undo_points: Vec<SnapshotPoint>,
     /// The last iteration whose end was reached, whether it changed anything or not.
     last_closed: Option<u32>,
+    before_message: BeforeMessage,
+}
+
+/// The run took no snapshots at that moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoSnapshotThen;
+
+/// The workspace at the last message to the agent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum BeforeMessage {
+    /// No snapshot has it, because the run took none then.
+    #[default]
+    Unknown,
+    /// The agent has done nothing since the message.
+    Unchanged,
+    /// The number of the snapshot in the timeline.
+    At(usize),
 }
 
 impl SnapshotTimeline {
     /// Adds the snapshot of an event, if it has one.
     pub fn apply(&mut self, payload: &Payload) {
+        self.apply_message(payload);
         if let Some((iteration, tree)) = saved_before_change(payload) {
             let exclude = self.last_exclude();
             let point =
@@ -69,6 +87,33 @@ impl SnapshotTimeline {
             self.last_closed = Some(point.iteration);
         }
         self.points.push(point);
+    }
+
+    /// Follows the workspace at the last message: the engine takes a snapshot after it and before it asks the LLM, unless
+    /// nothing has changed since the snapshot before.
+    fn apply_message(&mut self, payload: &Payload) {
+        self.before_message = match (payload, self.before_message) {
+            (Payload::UserMessage { .. }, _) => BeforeMessage::Unchanged,
+            (Payload::Snapshot(_), BeforeMessage::Unchanged) => {
+                BeforeMessage::At(self.points.len())
+            }
+            (Payload::Thought(_) | Payload::Rollback { .. }, BeforeMessage::Unchanged) => {
+                self.points.len().checked_sub(1).map_or(BeforeMessage::Unknown, BeforeMessage::At)
+            }
+            (_, before) => before,
+        };
+    }
+
+    /// The snapshot of the workspace at the last message to the agent: `Ok(None)` if the agent has done nothing since then.
+    ///
+    /// # Errors
+    /// The run took no snapshots then.
+    pub fn before_last_message(&self) -> Result<Option<&SnapshotPoint>, NoSnapshotThen> {
+        match self.before_message {
+            BeforeMessage::Unknown => Err(NoSnapshotThen),
+            BeforeMessage::Unchanged => Ok(None),
+            BeforeMessage::At(number) => Ok(self.points.get(number)),
+        }
     }
 
     /// Records that the end of an iteration was reached: later snapshots are not its end.
@@ -168,6 +213,42 @@ mod tests {
         timeline.apply(&Payload::Rollback { iteration: 6, to: Some(0), tree, saved, seal: None });
         assert_eq!(trees(&timeline, 5..8), ["c", "d", "a"]);
         assert_eq!(timeline.with_id_prefix("a").len(), 1);
+    }
+
+    #[test]
+    fn c_16_3_the_state_before_the_last_message_is_its_first_snapshot_or_the_last_before() {
+        let message = || Payload::user_message("go", Vec::new());
+        let before = |timeline: &SnapshotTimeline| {
+            let point = timeline.before_last_message().map(|point| point.map(|it| it.tree));
+            point.map(|tree| tree.map(|tree| tree.to_string()[..1].to_owned()))
+        };
+        let at = |digit: &str| Ok(Some(digit.to_owned()));
+        let rollback = |tree: &str, saved: &str| {
+            let (tree, saved) = (id(tree), id(saved));
+            Payload::Rollback { iteration: 2, to: None, tree, saved, seal: None }
+        };
+        let mut timeline = SnapshotTimeline::default();
+        assert_eq!(before(&timeline), Err(NoSnapshotThen));
+        timeline.apply(&message());
+        assert_eq!(before(&timeline), Ok(None));
+        for payload in [taken(0, "a", false), taken(1, "b", false), message()] {
+            timeline.apply(&payload);
+        }
+        assert_eq!(before(&timeline), Ok(None));
+        // The user has changed files between the iterations and the message.
+        for payload in [taken(1, "c", true), taken(2, "d", false), rollback("c", "d")] {
+            timeline.apply(&payload);
+            assert_eq!(before(&timeline), at("c"));
+        }
+        // An engine that died before its first snapshot has left what a rollback finds.
+        timeline.apply(&message());
+        for payload in [taken(2, "e", true), rollback("a", "e")] {
+            timeline.apply(&payload);
+            assert_eq!(before(&timeline), at("e"));
+        }
+        timeline.apply(&message());
+        timeline.apply(&rollback("b", "a"));
+        assert_eq!(before(&timeline), at("a"));
     }
 
     #[test]
