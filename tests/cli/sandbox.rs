@@ -486,3 +486,36 @@ fn c_38_3_what_git_follows_cannot_be_written() {
     assert!(sandbox.read("work/team.conf").starts_with("[filter"));
     assert!(ran.stderr.contains("/.git/rebase-merge, which git follows"), "{}", ran.stderr);
 }
+
+/// Only submodules whose name is their path were found, and of a symlink what it leads to was kept, but not the symlink.
+#[test]
+fn c_38_3_what_git_follows_in_other_repositories_and_through_symlinks_cannot_change_unseen() {
+    const KEPT: [&str; 5] =
+        ["vendor/x/.git/config", "moved/.git", "apart/.git", "meta/config", "real.conf"];
+    let write = "for f in vendor/x/.git/config moved/.git apart/.git meta/config real.conf; do echo planted > $f; done; mv vendor gone; ln -sf planted link.conf";
+    let Some(sandbox) = agent("sandbox: workspace", &[("sh", write)]) else { return };
+    let git = |args: &[&str]| {
+        let mut git = std::process::Command::new("git");
+        git.args(["-c", "user.name=n", "-c", "user.email=n", "-c", "protocol.file.allow=always"]);
+        let output = git.args(args).current_dir(sandbox.path("work")).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    git(&["init", "-q"]);
+    git(&["commit", "-q", "--allow-empty", "-m", "one"]);
+    git(&["clone", "-q", ".", "vendor/x"]);
+    git(&["submodule", "--quiet", "add", "./vendor/x", "sub"]);
+    git(&["mv", "sub", "moved"]);
+    git(&["init", "-q", "--separate-git-dir", "meta", "apart"]);
+    sandbox.write("work/real.conf", "# as it was\n");
+    std::os::unix::fs::symlink("real.conf", sandbox.path("work/link.conf")).unwrap();
+    git(&["config", "include.path", "../link.conf"]);
+    let before = KEPT.map(|file| sandbox.read(&format!("work/{file}")));
+    let ran = sandbox.run("go", &[]).expect_code(0);
+    for (file, before) in KEPT.iter().zip(before) {
+        assert_eq!(sandbox.read(&format!("work/{file}")), before, "{file}");
+    }
+    // No mount keeps a symlink from being replaced.
+    assert!(ran.stderr.contains("/link.conf, which git follows"), "{}", ran.stderr);
+    let hint = "/link.conf must stay a symlink to real.conf]";
+    assert!(sandbox.observations()[0].ends_with(hint), "{:?}", sandbox.observations());
+}

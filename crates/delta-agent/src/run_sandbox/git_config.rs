@@ -5,20 +5,25 @@ use crate::child_environment::EnvMap;
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_process::{self as process, LaunchContext, ProcessCommand, ProcessEnd};
+use delta_sandbox::followed_in_work_trees;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
+
+/// How many symlinks may lead to each other.
+const MAX_LINKS: usize = 8;
 
 /// git reads files only, and no network.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The files and directories that git reads or runs when it is used in `workspace`, besides those in its git directory:
 /// included files of configuration, the directory of hooks, files of attributes, files that are named as a program, a filter
-/// or a driver, and what says where the git directories of submodules are. Some may be missing. `home` is what `~` means.
-/// Empty without git, and outside of a repository.
+/// or a driver, and those of the submodules and other repositories in it. Some may be missing, or be symlinks. `home` is what
+/// `~` means.
 pub fn followed_paths(workspace: &Path, variables: &EnvMap, home: Option<&Path>) -> Vec<PathBuf> {
+    let mut paths = followed_in_work_trees(workspace);
     let Some(tree) = workspace.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok())
     else {
-        return Vec::new();
+        return paths;
     };
     let mut env = variables.clone();
     // It is asked about this repository, whichever one the caller works in, with the settings of the caller.
@@ -37,16 +42,16 @@ pub fn followed_paths(workspace: &Path, variables: &EnvMap, home: Option<&Path>)
     followed.add(&list_configuration(&launch, None));
     // The files of the user are listed only with entries, and are often links into a repository.
     let user = [".gitconfig", ".config/git/config", ".config/git/attributes"];
-    let user = user.iter().filter_map(|name| followed.in_tree(&home?.join(name)));
-    let user: Vec<_> = user.collect();
-    followed.paths.extend(user);
+    for file in home.iter().flat_map(|home| user.map(|name| home.join(name))) {
+        followed.add_path(&file);
+    }
     // What a condition includes can include more, which git lists only while the condition holds.
     let mut read_count = 0;
     while let Some(file) = followed.included.get(read_count).cloned() {
         read_count += 1;
         followed.add(&list_configuration(&launch, Some(&file)));
     }
-    let mut paths = followed.paths;
+    paths.extend(followed.paths);
     paths.extend(followed.included);
     paths.sort();
     paths.dedup();
@@ -93,7 +98,9 @@ impl Followed<'_> {
         let mut parts = listed.split('\0');
         while let (Some(origin), Some(entry)) = (parts.next(), parts.next()) {
             let file = origin.strip_prefix("file:").map(|path| self.tree.join(path));
-            self.paths.extend(file.as_deref().and_then(|file| self.in_tree(file)));
+            if let Some(file) = &file {
+                self.add_path(file);
+            }
             let (key, value) = entry.split_once('\n').unwrap_or((entry, ""));
             match key {
                 _ if value.is_empty() => {}
@@ -101,26 +108,20 @@ impl Followed<'_> {
                     let hooks = self.tree.join(self.expand(value));
                     // husky has its entry points in a directory below the one with the hooks.
                     let outer = hooks.parent().filter(|_| hooks.ends_with("_"));
-                    let paths = outer.into_iter().chain([hooks.as_path()]);
-                    let paths: Vec<_> = paths.filter_map(|path| self.in_tree(path)).collect();
-                    self.paths.extend(paths);
+                    outer.into_iter().chain([&*hooks]).for_each(|path| self.add_path(path));
                 }
-                "core.attributesfile" => {
-                    self.paths.extend(self.in_tree(&self.tree.join(self.expand(value))));
-                }
+                "core.attributesfile" => self.add_path(&self.tree.join(self.expand(value))),
                 _ if key == "include.path" || key.starts_with("includeif.") => {
                     // Relative to the file that has it. One that is missing is included once it exists.
-                    let path = file.as_deref().and_then(Path::parent);
-                    let path = path.and_then(|dir| self.in_tree(&dir.join(self.expand(value))));
-                    self.included.extend(path.filter(|path| !self.included.contains(path)));
+                    let directory = file.as_deref().and_then(Path::parent);
+                    let Some(path) = directory.map(|dir| dir.join(self.expand(value))) else {
+                        continue;
+                    };
+                    self.add_links(&path, MAX_LINKS);
+                    let path = self.in_tree(&path).filter(|path| !self.included.contains(path));
+                    self.included.extend(path);
                 }
-                _ => {
-                    let name = key.strip_prefix("submodule.").and_then(|key| key.rsplit_once('.'));
-                    if let Some((name, _)) = name {
-                        self.paths.extend(submodule_paths(&self.tree.join(name)));
-                    }
-                    self.paths.extend(self.named_files(value));
-                }
+                _ => self.add_named_files(value),
             }
         }
     }
@@ -145,22 +146,37 @@ impl Followed<'_> {
         real.starts_with(self.tree).then_some(real)
     }
 
-    /// The files that are words of a value: which key starts its value as a program, only git knows.
-    fn named_files(&self, value: &str) -> Vec<PathBuf> {
-        let words = value.split(|c: char| c.is_whitespace() || ";&|()<>'\"`$={}!".contains(c));
-        let words = words.filter(|word| !word.is_empty());
-        let paths = words.filter_map(|word| self.in_tree(&self.tree.join(self.expand(word))));
-        paths.filter(|path| path.is_file()).collect()
+    /// Adds a path in the work tree, without symlinks, and the symlinks that lead to it.
+    fn add_path(&mut self, path: &Path) {
+        self.paths.extend(self.in_tree(path));
+        self.add_links(path, MAX_LINKS);
     }
-}
 
-/// What of the work tree of a submodule says where its git directory is, or what git follows in a git directory in it.
-fn submodule_paths(module: &Path) -> Vec<PathBuf> {
-    let entry = module.join(".git");
-    if entry.is_dir() {
-        return delta_sandbox::find_git_directory(module).map_or_else(Vec::new, |git| git.keep);
+    /// Adds the symlinks in the work tree through which a path leads, which may lead through `more` others.
+    fn add_links(&mut self, path: &Path, more: usize) {
+        for link in path.ancestors() {
+            let parts = link.read_link().ok().zip(link.file_name()).zip(link.parent());
+            let Some(((target, name), parent)) = parts else { continue };
+            let Ok(parent) = parent.canonicalize() else { continue };
+            if parent.starts_with(self.tree) {
+                self.paths.push(parent.join(name));
+            }
+            if more > 0 {
+                self.add_links(&parent.join(target), more - 1);
+            }
+        }
     }
-    vec![entry]
+
+    /// Adds the files that are words of a value: which key starts its value as a program, only git knows.
+    fn add_named_files(&mut self, value: &str) {
+        let words = value.split(|c: char| c.is_whitespace() || ";&|()<>'\"`$={}!".contains(c));
+        for word in words.filter(|word| !word.is_empty()) {
+            let path = self.tree.join(self.expand(word));
+            if self.in_tree(&path).is_some_and(|path| path.is_file()) {
+                self.add_path(&path);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -186,7 +202,6 @@ mod tests {
             ("file:/etc/gitconfig", "core.attributesfile\n/etc/attributes"),
             ("file:.git/config", "core.attributesfile\n~/attributes"),
             ("file:.git/config", "includeif.onbranch:x.path\n../new/x"),
-            ("file:.git/config", "submodule.sub.active\ntrue"),
             ("command line:", "includeif.gitdir:x.path\nx"),
         ];
         let listed: String =
@@ -197,8 +212,7 @@ mod tests {
         followed.add(&listed);
         followed.paths.sort();
         followed.paths.dedup();
-        let names =
-            [".git/config", ".husky", ".husky/_", "sub/.git", "tools/attributes", "tools/clean"];
+        let names = [".git/config", ".husky", ".husky/_", "tools/attributes", "tools/clean"];
         assert_eq!(followed.paths, names.map(|name| tree.join(name)));
         assert_eq!(followed.included, [".gitconfig", "new/x"].map(|name| tree.join(name)));
     }

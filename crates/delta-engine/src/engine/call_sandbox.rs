@@ -71,7 +71,7 @@ impl Engine<'_> {
             attempts,
             loopback_refusals,
             hidden_program: hidden_program(&invocation.argv, &starting.launch, &finished.end),
-            appeared: sandbox.appeared_path(),
+            changed: sandbox.changed_path(),
         };
         let workspace = &self.environment.vars().cwd;
         let hint = sandbox_hint(sandbox.profile(), workspace, &facts);
@@ -90,9 +90,9 @@ impl Engine<'_> {
         };
         let result = CallSandbox { refused, attempts };
         let has_refused = result != CallSandbox::default();
-        if let Some(path) = sandbox.appeared_path() {
+        if let Some((path, _)) = sandbox.changed_path() {
             let warning = format!(
-                "after a call of {} there is {}, which git follows: look at it before you use git",
+                "a call of {} has made or replaced {}, which git follows: look at it before you use git",
                 tool.name,
                 path.display()
             );

@@ -15,7 +15,7 @@ pub struct GitDirectory {
     /// in work trees.
     /// All of it may be missing. What they name is run.
     pub keep: Vec<PathBuf>,
-    /// The part of `keep` that must not appear.
+    /// The part of `keep` that must not appear, and must lead where it does if it is a symlink.
     watched: Vec<PathBuf>,
 }
 
@@ -61,7 +61,7 @@ fn leading_file(directory: &Path) -> Option<PathBuf> {
 }
 
 impl GitDirectory {
-    fn new(roots: Vec<PathBuf>) -> Self {
+    pub(super) fn new(roots: Vec<PathBuf>) -> Self {
         let mut directories = roots.clone();
         for root in &roots {
             add_modules(&root.join("modules"), MAX_MODULE_DEPTH, &mut directories);
@@ -86,9 +86,11 @@ impl GitDirectory {
         self
     }
 
-    /// What must not appear while it is missing: git would follow it.
-    pub fn missing(&self) -> impl Iterator<Item = &PathBuf> {
-        self.watched.iter().filter(|path| path.symlink_metadata().is_err())
+    /// What git would follow elsewhere afterwards, and no mount can keep: what is missing and must not appear, and symlinks, each
+    /// with what it names.
+    pub fn changeable(&self) -> impl Iterator<Item = (&PathBuf, Option<PathBuf>)> {
+        let named = self.watched.iter().map(|path| (path, path.read_link().ok()));
+        named.filter(|(path, target)| target.is_some() || path.symlink_metadata().is_err())
     }
 }
 
@@ -168,7 +170,7 @@ mod tests {
         write(root.join("outer/sub/.git"), "gitdir: ../.git/modules/sub\n");
         let git = find_git_directory(&root.join("outer/sub")).unwrap();
         assert_eq!(git.roots, [module]);
-        assert_eq!(git.missing().count(), 8, "all but the configuration: {git:?}");
+        assert_eq!(git.changeable().count(), 8, "all but the configuration: {git:?}");
         let inner = root.join("outer/src");
         fs::create_dir_all(&inner).unwrap();
         let outer = find_git_directory(&inner).unwrap();

@@ -1,6 +1,8 @@
 //! What in a workspace leads git out of it: a linked worktree, a submodule and `--separate-git-dir` have a file `.git` that
 //! names the git directory, a nested repository can be one of these, and a subdirectory has the repository around it.
 
+use super::git_directory::GitDirectory;
+use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -47,18 +49,57 @@ impl GitLink {
 /// The links in the directory `root` and below, as they are named from `from`: `root` itself, or the directory that it is a
 /// copy of. What cannot be read has none.
 pub fn git_links(root: &Path, from: &Path) -> Vec<GitLink> {
-    let mut links = Vec::new();
-    let mut directories = vec![PathBuf::new()];
-    while let Some(directory) = directories.pop() {
-        let tree = root.join(&directory);
-        links.extend(GitLink::read(&tree, &from.join(&directory), directory.join(".git")));
-        let entries = fs::read_dir(&tree).into_iter().flatten().flatten();
-        let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        let names = entries.map(|entry| entry.file_name());
-        let names = names.filter(|name| name != ".git" && name != CONTROL_DIR);
-        directories.extend(names.map(|name| directory.join(name)));
+    let trees = work_trees(root, usize::MAX).into_iter();
+    let links = trees
+        .filter_map(|tree| GitLink::read(&root.join(&tree), &from.join(&tree), tree.join(".git")));
+    links.collect()
+}
+
+/// What git follows in the work trees in `workspace`, besides the directory `.git` of its own: in their git directories there,
+/// and the files `.git` that name these. Some of it may be missing. A bounded number of directories is searched, level by level.
+pub fn followed_in_work_trees(workspace: &Path) -> Vec<PathBuf> {
+    let trees = work_trees(workspace, MAX_DIRECTORIES).into_iter().take(MAX_WORK_TREES);
+    let followed = trees.flat_map(|tree| {
+        let tree = workspace.join(tree);
+        let entry = tree.join(".git");
+        let roots = match GitLink::read(&tree, &tree, PathBuf::new()) {
+            Some(link) => vec![link.common_directory(), link.directory],
+            None if tree != workspace && entry.is_dir() => vec![entry.clone()],
+            None => Vec::new(),
+        };
+        let roots = roots.into_iter().filter(|root| root.starts_with(workspace));
+        let mut paths = GitDirectory::new(roots.collect()).keep;
+        paths.extend((!entry.is_dir() || entry.is_symlink()).then_some(entry));
+        paths
+    });
+    followed.collect()
+}
+
+/// The most directories in which work trees are searched, and the most work trees whose git directories are kept: a sandbox
+/// has mounts for each of them.
+const MAX_DIRECTORIES: usize = 20_000;
+const MAX_WORK_TREES: usize = 100;
+
+/// The directories with an entry `.git`, in the first `max_directories` in `root` and below; relative, level by level.
+fn work_trees(root: &Path, max_directories: usize) -> Vec<PathBuf> {
+    let mut trees = Vec::new();
+    let mut directories = VecDeque::from([PathBuf::new()]);
+    let mut directory_count = 1;
+    while let Some(directory) = directories.pop_front() {
+        for entry in fs::read_dir(root.join(&directory)).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            if name == ".git" {
+                trees.push(directory.clone());
+            } else if name != CONTROL_DIR
+                && directory_count < max_directories
+                && entry.file_type().is_ok_and(|kind| kind.is_dir())
+            {
+                directories.push_back(directory.join(name));
+                directory_count += 1;
+            }
+        }
     }
-    links
+    trees
 }
 
 /// The git directories outside of `workspace` that git changes in it, without symlinks and each once.

@@ -14,7 +14,12 @@ impl ResolvedSandbox {
         Self {
             profile: self.profile.intersection(&other.profile),
             env: self.env.intersection(&other.env),
-            absent: sorted(self.absent.iter().chain(&other.absent).cloned().collect()),
+            changeable: self
+                .changeable
+                .clone()
+                .into_iter()
+                .chain(other.changeable.clone())
+                .collect(),
             unhidden: sorted(self.unhidden.iter().chain(&other.unhidden).cloned().collect()),
         }
     }

@@ -7,6 +7,7 @@ use crate::profile::git_directory::{GitDirectory, find_git_directory};
 use crate::profile::{HomeAccess, ReadAccess, SandboxProfile};
 use delta_base::engine_variables::{EngineVars, is_identifier};
 use rustix::fs::{Access, access};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
@@ -143,8 +144,8 @@ pub struct ResolvedSandbox {
     pub profile: SandboxProfile,
     /// Which variables are inherited.
     pub env: EnvFilter,
-    /// What must not appear in what can be written: it cannot be kept read-only while it is missing.
-    pub absent: Vec<PathBuf>,
+    /// What must not appear in what can be written, and symlinks that must stay, each with what it names: no mount keeps them.
+    pub changeable: BTreeMap<PathBuf, Option<PathBuf>>,
     /// What would be hidden, and does not exist.
     pub unhidden: Vec<PathBuf>,
 }
@@ -160,7 +161,7 @@ impl ResolvedSandbox {
                 ..sandbox.profile.clone()
             },
             env: sandbox.env.clone(),
-            absent: Vec::new(),
+            changeable: BTreeMap::new(),
             unhidden: Vec::new(),
         };
         without_content(self) == without_content(other)
@@ -239,15 +240,19 @@ pub fn resolve_profile(
     };
     let env = EnvFilter::new(&declared.env, passed);
     let profile = profile.normalized();
-    let absent = absent_paths(&git, &profile);
-    Ok(ResolvedSandbox { profile, env, absent, unhidden: sorted(unhidden) })
+    let changeable = changeable_paths(&git, &profile);
+    Ok(ResolvedSandbox { profile, env, changeable, unhidden: sorted(unhidden) })
 }
 
-/// What of the git directory does not exist and could be created.
-fn absent_paths(git: &GitDirectory, profile: &SandboxProfile) -> Vec<PathBuf> {
-    let absent = git.missing();
-    let absent = absent.filter(|path| profile.allows_write(path) && !profile.write.contains(path));
-    sorted(absent.cloned().collect())
+/// What git follows and a tool could create, or replace if it is a symlink.
+fn changeable_paths(
+    git: &GitDirectory,
+    profile: &SandboxProfile,
+) -> BTreeMap<PathBuf, Option<PathBuf>> {
+    let changeable = git
+        .changeable()
+        .filter(|(path, _)| profile.allows_write(path) && !profile.write.contains(*path));
+    changeable.map(|(path, target)| (path.clone(), target)).collect()
 }
 
 /// The absolute path of a text of a profile, which need not exist.
