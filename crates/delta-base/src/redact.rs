@@ -1,7 +1,10 @@
 //! Redacts secrets in everything that is written, sent or displayed.
 
 use crate::steps::count_step;
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use memchr::memmem::Finder;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -23,7 +26,7 @@ fn redactable_answers(answers: &[String]) -> impl Iterator<Item = &str> {
 
 /// As [`redact_answers`], for a stream of bytes.
 pub fn answer_redactor(answers: &[String]) -> StreamRedactor {
-    let patterns = redactable_answers(answers).map(|answer| Finder::new(answer).into_owned());
+    let patterns = redactable_answers(answers).map(SecretPattern::new);
     StreamRedactor::new(patterns.collect(), HIDDEN)
 }
 
@@ -40,9 +43,26 @@ pub struct Secrets {
 #[derive(Default)]
 struct SecretSet {
     values: Vec<String>,
-    /// Each value, and its escaped forms in JSON.
-    patterns: Arc<[Finder<'static>]>,
+    /// The forms of each value.
+    patterns: Arc<[SecretPattern]>,
     next: OnceLock<Box<SecretSet>>,
+}
+
+/// A text to redact.
+struct SecretPattern {
+    finder: Finder<'static>,
+    /// Whether line ends inside it do not matter.
+    may_wrap: bool,
+}
+
+impl SecretPattern {
+    fn new(text: &str) -> Self {
+        Self { finder: Finder::new(text.as_bytes()).into_owned(), may_wrap: false }
+    }
+
+    fn is_in(&self, text: &str) -> bool {
+        self.finder.find(text.as_bytes()).is_some()
+    }
 }
 
 impl SecretSet {
@@ -51,8 +71,14 @@ impl SecretSet {
         values.sort_by_key(|value| std::cmp::Reverse(value.len()));
         let patterns = values
             .iter()
-            .flat_map(|value| secret_forms(value))
-            .map(|form| Finder::new(form.as_bytes()).into_owned())
+            .flat_map(|value| {
+                let plain = secret_forms(value).into_iter().map(|form| SecretPattern::new(&form));
+                let base64 = base64_forms(value).into_iter();
+                plain.chain(
+                    base64
+                        .map(|form| SecretPattern { may_wrap: true, ..SecretPattern::new(&form) }),
+                )
+            })
             .collect();
         Self { values, patterns, next: OnceLock::new() }
     }
@@ -103,7 +129,7 @@ impl Secrets {
         latest
     }
 
-    fn patterns(&self) -> &Arc<[Finder<'static>]> {
+    fn patterns(&self) -> &Arc<[SecretPattern]> {
         &self.latest().patterns
     }
 
@@ -126,12 +152,13 @@ impl Secrets {
     }
 
     /// Replaces every secret in `text` by [`REDACTED`], also where it is escaped in a JSON string, or twice in JSON inside
-    /// a JSON string (the arguments of a tool call).
+    /// a JSON string (the arguments of a tool call), percent-encoded, or a part of what is in base64: at most one digit at each
+    /// end is left of that.
     pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut text = Cow::Borrowed(text);
         for pattern in &**self.patterns() {
-            if pattern.find(text.as_bytes()).is_some() {
-                let form = String::from_utf8_lossy(pattern.needle());
+            if pattern.is_in(&text) {
+                let form = String::from_utf8_lossy(pattern.finder.needle());
                 text = Cow::Owned(text.replace(&*form, REDACTED));
             }
         }
@@ -149,7 +176,7 @@ impl Secrets {
 
     /// Whether `text` contains a secret, so that [`Secrets::redact`] would change it.
     pub fn occur_in(&self, text: &str) -> bool {
-        self.patterns().iter().any(|pattern| pattern.find(text.as_bytes()).is_some())
+        self.patterns().iter().any(|pattern| pattern.is_in(text))
     }
 
     /// A filter that redacts a stream of bytes.
@@ -158,13 +185,43 @@ impl Secrets {
     }
 }
 
-/// A secret as plain text; when JSON escapes some of it, also escaped twice and once, longest first.
+/// A secret as plain text; where they differ, also escaped in JSON twice and once, longest first, and percent-encoded.
 fn secret_forms(secret: &str) -> Vec<String> {
     let once = escape_for_json(secret);
-    if once == secret {
-        return vec![once];
+    let encoded = percent_encoding::utf8_percent_encode(secret, PERCENT_ENCODED).to_string();
+    // The digits of the escapes can be small letters, which the rest of the secret need not have.
+    let escapes = encoded.match_indices('%').map(|(start, _)| start + 1..start + 3);
+    let mut small = encoded.clone();
+    escapes.for_each(|digits| small[digits].make_ascii_lowercase());
+    let slashes = once.replace('/', "\\/");
+    let forms = [secret.to_owned(), escape_for_json(&once), slashes, once, encoded, small];
+    let mut unique = Vec::new();
+    for form in forms {
+        if !unique.contains(&form) {
+            unique.push(form);
+        }
     }
-    vec![secret.to_owned(), escape_for_json(&once), once]
+    unique
+}
+
+/// All but the characters that no URL has to escape.
+const PERCENT_ENCODED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// The digits in base64, in both alphabets, that depend on the secret alone: it can begin at each of the three bytes of a group.
+fn base64_forms(secret: &str) -> Vec<String> {
+    let mut forms = Vec::new();
+    for before in 0..3 {
+        let bytes = [&vec![0; before][..], secret.as_bytes()].concat();
+        let digits = (before * 8).div_ceil(6)..bytes.len() * 8 / 6;
+        for alphabet in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
+            let form = alphabet.encode(&bytes)[digits.clone()].to_owned();
+            if !forms.contains(&form) {
+                forms.push(form);
+            }
+        }
+    }
+    forms
 }
 
 fn escape_for_json(text: &str) -> String {
@@ -174,7 +231,7 @@ fn escape_for_json(text: &str) -> String {
 
 /// Redacts secrets in a stream of bytes, also when a secret is split over two pieces.
 pub struct StreamRedactor {
-    patterns: Arc<[Finder<'static>]>,
+    patterns: Arc<[SecretPattern]>,
     /// Whether some pattern starts with the byte: a quick test that most bytes fail.
     first_bytes: [bool; 256],
     /// What may be the start of a secret, and what came after it.
@@ -254,7 +311,8 @@ impl<'a> DisplayedText<'a> {
 
     /// Matches a secret at a place. Inside of it there may be what a display leaves out, such as the colors of
     /// `grep --color`: without them the secret would be whole.
-    fn match_secret(&self, start: usize, secret: &[u8]) -> SecretMatch {
+    fn match_secret(&self, start: usize, pattern: &SecretPattern) -> SecretMatch {
+        let secret = pattern.finder.needle();
         if self.text.get(start) != secret.first() {
             return SecretMatch::None;
         }
@@ -263,6 +321,9 @@ impl<'a> DisplayedText<'a> {
         for byte in &secret[1..] {
             count_step();
             at = self.next_displayed[at];
+            if pattern.may_wrap && self.text.get(at) == Some(&b'\n') {
+                at = self.next_displayed[at + 1];
+            }
             match self.text.get(at) {
                 Some(next) if next == byte && at < longest => at += 1,
                 None if at < longest => return SecretMatch::Begun,
@@ -300,10 +361,10 @@ impl fmt::Debug for StreamRedactor {
 }
 
 impl StreamRedactor {
-    fn new(patterns: Arc<[Finder<'static>]>, replacement: &'static str) -> Self {
+    fn new(patterns: Arc<[SecretPattern]>, replacement: &'static str) -> Self {
         let mut first_bytes = [false; 256];
         for pattern in &*patterns {
-            first_bytes[usize::from(pattern.needle()[0])] = true;
+            first_bytes[usize::from(pattern.finder.needle()[0])] = true;
         }
         Self {
             patterns,
@@ -347,8 +408,8 @@ impl StreamRedactor {
             out.extend_from_slice(&pending[at..at + skipped]);
             at += skipped;
             let mut may_follow = false;
-            for secret in self.patterns.iter().map(Finder::needle) {
-                match displayed.match_secret(at, secret) {
+            for pattern in &*self.patterns {
+                match displayed.match_secret(at, pattern) {
                     SecretMatch::Whole(end) => {
                         out.extend_from_slice(self.replacement.as_bytes());
                         self.has_found_secret = true;
@@ -471,6 +532,44 @@ mod tests {
                 assert_eq!(String::from_utf8(out).unwrap(), redacted, "pieces of {size}");
             }
         }
+    }
+
+    /// A tool that encodes what it reads spread the key: `curl -v` with a password, `jq @uri`, `base64 .env`.
+    #[test]
+    fn c_15_3_a_secret_that_is_encoded_is_redacted() {
+        let secret = "sk-Ab9+/x=%yTTqqZZ12345678901234567890123456789012345678901234567890";
+        let secrets = Secrets::new([secret.to_owned()]);
+        let percent =
+            "sk-Ab9%2B%2Fx%3D%25yTTqqZZ12345678901234567890123456789012345678901234567890";
+        for text in [
+            percent.to_owned(),
+            percent.replace("%2B%2F", "%2b%2f").replace("%3D", "%3d"),
+            secret.replace('/', "\\/"),
+        ] {
+            assert_eq!(secrets.redact(&format!("a {text} b")), "a [redacted] b");
+        }
+        for before in ["", "x", "xy", "xyz", "user:"] {
+            for after in ["", "\n", "ab", "abc"] {
+                let whole = [before, secret, after].concat();
+                for alphabet in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
+                    let encoded = alphabet.encode(&whole);
+                    let length = alphabet.encode(before).len() + alphabet.encode(after).len();
+                    let redacted = secrets.redact(&encoded).into_owned();
+                    assert!(redacted.contains(REDACTED), "{encoded}");
+                    assert!(redacted.len() <= length + REDACTED.len() + 2, "{redacted}");
+                    // `base64` wraps its lines.
+                    let (first, second) = encoded.split_at(76);
+                    let mut stream = secrets.stream_redactor();
+                    let mut out = Vec::new();
+                    for piece in [first, "\n", second] {
+                        out.extend_from_slice(&stream.push(piece.as_bytes()));
+                    }
+                    out.extend(stream.finish());
+                    assert_eq!(String::from_utf8(out).unwrap(), redacted);
+                }
+            }
+        }
+        assert_eq!(secrets.redact("c2stQWI5 sk-Ab9%2B"), "c2stQWI5 sk-Ab9%2B");
     }
 
     proptest::proptest! {
