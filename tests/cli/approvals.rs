@@ -2,6 +2,7 @@
 
 mod inbox;
 mod recovery;
+mod remembered;
 mod replies;
 mod terminal;
 

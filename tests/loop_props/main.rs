@@ -157,6 +157,7 @@ impl Simulated {
                         by: ApprovalSource::Operator,
                         reason: None,
                         for_tool: false,
+                        for_project: false,
                         seal: None,
                     })));
                 }

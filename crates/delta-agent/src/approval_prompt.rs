@@ -25,6 +25,8 @@ pub struct ApprovalPrompt<'a> {
     pub hidden: &'a [String],
     /// The agent directory, which the short form replaces by its name; empty to keep it.
     pub agent_home: &'a str,
+    /// Whether the same call can be allowed in later runs of the directory.
+    pub can_remember: bool,
 }
 
 /// The answer of a person.
@@ -38,12 +40,14 @@ pub struct ApprovalAnswer {
     pub reason: Option<String>,
     /// Whether later calls of the tool are approved, too, while the process works on the run.
     pub for_tool: bool,
+    /// Whether the same call is approved in later runs of the directory, too.
+    pub for_project: bool,
 }
 
 impl ApprovalAnswer {
     /// A yes, or a no with its reason.
     pub fn new(approved: bool, by: ApprovalSource, reason: Option<String>) -> Self {
-        Self { approved, by, reason, for_tool: false }
+        Self { approved, by, reason, for_tool: false, for_project: false }
     }
 
     /// The decision on `request` that the journal records.
@@ -55,6 +59,7 @@ impl ApprovalAnswer {
             by: self.by,
             reason: self.reason,
             for_tool: self.for_tool,
+            for_project: self.for_project,
             seal: None,
         }
     }
@@ -223,8 +228,13 @@ mod tests {
             stage: None,
             named_by: None,
         };
-        let prompt =
-            ApprovalPrompt { request: &request, preview: None, hidden: &[], agent_home: "" };
+        let prompt = ApprovalPrompt {
+            request: &request,
+            preview: None,
+            hidden: &[],
+            agent_home: "",
+            can_remember: false,
+        };
         let lines = prompt.summary_lines(60, "v");
         assert_eq!(lines[0], r"a     one\u{1b}[2Jtwo\u{202e}");
         assert!(lines[1].ends_with('…') && lines[1].chars().count() <= 60, "{}", lines[1]);

@@ -1,6 +1,7 @@
 //! An agent directory: its tools, context, hooks and settings, loaded and checked as a whole.
 
 pub mod agent;
+pub mod allowed_calls;
 pub mod approval_prompt;
 pub mod ask_human;
 pub mod child_environment;

@@ -184,9 +184,7 @@ impl OperatorTrust {
     /// The state directory, if the workspace contains it: what the agent can write decides nothing.
     pub fn ignored_directory(&self) -> Option<&Path> {
         let directory = &self.store.as_ref()?.directory;
-        let workspace = self.workspace.as_ref()?;
-        let real = directory.canonicalize();
-        real.is_ok_and(|real| real.starts_with(workspace)).then_some(directory)
+        contains_directory(self.workspace.as_ref()?, directory).then_some(directory)
     }
 
     fn usable_store(&self) -> Option<&TrustStore> {
@@ -210,6 +208,12 @@ impl OperatorTrust {
     }
 }
 
+/// Whether a directory of the operator is in `workspace`, where the agent can write.
+pub(crate) fn contains_directory(workspace: &Path, directory: &Path) -> bool {
+    let paths = workspace.canonicalize().ok().zip(directory.canonicalize().ok());
+    paths.is_some_and(|(workspace, directory)| directory.starts_with(workspace))
+}
+
 /// Whether `listed` is the file at `path`, or the directory whose `.env` it is.
 fn names_file(listed: &Path, path: &Path) -> bool {
     listed.canonicalize().is_ok_and(|listed| listed == path || listed.join(DOTENV_FILE) == path)
@@ -230,18 +234,18 @@ fn parse_file_entry(entry: &[u8]) -> Option<TrustedFile> {
 }
 
 /// Reads a decision, unless another user made it: with `sudo` the state directory may be another user's.
-fn read_entry(path: &Path) -> Option<Vec<u8>> {
+pub(crate) fn read_entry(path: &Path) -> Option<Vec<u8>> {
     if !durable::is_own_or_roots(&fs::symlink_metadata(path).ok()?) {
         return None;
     }
     durable::read_small_no_follow(path).ok()
 }
 
-fn list_entries(directory: &Path) -> Vec<PathBuf> {
+pub(crate) fn list_entries(directory: &Path) -> Vec<PathBuf> {
     fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
-fn remove_entry(path: &Path) -> Result<bool, FileError> {
+pub(crate) fn remove_entry(path: &Path) -> Result<bool, FileError> {
     match durable::remove_file_synced(path) {
         Ok(()) => Ok(true),
         Err(error) if error.source.kind() == io::ErrorKind::NotFound => Ok(false),

@@ -5,6 +5,7 @@
 //! every act it commits the events that led to it.
 
 use delta_agent::agent::Agent;
+use delta_agent::allowed_calls::AllowedCalls;
 use delta_agent::ask_human::HumanPrompt;
 use delta_agent::child_environment::ChildEnvironment;
 use delta_agent::context::{ContextError, TokenCounter};
@@ -97,6 +98,8 @@ pub struct Engine<'a> {
     child_runs: RefCell<ChildRunReader>,
     /// Whether the commands of tools with `survive` outlive this process.
     lets_survive: bool,
+    /// What the operator has allowed in earlier runs.
+    allowed_calls: Option<AllowedCalls>,
     /// Whether the run receives messages while it is driven.
     has_mailbox: bool,
     /// Notices messages while a call is at work, if the run receives any.
@@ -271,6 +274,7 @@ impl<'a> Engine<'a> {
             held: RefCell::default(),
             child_runs: RefCell::default(),
             lets_survive: true,
+            allowed_calls: None,
             has_mailbox: false,
             message_watch: None,
             is_told: Cell::default(),
@@ -292,6 +296,12 @@ impl<'a> Engine<'a> {
     /// Ends the commands of all tools with this process, unless `lets_survive`.
     pub fn with_surviving_calls(mut self, lets_survive: bool) -> Self {
         self.lets_survive = lets_survive;
+        self
+    }
+
+    /// Starts the calls that the operator has allowed in earlier runs without a question.
+    pub fn with_allowed_calls(mut self, calls: Option<AllowedCalls>) -> Self {
+        self.allowed_calls = calls;
         self
     }
 

@@ -1,6 +1,7 @@
 //! The operator's state directory: what delta remembers outside of every workspace.
 
 use crate::environment;
+use delta_agent::allowed_calls::AllowedCalls;
 use delta_agent::child_environment::INNER_SEAL_VARIABLE;
 use delta_agent::trust_store::TrustStore;
 use delta_base::api_key_names::KEY_FILE_VARIABLE;
@@ -93,6 +94,14 @@ pub fn trust_store() -> Result<TrustStore, String> {
 /// There is no state directory that belongs to this user; contains the reason.
 pub fn own_trust_store() -> Result<TrustStore, String> {
     own_state_dir().map(TrustStore::new).map_err(|missing| missing.reason())
+}
+
+/// The calls that the operator has allowed, for a change of them.
+///
+/// # Errors
+/// There is no state directory that belongs to this user; contains the reason.
+pub fn allowed_calls() -> Result<AllowedCalls, String> {
+    own_state_dir().map(|dir| AllowedCalls::new(&dir)).map_err(|missing| missing.reason())
 }
 
 /// The state directory in which this user may create files. Never in a directory of another user: with `sudo`, HOME may be

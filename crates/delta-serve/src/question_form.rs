@@ -111,5 +111,6 @@ pub fn served_preview(run: &ServedRun) -> Option<String> {
     let preview = pending_preview(&state, &dir, &run.work_dir)?;
     let HumanRequest::Approval(request) = state.human_request()? else { return None };
     let hidden = &state.sensitive_answers;
-    ApprovalPrompt { request, preview: Some(&preview), hidden, agent_home: "" }.preview_text()
+    ApprovalPrompt { request, preview: Some(&preview), hidden, agent_home: "", can_remember: false }
+        .preview_text()
 }

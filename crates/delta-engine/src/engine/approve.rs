@@ -6,9 +6,11 @@
 use super::approved_files::{CodeFiles, changed_names, started_files};
 use super::execute::{ApprovedCall, DecidedCall};
 use super::{Engine, EngineError};
+use delta_agent::allowed_calls::CallIdentity;
 use delta_agent::approval_prompt::{ApprovalAnswer, ApprovalPrompt};
 use delta_agent::ask_human;
 use delta_agent::file_preview::preview_file_change;
+use delta_base::time::Timestamp;
 use delta_plan::approval_plan::{ApprovalPlan, plan_approval};
 use delta_plan::checked_call::CheckedCall;
 use delta_run::event::Payload;
@@ -56,8 +58,11 @@ impl<'a> Engine<'a> {
                 Some(CallApproval { by, at, rule })
             }
             ApprovalPlan::Ask { rule } => {
-                let (request, _) = self.approval_request(run, checked, rule)?;
-                return Ok(Some(Box::new(request)));
+                let (request, _) = self.approval_request(run, checked.clone(), rule)?;
+                let Some(at) = self.remembered_approval(run, &request) else {
+                    return Ok(Some(Box::new(request)));
+                };
+                Some(CallApproval { by: ApprovalSource::Remembered, at, rule: None })
             }
             ApprovalPlan::Deny(reason) => {
                 batch.push(DecidedCall::Refuse(checked.into_call(), reason));
@@ -114,6 +119,34 @@ impl<'a> Engine<'a> {
         Ok((request, code))
     }
 
+    /// What the operator can allow in later runs of the directory, too.
+    fn lasting_identity(&self, run: &Run, request: &ApprovalRequest) -> Option<CallIdentity> {
+        let hides =
+            |answer: &String| request.argv.iter().any(|word| word.contains(answer.as_str()));
+        if run.state().sensitive_answers.iter().any(hides) {
+            return None;
+        }
+        let agent = (self.agent.name.as_str(), self.agent.home.as_path());
+        let workspace = &self.environment.vars().cwd;
+        let identity = CallIdentity::new(agent, workspace, self.environment.sandbox()?, request)?;
+        self.allowed_calls.as_ref()?.covers(&identity).then_some(identity)
+    }
+
+    /// When the operator has allowed the call in an earlier run.
+    fn remembered_approval(&self, run: &Run, request: &ApprovalRequest) -> Option<Timestamp> {
+        let identity = self.lasting_identity(run, request)?;
+        self.allowed_calls.as_ref()?.allowed_at(&identity, request.files.as_ref()?)
+    }
+
+    /// Allows the call in later runs. If that cannot be written, the call starts once.
+    fn remember_approval(&self, run: &mut Run, request: &ApprovalRequest) {
+        let Some(identity) = self.lasting_identity(run, request) else { return };
+        let Some(calls) = &self.allowed_calls else { return };
+        if let Err(error) = calls.allow(identity, request, (self.clock)()) {
+            run.notify(RunNotice::Warning(&format!("the approval is for this call only: {error}")));
+        }
+    }
+
     /// Waits for a decision at the terminal; returns false if another process has to deliver it.
     pub(super) fn wait_for_approval(
         &mut self,
@@ -145,9 +178,13 @@ impl<'a> Engine<'a> {
             preview: preview.as_deref(),
             hidden: &hidden,
             agent_home: &agent_home,
+            can_remember: self.lasting_identity(run, request).is_some(),
         };
         match self.human.as_mut().map(|human| human.approve(&prompt)) {
             Some(Ok(Some(answer))) => {
+                if answer.for_project {
+                    self.remember_approval(run, request);
+                }
                 record_decision(run, request, answer);
                 return Ok(true);
             }

@@ -45,6 +45,7 @@ impl ProgressPrinter {
             preview: changes.as_deref(),
             hidden: &hidden,
             agent_home: &agent_home,
+            can_remember: false,
         };
         let tool = short_tool_name(&request.tool_name);
         self.print_line("");
@@ -95,6 +96,7 @@ impl ProgressPrinter {
             ApprovalSource::Operator => "by the operator",
             ApprovalSource::Rule => "by a rule",
             ApprovalSource::Flag => "by --approve-all",
+            ApprovalSource::Remembered => "as in an earlier run",
         };
         let approval = state.asked_approval(&decision.call_id);
         let staged =

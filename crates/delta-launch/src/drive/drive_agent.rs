@@ -7,6 +7,7 @@ use crate::drive::next_steps;
 use crate::prepare::observer::{prints_pieces, shows_live_output};
 use crate::prepare::prepared_agent::PreparedAgent;
 use delta_agent::agent::SnapshotSettings;
+use delta_agent::allowed_calls::AllowedCalls;
 use delta_agent::ask_human::HumanPrompt;
 use delta_agent::child_environment::ChildEnvironment;
 use delta_agent::run_sandbox::RunSandbox;
@@ -173,6 +174,7 @@ impl PreparedAgent {
             )
             .with_snapshots(snapshots)
             .with_disk_limit(self.bounds.disk)
+            .with_allowed_calls(self.allowed_calls(run, workspace, options))
             .with_mailbox()
             .with_live_output(shows_live_output(options) || prints_pieces(options))
             .drive(run);
@@ -194,6 +196,20 @@ impl PreparedAgent {
         result.prints_alone = options.result_follows_progress();
         next_steps::print_next_steps(options, &run.dir, run.state(), &result);
         Ok(result)
+    }
+
+    /// What the operator has allowed in earlier runs, but for tools that ask because of `--approve`, here or in an earlier
+    /// process of the run. What config.yaml asks about can be allowed.
+    fn allowed_calls(
+        &self,
+        run: &Run,
+        workspace: &Workspace,
+        options: &RunOptions,
+    ) -> Option<AllowedCalls> {
+        let mut asking = options.approvals.operator_approval().ask;
+        let earlier = run.state().operator_approval().map_or(&[][..], |one| &one.ask);
+        asking.extend(earlier.iter().filter(|tool| !self.asking_tools.contains(tool)).cloned());
+        state::allowed_calls().ok()?.for_run(&workspace.root, asking)
     }
 
     /// Warns of each program that a tool needs and that the run would not find.

@@ -6,9 +6,13 @@ use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_agent::agent::env_layers::{
     DOTENV_FILE, is_engine_variable, parse_dotenv_names, read_dotenv_file,
 };
+use delta_agent::allowed_calls::{AllowedCall, CallIdentity, SHOWN_ID_DIGITS};
 use delta_agent::trust_store::{TrustStore, TrustedFile, TrustedHost};
 use delta_base::redact::Secrets;
-use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
+use delta_base::shell_quote::shell_quote_visibly;
+use delta_base::terminal_text::{
+    escape_terminal_controls, strip_terminal_controls, truncate_to_line,
+};
 use delta_operator::arguments::completion_candidates;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::run_argument::RunArgument;
@@ -30,7 +34,8 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct TrustArgs {
-    /// File of variables, directory with a .env, or run: id, unique prefix or suffix, directory or `last`
+    /// File of variables, directory with a .env, run (id, unique prefix or suffix, directory or `last`), or with `--remove` the
+    /// id of a call
     #[arg(value_name = "FILE|DIR|RUN", required_unless_present_any = ["list", "endpoint"], add = ArgValueCandidates::new(run_list::run_candidates))]
     targets: Vec<PathBuf>,
     /// Workspace of the run
@@ -39,10 +44,10 @@ pub struct TrustArgs {
     /// Allow your keys to be sent to HOST; repeatable
     #[arg(long, value_name = "HOST", value_parser = TrustedHost::parse)]
     endpoint: Vec<TrustedHost>,
-    /// Stop trusting the files and endpoints
+    /// Stop trusting the files and endpoints, and allowing the calls
     #[arg(long)]
     remove: bool,
-    /// List what you trust
+    /// List what you trust, and the calls that you have allowed with `p`
     #[arg(long, conflicts_with_all = ["targets", "endpoint", "remove"])]
     list: bool,
     /// Output format of the list
@@ -56,11 +61,13 @@ Examples:
   delta trust --endpoint openrouter.ai   # send your keys there
   delta show RUN -w ./work               # first see what a run is,
   delta trust RUN -w ./work              # then seal it as your own
-  delta trust --remove ~/project";
+  delta trust --remove ~/project
+  delta trust --list                     # also what you allowed with `p`
+  delta trust --remove 4f2a91c03b7e      # ask about this call again";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum TrustListFormat {
-    /// One line for each file and endpoint
+    /// One line for each file, endpoint and call
     Text,
     /// One JSON object
     Json,
@@ -80,7 +87,8 @@ pub fn trust_command(args: &TrustArgs) -> ExitCode {
 fn change_or_list(args: &TrustArgs) -> Result<String, CommandFailure> {
     if args.list {
         let store = state::trust_store().map_err(no_state_directory)?;
-        return Ok(list_trusted(&store, args.format));
+        let calls = state::allowed_calls().map(|calls| calls.list()).unwrap_or_default();
+        return Ok(list_trusted(&store, &calls, args.format));
     }
     refuse_inside_run()?;
     let store = state::own_trust_store().map_err(no_state_directory)?;
@@ -169,6 +177,11 @@ fn trust_run(target: &Path, args: &TrustArgs) -> Result<String, CommandFailure> 
 fn remove_trusted(args: &TrustArgs, store: &TrustStore) -> Result<String, CommandFailure> {
     let mut out = String::new();
     for target in &args.targets {
+        if let Some(call) = find_allowed_call(target)? {
+            state::allowed_calls().map_err(no_state_directory)?.remove(&call)?;
+            let _ = writeln!(out, "No longer allowed: {}", describe_call(&call));
+            continue;
+        }
         let path = find_trusted_path(target, store);
         if !store.remove_file(&path)? {
             return Err(not_trusted_failure(&path.display().to_string()));
@@ -182,6 +195,27 @@ fn remove_trusted(args: &TrustArgs, store: &TrustStore) -> Result<String, Comman
         let _ = writeln!(out, "Stopped trusting the endpoint {}", host.as_str());
     }
     Ok(out)
+}
+
+/// The allowed call whose id begins with the target, where no file has that name.
+fn find_allowed_call(target: &Path) -> Result<Option<AllowedCall>, CommandFailure> {
+    let digits = target.to_string_lossy();
+    let is_id =
+        digits.len() >= SHOWN_ID_DIGITS && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_id || target.exists() {
+        return Ok(None);
+    }
+    let calls = state::allowed_calls().map_err(no_state_directory)?.list();
+    Ok(calls.into_iter().find(|call| call.id().starts_with(&*digits)))
+}
+
+/// An allowed call in one line.
+fn describe_call(call: &AllowedCall) -> String {
+    let CallIdentity { agent, tool, dir, .. } = &call.identity;
+    let command =
+        call.argv.iter().map(|word| shell_quote_visibly(word)).collect::<Vec<_>>().join(" ");
+    let line = format!("{agent} {tool} in {}: {command}", dir.display());
+    escape_terminal_controls(&line).replace('\n', "\\n")
 }
 
 fn not_trusted_failure(name: &str) -> CommandFailure {
@@ -242,7 +276,7 @@ fn find_trusted_path(target: &Path, store: &TrustStore) -> PathBuf {
     if files.iter().any(|file| file.path == in_directory) { in_directory } else { real }
 }
 
-fn list_trusted(store: &TrustStore, format: TrustListFormat) -> String {
+fn list_trusted(store: &TrustStore, calls: &[AllowedCall], format: TrustListFormat) -> String {
     let files = store.list_files();
     let hosts = store.list_hosts();
     match format {
@@ -260,6 +294,10 @@ fn list_trusted(store: &TrustStore, format: TrustListFormat) -> String {
             for host in &hosts {
                 let _ = writeln!(out, "endpoint  {}", host.as_str());
             }
+            for call in calls {
+                let id = &call.id()[..SHOWN_ID_DIGITS];
+                let _ = writeln!(out, "call      {id}  {}", describe_call(call));
+            }
             out
         }
         TrustListFormat::Json => {
@@ -271,7 +309,12 @@ fn list_trusted(store: &TrustStore, format: TrustListFormat) -> String {
                 })
                 .collect();
             let hosts: Vec<&str> = hosts.iter().map(TrustedHost::as_str).collect();
-            format!("{}\n", json!({"files": files, "endpoints": hosts}))
+            let calls = calls.iter().map(|call| {
+                let CallIdentity { agent, tool, dir, .. } = &call.identity;
+                json!({"id": call.id(), "agent": agent, "tool": tool, "dir": dir, "argv": call.argv, "at": call.at})
+            });
+            let calls: Vec<Json> = calls.collect();
+            format!("{}\n", json!({"files": files, "endpoints": hosts, "calls": calls}))
         }
     }
 }

@@ -63,6 +63,9 @@ impl HumanPrompt for TerminalPrompt {
         }
         let tool = &prompt.request.tool_name;
         let keys = format!("y yes, n no, a yes to every call of {tool} in this process, v view> ");
+        if prompt.can_remember {
+            stdio::print_error_line("p yes to this call in this project from now on,");
+        }
         // A line that was typed before the question was shown does not answer it.
         terminal::discard_input();
         loop {
@@ -72,6 +75,10 @@ impl HumanPrompt for TerminalPrompt {
                 "a" | "all" | "always" => {
                     let answer = ApprovalAnswer::new(true, by, None);
                     return Ok(Some(ApprovalAnswer { for_tool: true, ..answer }));
+                }
+                "p" | "project" if prompt.can_remember => {
+                    let answer = ApprovalAnswer::new(true, by, None);
+                    return Ok(Some(ApprovalAnswer { for_project: true, ..answer }));
                 }
                 "v" | "view" => show_all(prompt),
                 "n" | "no" => {

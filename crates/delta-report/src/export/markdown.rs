@@ -141,6 +141,7 @@ impl MarkdownDocument {
                 ApprovalSource::Operator => "by the operator",
                 ApprovalSource::Rule => "by a rule",
                 ApprovalSource::Flag => "by `--approve-all`",
+                ApprovalSource::Remembered => "as in an earlier run",
             };
             self.push_paragraph(&format!("{verb} {by}."));
         }

@@ -131,6 +131,16 @@ impl RunVerifier<'_> {
             ApprovalPlan::Deny(text) => {
                 return (ExpectedOutcome::Observation(text), tool_args, Json::Null);
             }
+            // What the operator has allowed before is not in the journal; it needs a sandbox.
+            ApprovalPlan::Ask { .. }
+                if is_confined
+                    && request
+                        .approval
+                        .as_ref()
+                        .is_some_and(|approval| approval.by == ApprovalSource::Remembered) =>
+            {
+                recorded_approval.clone()
+            }
             ApprovalPlan::Ask { .. } => json!("an approval"),
         };
         let (_, _, ToolInvocation { argv, stdin }) = checked.into_parts();

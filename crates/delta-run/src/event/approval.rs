@@ -149,6 +149,9 @@ pub struct ApprovalDecision {
     /// Whether the process approves every later call of the tool, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub for_tool: bool,
+    /// Whether the operator allows the same call in later runs of the directory, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub for_project: bool,
     /// The seal over the journal up to this event, if the operator has a key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<String>,
@@ -166,6 +169,8 @@ pub enum ApprovalSource {
     Rule,
     /// The option `--approve-all`.
     Flag,
+    /// The operator, who has allowed the same call in an earlier run of the directory.
+    Remembered,
 }
 
 /// The approval of a call that starts.
