@@ -111,6 +111,31 @@ fn c_26_8_a_used_budget_interrupts_runs_and_more_of_it_continues_them() {
 }
 
 #[test]
+fn c_33_12_hosts_at_work_use_the_budget_of_a_new_plan() {
+    // The first run waits until the test lets all of them pass.
+    let gate = "cd ../../../..; mkfifo gate 2>/dev/null && echo at > at; read x < gate";
+    let sandbox = spending_sandbox(gate);
+    write_sweep(&sandbox, 20, 1, "budget: {max_tokens: 3500}\n");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    let running = sandbox.delta(["sweep", "run", "s", "--jobs", "1", "-q"]).spawn();
+    until_line(&sandbox.path("at"));
+    write_sweep(&sandbox, 20, 1, "budget: {max_tokens: 100000}\n");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    assert_eq!(sandbox.read("s/budget/total-2"), "{\"max_tokens\":100000}\n");
+    fs::rename(sandbox.path("gate"), sandbox.path("first")).unwrap();
+    sandbox.write("gate", "x\n");
+    fs::write(sandbox.path("first"), "x\n").unwrap();
+    end(running).expect_code(0);
+    assert_eq!(used(&sandbox), 20 * 2 * ANSWER);
+    // A plan without a budget lifts it, and one that died before it wrote the total is made up for.
+    write_sweep(&sandbox, 20, 1, "");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    fs::remove_file(sandbox.path("s/budget/total-3")).unwrap();
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    assert_eq!(sandbox.read("s/budget/total-3"), "{}\n");
+}
+
+#[test]
 fn judges_are_in_the_budget_and_at_the_rate_of_the_sweep() {
     let sandbox = spending_sandbox("true");
     sandbox.write("judge/agent.yaml", "name: judge\nllm: {provider: script, model: script.yaml, max_tokens: 10}\nfinish: {schema: {type: object}}\n");

@@ -3,14 +3,19 @@
 //! `budget/NNNNNN` is grant N, made by an exclusive link, so that of several hosts that want number N one gets it. Numbers are
 //! dense, and the process that makes number N has read all before it: the sum of all grants never exceeds the budget. A holder is the
 //! processes of one kernel through one mount, which have an ordinary ledger; the limits of that ledger are its grants.
+//! `budget/total-N` is the whole budget as plan N has it; each grant is of the newest one.
 
 use crate::limits::{BudgetAmount, Limits};
 use delta_base::durable::{self, FileError};
 use delta_base::{hex, random};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// What the names of the totals begin with.
+const TOTAL_PREFIX: &str = "total-";
 
 /// How often a number is tried that other hosts take.
 const MAX_TRIES: u32 = 1000;
@@ -120,6 +125,17 @@ pub struct GrantSource {
     pub total: Limits,
 }
 
+impl GrantSource {
+    /// The source with the newest total of the budget, which may be of a later plan than the one of this ledger.
+    ///
+    /// # Errors
+    /// The total cannot be read.
+    pub fn with_newest_total(self) -> Result<Self, FileError> {
+        let newest = GrantFiles::new(Path::new(&self.dir)).read_total()?;
+        Ok(Self { total: newest.unwrap_or(self.total), ..self })
+    }
+}
+
 /// The directory of the grants of a budget.
 #[derive(Debug)]
 pub struct GrantFiles {
@@ -141,20 +157,9 @@ impl GrantFiles {
     /// # Errors
     /// A grant is missing or cannot be read.
     pub fn read(&self) -> Result<GrantBook, FileError> {
-        let entries = match durable::read_dir_no_follow(&self.dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(GrantBook::default());
-            }
-            entries => entries.map_err(FileError::at("read", &self.dir))?,
-        };
-        let numbers = entries.iter().filter_map(|entry| {
-            let name = entry.name.to_str()?;
-            let is_number = name.len() >= 6 && name.bytes().all(|byte| byte.is_ascii_digit());
-            is_number.then(|| name.parse::<u64>().ok())?
-        });
-        let newest = numbers.max().unwrap_or(0);
+        let newest = self.newest_number(|name| Some(name).filter(|name| name.len() >= 6))?;
         let mut book = GrantBook::default();
-        for number in 1..=newest {
+        for number in 1..=newest.unwrap_or(0) {
             book.apply(
                 &self.read_grant(number).map_err(FileError::at("read", &self.path(number)))?,
             );
@@ -162,12 +167,52 @@ impl GrantFiles {
         Ok(book)
     }
 
+    /// Reads the newest total of the budget; `None` before one is written.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn read_total(&self) -> Result<Option<Limits>, FileError> {
+        let newest = self.newest_number(|name| name.strip_prefix(TOTAL_PREFIX))?;
+        let path = newest.map(|number| self.total_path(number));
+        path.map(|path| read_listed_file(&path).map_err(FileError::at("read", &path))).transpose()
+    }
+
+    /// Writes the total of the budget as plan `number` has it, unless that is written. Durable.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write_total(&self, number: u64, total: Limits) -> Result<(), FileError> {
+        durable::ensure_shared_dir_synced(&self.dir)?;
+        let line = serde_json::to_string(&total).unwrap_or_default() + "\n";
+        match durable::create_read_only_once(&self.total_path(number), line.as_bytes()) {
+            Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            written => written,
+        }
+    }
+
+    fn total_path(&self, number: u64) -> PathBuf {
+        self.dir.join(format!("{TOTAL_PREFIX}{number}"))
+    }
+
+    /// The highest of the numbers that `digits` finds in the names of the files; `None` without one.
+    fn newest_number(
+        &self,
+        digits: impl Fn(&str) -> Option<&str>,
+    ) -> Result<Option<u64>, FileError> {
+        let entries = match durable::read_dir_no_follow(&self.dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            entries => entries.map_err(FileError::at("read", &self.dir))?,
+        };
+        let numbers = entries.iter().filter_map(|entry| {
+            let digits = digits(entry.name.to_str()?)?;
+            let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+            is_number.then(|| digits.parse::<u64>().ok())?
+        });
+        Ok(numbers.max())
+    }
+
     fn read_grant(&self, number: u64) -> io::Result<BudgetGrant> {
-        let path = self.path(number);
-        // A name that was just listed may belong to a file that the client of a network file system does not know yet.
-        let bytes = durable::read_small_no_follow(&path)
-            .or_else(|_| durable::read_small_no_follow(&path))?;
-        Ok(serde_json::from_slice(&bytes)?)
+        read_listed_file(&self.path(number))
     }
 
     /// Makes `grant` the grant with this number; false if another one has it. Durable.
@@ -221,6 +266,13 @@ impl GrantFiles {
         let source = io::Error::other("other hosts take every number");
         Err(FileError { action: "add a grant to", path: self.dir.clone(), source })
     }
+}
+
+fn read_listed_file<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
+    // A name that was just listed may belong to a file that the client of a network file system does not know yet.
+    let bytes =
+        durable::read_small_no_follow(path).or_else(|_| durable::read_small_no_follow(path))?;
+    Ok(serde_json::from_slice(&bytes)?)
 }
 
 #[cfg(test)]

@@ -123,7 +123,8 @@ fn budget_owner(ledger: &Path) -> Result<RunId, LedgerError> {
     })
 }
 
-fn total_limits(budget: &SweepBudget) -> Limits {
+/// The limits of all hosts together.
+pub fn total_limits(budget: &SweepBudget) -> Limits {
     Limits {
         max_cost: budget.max_cost.map(Usd::new),
         max_tokens: budget.max_tokens,

@@ -15,7 +15,7 @@ use crate::planning::plan_reader::read_existing_plans;
 use crate::planning::sweep_keys::planned_key_names;
 use crate::running::continued_runs::record_continued_runs;
 use crate::running::delta_program::find_delta;
-use crate::running::host_grants::open_shared_limits;
+use crate::running::host_grants::{open_shared_limits, write_newest_total};
 use crate::running::line_writer::open_line_file;
 use crate::running::run_choice::{ONLY_HELP, choose_runs};
 use clap::Args;
@@ -128,7 +128,10 @@ pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {
     // Judges are runs of the sweep: within its budget, at its rate.
     let has_judge = graders.iter().any(|grader| matches!(grader.kind, GraderKind::Agent { .. }));
     let shared = match scores.plan.settings().filter(|_| has_judge && !tasks.is_empty()) {
-        Some(settings) => Some(open_shared_limits(&dir, settings, None, &cancel)?),
+        Some(settings) => {
+            write_newest_total(&dir, &scores.plan.headers)?;
+            Some(open_shared_limits(&dir, settings, None, &cancel)?)
+        }
         None => None,
     };
     let variables = shared.as_ref().map(SharedLimits::variables).unwrap_or_default();

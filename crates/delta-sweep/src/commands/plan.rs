@@ -6,6 +6,7 @@ use crate::grading::sweep_scores::lacks_grades;
 use crate::planning::plan_checks;
 use crate::planning::plan_reader::read_plans;
 use crate::planning::plan_sources::PlanSources;
+use crate::running::host_grants::write_newest_total;
 use crate::running::result_reader::{ResultReader, read_sweep};
 use clap::Args;
 use delta_base::durable;
@@ -57,8 +58,13 @@ pub fn plan_command(args: &PlanArgs) -> Result<ExitCode, CommandFailure> {
         .map_err(plan_failure)?;
         plan_checks::check_run_settings(&sources, &new.settings.list)?;
         let report = PlanReport::new(&dir, &plan, &new, &sources.header);
-        if args.dry_run || report.is_unchanged() {
-            return print_plan_report(&report, &dir, args.dry_run);
+        if args.dry_run {
+            return print_plan_report(&report, &dir, true);
+        }
+        if report.is_unchanged() {
+            // The process that wrote the plan may have died before it wrote this.
+            write_newest_total(&dir, &plan.headers)?;
+            return print_plan_report(&report, &dir, false);
         }
         let header = PlanHeader { runs: new.len() as u64, ..sources.header.clone() };
         let number = plan.headers.len() + 1;
@@ -69,6 +75,7 @@ pub fn plan_command(args: &PlanArgs) -> Result<ExitCode, CommandFailure> {
         }
         sources.write_copies(&dir)?;
         if write_plan(&dir.plan_file(number), text.as_bytes())? {
+            write_newest_total(&dir, &[&plan.headers[..], &[header]].concat())?;
             return print_plan_report(&report, &dir, false);
         }
         // Another command has planned meanwhile: what is new is found again.

@@ -9,7 +9,7 @@ use crate::formats::selection::{RunSelection, TaskShare};
 use crate::grading::sweep_scores::lacks_grades;
 use crate::planning::plan_reader::read_plan_of_run;
 use crate::running::continued_runs::record_continued_runs;
-use crate::running::host_grants::{open_shared_limits, read_host_grants};
+use crate::running::host_grants::{open_shared_limits, read_host_grants, write_newest_total};
 use crate::running::result_reader::{ResultReader, read_sweep};
 use crate::running::run_choice::{ONLY_HELP, choose_runs};
 use crate::running::run_pool::{PoolOptions, PoolPass, RunPool, absolute_dir};
@@ -317,6 +317,7 @@ fn work_on<'a>(
     let own_runs = indexes.iter().filter(|index| is_in_share(index));
     let own_runs = own_runs.map(|index| &plan.runs[*index]);
     record_continued_runs(dir, plan, own_runs, &mut results.results)?;
+    write_newest_total(dir, &plan.headers)?;
     let shared = open_shared_limits(dir, settings, Some(call_interval_ms), &cancel)?;
     let retry = settings.retry.clone();
     let mut pool = RunPool::new(dir, plan, results, retry, options, shared, cancel)?;

@@ -9,10 +9,22 @@ use delta_operator::failure::CommandFailure;
 use delta_run::budget::budget_grant::GrantFiles;
 use delta_run::budget::ledger::{BUDGET_VARIABLE, Ledger};
 use delta_run::limits::BudgetAmount;
-use delta_run::sweep::shared_limits::{SharedLimits, host_ledger};
+use delta_run::sweep::shared_limits::{SharedLimits, host_ledger, total_limits};
 use delta_run::sweep::sweep_dir::SweepDir;
 use delta_run::sweep::sweep_worker::{host_file_name, read_workers};
 use std::path::Path;
+
+/// Writes the budget of the newest plan where hosts that are at work read it before each grant. A plan without a budget lifts
+/// the one of a plan before it.
+pub fn write_newest_total(dir: &SweepDir, plans: &[PlanHeader]) -> Result<(), CommandFailure> {
+    let totals = || plans.iter().map(|plan| total_limits(&plan.budget));
+    if let Some(newest) = totals().next_back()
+        && !totals().all(|total| total.are_none())
+    {
+        GrantFiles::new(&dir.budget()).write_total(plans.len() as u64, newest)?;
+    }
+    Ok(())
+}
 
 /// Opens what the runs of a sweep share on this host, inside of the budget around this process.
 pub fn open_shared_limits(

@@ -29,9 +29,11 @@ pub fn open_shared_ledger(
     mut head: LedgerHead,
     cancel: &CancelToken,
 ) -> LedgerResult<()> {
-    if let Some(source) = &head.grants {
+    if let Some(source) = head.grants.take() {
+        let source = source.with_newest_total()?;
         let amount_held = GrantFiles::new(Path::new(&source.dir)).read()?.held_by(&source.holder);
         head.limits = limits_of_holder(source.total, amount_held);
+        head.grants = Some(Box::new(source));
     }
     LockedLedger::open_or_create(path, head, lock_ledger(path, cancel)?).map(|_| ())
 }
@@ -44,7 +46,7 @@ pub fn open_shared_ledger(
 pub fn return_grants(path: &Path, cancel: &CancelToken) -> LedgerResult<()> {
     let mut ledger = LockedLedger::open(path, lock_ledger(path, cancel)?)?;
     ledger.settle_dead_calls()?;
-    let Some(source) = ledger.account.head.grants.clone() else { return Ok(()) };
+    let Some(source) = ledger.newest_source()? else { return Ok(()) };
     let files = GrantFiles::new(Path::new(&source.dir));
     let amount_held = files.read()?.held_by(&source.holder);
     let committed = ledger.account.committed();
@@ -75,6 +77,12 @@ pub(super) fn shorten(path: &Path, contents: LedgerContents) -> LedgerResult<Led
 }
 
 impl LockedLedger {
+    /// Where the grants are from, with the newest total.
+    fn newest_source(&self) -> LedgerResult<Option<GrantSource>> {
+        let source = self.account.head.grants.as_deref().cloned();
+        Ok(source.map(GrantSource::with_newest_total).transpose()?)
+    }
+
     /// Asks for a grant with which a call that may use `bound` fits, if there is enough left of the budget.
     pub(super) fn request_grant(&mut self, bound: BudgetAmount) -> LedgerResult<()> {
         let needed = self.account.committed().saturating_add(bound);
@@ -104,7 +112,7 @@ impl LockedLedger {
         needed: BudgetAmount,
         choose: impl Fn(&GrantBook, &GrantSource, BudgetAmount) -> Option<BudgetAmount>,
     ) -> LedgerResult<()> {
-        let Some(source) = self.account.head.grants.clone() else { return Ok(()) };
+        let Some(source) = self.newest_source()? else { return Ok(()) };
         let book = GrantFiles::new(Path::new(&source.dir)).add_next(|book| {
             let missing = needed.saturating_sub(book.held_by(&source.holder));
             let missing = BudgetAmount {
@@ -136,7 +144,7 @@ impl LockedLedger {
         bound: CallUpperBound,
         spent: BudgetAmount,
     ) -> LedgerResult<String> {
-        let Some(source) = &self.account.head.grants else { return Ok(String::new()) };
+        let Some(source) = self.newest_source()? else { return Ok(String::new()) };
         let book = GrantFiles::new(Path::new(&source.dir)).read()?;
         let free = book.held_by(&source.holder).saturating_sub(spent);
         let left = book.left_of(source.total).saturating_add(free);
