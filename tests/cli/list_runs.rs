@@ -4,6 +4,7 @@ use super::DELTA;
 use super::runs::{STATES, TOOLS, code_of, in_state};
 use serde_json::{Value, json};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant, SystemTime};
 use test_support::sandbox::{Ran, Sandbox};
 use test_support::wait::until;
@@ -304,4 +305,102 @@ fn c_33_21_a_run_with_an_open_question_is_listed_whatever_ended_its_process() {
         .write("work/.delta/r/journal.jsonl", format!("{}\n", lines[..lines.len() - 1].join("\n")));
     let listed = list(&sandbox, "text").stdout;
     assert!(listed.starts_with("r  RUNNING (died, waits)  "), "{listed}");
+}
+
+/// The tool `gate` waits until a test writes into `work/gate`.
+const GATE: &str = "  - name: gate\n    shell: mkfifo gate; read x < gate; echo canary-output ${why}\n    parameters: [{name: why}]\n";
+
+const WATCH: [&str; 6] = ["list-runs", "-w", "work", "--watch", "--interval", "100ms"];
+
+#[test]
+fn c_33_22_each_change_is_a_line_of_json_without_texts() {
+    let turns = "- {say: canary-answer, call: [{tool: gate, args: {why: canary-argument}}]}\n\
+                 - {call: [{tool: ask_human, args: {prompt: canary-question}}]}\n";
+    let sandbox = Sandbox::scripted(DELTA, GATE, turns);
+    sandbox.write("work/x", "");
+    let watch = [&WATCH[..], &["--format", "json"]].concat();
+    let mut watching = sandbox.delta(watch).spawn();
+    let stdout = BufReader::new(watching.stdout.take().unwrap());
+    let mut lines = stdout.lines().map(|line| {
+        let line = line.unwrap();
+        assert!(!line.contains("canary"), "{line}");
+        serde_json::from_str::<Value>(&line).unwrap()
+    });
+    let mut run = sandbox.run_command("canary-task", &["-q"]).spawn();
+    let at_gate = lines.find(|line| line["tool"] == "gate").unwrap();
+    assert_eq!((&at_gate["status"], &at_gate["active"]), (&json!("RUNNING"), &json!(true)));
+    assert_eq!((&at_gate["activity"], &at_gate["iterations"]), (&json!("call"), &json!(1)));
+    fs::write(sandbox.path("work/gate"), "x\n").unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(101));
+    let waiting = lines.find(|line| line["waits_for"] == "question").unwrap();
+    let keys: Vec<&str> = waiting.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(
+        keys.join(" "),
+        "run_id parent_run_id workspace status active activity tool waits_for waiting_messages error_type created_at \
+         last_updated iterations input_tokens cached_input_tokens cache_write_tokens output_tokens reasoning_tokens cost_usd"
+    );
+    assert_eq!((&waiting["run_id"], &waiting["activity"]), (&json!("r"), &Value::Null));
+    sandbox.write("agent/script.yaml", "turns:\n- error: canary-error\n");
+    let failing = ["run", "--agent", "agent", "-w", "work", "--run-id", "f", "-m", "canary-task"];
+    sandbox.delta(failing).output().expect_code(1);
+    let failed = lines.find(|line| line["status"] == "FAILED").unwrap();
+    assert_eq!((&failed["run_id"], &failed["error_type"]), (&json!("f"), &json!("llm")));
+    // Nobody reads the lines any more.
+    drop(lines);
+    assert_eq!(watching.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn c_33_22_a_terminal_shows_what_the_runs_do_and_is_left_clean() {
+    let sandbox =
+        Sandbox::scripted(DELTA, GATE, "- {call: [{tool: gate, args: {why: x}}]}\n- say: done\n");
+    sandbox.write("work/x", "");
+    for colour in [true, false] {
+        let id = format!("run-{colour}");
+        let watch = sandbox.delta(WATCH).env("TERM", "xterm");
+        let watch = if colour { watch } else { watch.env("NO_COLOR", "1") };
+        let mut watching = watch.wholly_at_terminal_of(80, 24);
+        watching.expect(if colour { "no runs" } else { "COMPLETED" });
+        let args = ["run", "--agent", "agent", "-w", "work", "--run-id", &id, "-q", "-m", "task"];
+        let mut run = sandbox.delta(args).spawn();
+        watching.expect_screen(|lines| {
+            let is_at_gate =
+                |line: &String| line.starts_with(&id) && line.contains("  runs gate  ");
+            lines.iter().any(is_at_gate) && lines.iter().all(|line| line.len() <= 80)
+        });
+        fs::write(sandbox.path("work/gate"), "x\n").unwrap();
+        assert_eq!(run.wait().unwrap().code(), Some(0));
+        fs::remove_file(sandbox.path("work/gate")).unwrap();
+        let is_done = |line: &String| line.starts_with(&id) && line.contains("  COMPLETED  ");
+        watching.expect_screen(|lines| lines.iter().any(is_done));
+        watching.type_in("\x03").wait();
+        assert!(watching.is_as_at_a_prompt());
+        let shown = watching.end();
+        assert_eq!(shown.code, 130);
+        // Bold is the header, and nothing else in this list.
+        assert_eq!(shown.stderr.contains("\x1b[1m"), colour, "{}", shown.stderr);
+        assert!(shown.stderr.contains("\x1b[K"), "{}", shown.stderr);
+    }
+    let mut watching = sandbox.delta(WATCH).env("TERM", "xterm").wholly_at_terminal_of(80, 24);
+    watching.expect("run-true").type_in("\x03");
+    let (_, screen) = watching.end_with_screen();
+    // The header and both runs: no `^C` of the terminal, and no list twice.
+    assert_eq!(screen.len(), 3, "{screen:?}");
+    assert!(screen[0].starts_with("RUN "), "{screen:?}");
+}
+
+/// What scrolls out of the terminal could not be repainted.
+#[test]
+fn c_33_22_a_list_longer_than_the_terminal_is_cut() {
+    let sandbox = every_state();
+    let mut watching = sandbox.delta(WATCH).env("TERM", "xterm").wholly_at_terminal_of(80, 6);
+    let is_cut = |lines: &[String]| lines.len() == 5 && lines[4] == "and 3 more";
+    watching.expect_screen(is_cut).type_in("\x03");
+    let (code, screen) = watching.end_with_screen();
+    assert_eq!(code, 130);
+    assert!(is_cut(&screen) && screen[1].starts_with("broken"), "{screen:?}");
+    // Where nothing can be repainted, the lines of the runs follow each other.
+    let mut dumb = sandbox.delta(WATCH).env("TERM", "dumb").wholly_at_terminal_of(80, 24);
+    dumb.expect("COMPLETED").expect("broken").type_in("\x03");
+    assert!(!dumb.end().stderr.contains('\x1b'));
 }

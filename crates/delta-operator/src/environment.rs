@@ -124,8 +124,16 @@ pub fn parent_run() -> Option<ParentRun> {
 
 /// Whether stderr is a terminal that can move its cursor.
 pub fn can_move_cursor() -> bool {
-    let is_dumb = variable("TERM").is_some_and(|term| term == "dumb");
-    terminal::is_stderr_terminal() && !is_dumb
+    terminal::is_stderr_terminal() && !has_dumb_terminal()
+}
+
+/// Whether stdout is one.
+pub fn can_move_stdout_cursor() -> bool {
+    terminal::is_stdout_terminal() && !has_dumb_terminal()
+}
+
+fn has_dumb_terminal() -> bool {
+    variable("TERM").is_some_and(|term| term == "dumb")
 }
 
 /// Whether lines on stdout can follow a line on stderr that is repainted: both are a terminal that can move its cursor.

@@ -2,9 +2,12 @@
 //! remembered, and [`finish_output`] makes the program report it and fail: a script must not take missing output for the
 //! result.
 
+use anstream::adapter::strip_str;
 use delta_base::durable::LogFile;
 use delta_base::terminal;
 use delta_base::terminal_text::{escape_json_controls, strip_terminal_controls};
+use delta_base::text::text_width::display_width;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::borrow::Cow;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -147,4 +150,49 @@ pub fn print_error_line(line: &str) {
 /// Prints a text with control sequences of this program on stderr, which is a terminal.
 pub fn print_error_styled(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// Prints a text, which may have styles, in place of `old`, the last one at the terminal on stdout. Returns false when it could
+/// not be written.
+pub fn print_replacing(old: &str, new: &str, width: usize) -> bool {
+    let has_styles = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
+    let new = if has_styles { new.to_owned() } else { strip_str(new).to_string() };
+    print_or_remember(&replacing_text(old, &new, width))
+}
+
+/// Whether stdout is a pipe whose reader has gone away.
+pub fn is_stdout_abandoned() -> bool {
+    let mut stdout = [PollFd::from_borrowed_fd(rustix::stdio::stdout(), PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut stdout, Some(&now)).is_ok() && stdout[0].revents().contains(PollFlags::ERR)
+}
+
+/// What a terminal of `width` columns replaces the lines of `old` with the ones of `new` for.
+pub fn replacing_text(old: &str, new: &str, width: usize) -> String {
+    let rows = count_rows(old, width.max(1));
+    if rows == 0 {
+        return new.to_owned();
+    }
+    // Back to the first line; each line then clears the rest of the old one.
+    let body = new.replace('\n', "\x1b[K\n");
+    format!("\x1b[{rows}A\r{body}\x1b[J")
+}
+
+/// How many rows of the terminal a text takes: a command that is wider than the terminal takes several.
+fn count_rows(text: &str, width: usize) -> usize {
+    let text = strip_str(text).to_string();
+    text.lines().map(|line| display_width(line).div_ceil(width).max(1)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_replaces_all_rows_of_the_one_before() {
+        assert_eq!(replacing_text("", "a\n", 10), "a\n");
+        let long = format!("a\n{}\n\n", "b".repeat(21));
+        assert_eq!(replacing_text(&long, "c\n", 10), "\x1b[5A\rc\x1b[K\n\x1b[J");
+        assert_eq!(replacing_text("a\n", "", 10), "\x1b[1A\r\x1b[J");
+    }
 }

@@ -12,10 +12,13 @@ use delta_operator::runs::run_list::{
     self, ListColumns, RunListEntry, RunListStatus, find_below, read_runs_of, read_workspace_runs,
     render_plain_lines, render_terminal_table, render_totals, sort_newest_first, suggest_work_dirs,
 };
-use delta_program::number_argument::parse_number_in;
+use delta_program::number_argument::{parse_number_in, parse_time_in};
 use delta_program::stdio;
 use delta_run::workspace::Workspace;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+mod watch;
 
 /// List the runs of a workspace, most recently updated first
 #[derive(Debug, Args)]
@@ -53,6 +56,13 @@ pub struct ListRunsArgs {
     /// List only the most recently updated run; as text, only its id, or with -r its directory
     #[arg(long, conflicts_with = "limit")]
     first: bool,
+    /// Show the list again whenever it changes, with what each process does, until you interrupt; with `--format json`, print
+    /// an object per line for each new or changed run, without any text of a person, the LLM or a tool
+    #[arg(long, conflicts_with = "first")]
+    watch: bool,
+    /// With `--watch`: the time between two looks
+    #[arg(long, value_name = "TIME", requires = "watch", default_value = "2s", value_parser = parse_time_in(100..=86_400_000), hide_short_help = true)]
+    interval: u64,
     /// Show the tokens and the cost of each run, and the totals
     #[arg(long)]
     cost: bool,
@@ -66,6 +76,7 @@ Examples:
   delta list-runs -w ./work
   delta list-runs -r ~/agents --since 2d --status FAILED,WAITING_FOR_INPUT
   delta list-runs -r --cost --since 30d
+  delta list-runs -r ~/agents --watch
   delta continue --run-id \"$(delta list-runs --resumable --first)\"
   delta list-runs --format json | jq -r '.[] | [.run_id, .status] | @tsv'";
 
@@ -73,7 +84,7 @@ Examples:
 enum RunListFormat {
     /// One line per run
     Text,
-    /// One JSON array
+    /// One JSON array; with --watch, one object a line
     Json,
 }
 
@@ -93,9 +104,12 @@ fn parse_since(text: &str) -> Result<Timestamp, String> {
     })
 }
 
-/// Lists runs.
-pub fn list_runs_command(args: &ListRunsArgs) -> Result<(), CommandFailure> {
+/// Lists runs; returns the exit code.
+pub fn list_runs_command(args: &ListRunsArgs) -> Result<ExitCode, CommandFailure> {
     let mut runs = read_listed_runs(args)?;
+    if args.watch {
+        return watch::watch_runs(args, runs);
+    }
     let count = runs.len();
     args.select(&mut runs);
     match (args.format, args.first) {
@@ -110,7 +124,7 @@ pub fn list_runs_command(args: &ListRunsArgs) -> Result<(), CommandFailure> {
         }
         (RunListFormat::Text, false) => args.print_table(&runs, count),
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 fn read_listed_runs(args: &ListRunsArgs) -> Result<Vec<RunListEntry>, CommandFailure> {
@@ -161,10 +175,19 @@ impl ListRunsArgs {
         }
     }
 
+    fn columns<'a>(&self, current: Option<&'a Path>) -> ListColumns<'a> {
+        ListColumns { workspaces_from: current, costs: self.cost, activities: self.watch }
+    }
+
+    /// The directory from which the workspaces are shown.
+    fn current_dir(&self) -> Option<PathBuf> {
+        self.recursive.as_ref().and_then(|_| PathBuf::from(".").canonicalize().ok())
+    }
+
     /// Prints the runs as text; `count` is the number before the selection.
     fn print_table(&self, runs: &[RunListEntry], count: usize) {
-        let current = self.recursive.as_ref().and_then(|_| PathBuf::from(".").canonicalize().ok());
-        let columns = ListColumns { workspaces_from: current.as_deref(), costs: self.cost };
+        let current = self.current_dir();
+        let columns = self.columns(current.as_deref());
         let totals = if self.cost { render_totals(runs) } else { String::new() };
         if terminal::is_stdout_terminal() {
             let width = terminal::stdout_size().map(|(columns, _)| usize::from(columns));

@@ -12,7 +12,7 @@ use crate::ownership::owner_process::{self, OwnerStatus};
 use crate::run_files::JOURNAL_FILE;
 use crate::run_files::METADATA_FILE;
 use crate::run_tree;
-use crate::state::RunState;
+use crate::state::{RunActivity, RunState};
 use delta_base::durable;
 use delta_base::id::RunId;
 use delta_base::time::Timestamp;
@@ -52,6 +52,10 @@ pub struct RunSummary {
     pub iterations: u32,
     /// Why the run FAILED; a very long text may be cut.
     pub error: Option<String>,
+    /// The type of that error.
+    pub error_type: Option<String>,
+    /// What the process does that works on it.
+    pub activity: Option<RunActivity>,
     /// The tokens and the cost of the run, without the runs that it started.
     pub usage: UsageSummary,
     /// The run that was forked to create this one.
@@ -81,6 +85,7 @@ impl RunSummary {
         let status = state.status?;
         let is_active = status == RunStatus::Running
             && owner_process::owner_status(&start.process) != OwnerStatus::Dead;
+        let error = state.error.as_ref().filter(|_| status == RunStatus::Failed);
         Some(Self {
             status,
             is_active,
@@ -91,11 +96,9 @@ impl RunSummary {
             created_at: state.created_at?,
             updated_at: state.updated_at?,
             iterations: state.iterations,
-            error: state
-                .error
-                .as_ref()
-                .filter(|_| status == RunStatus::Failed)
-                .map(|(message, _)| message.clone()),
+            error: error.map(|(message, _)| message.clone()),
+            error_type: error.map(|(_, details)| details.kind.clone()),
+            activity: is_active.then(|| state.activity()),
             usage: state.usage_summary(),
             origin: state.origin.clone(),
             // The first ENGINE_START of a fork is a copy: its parent is the one of the original run.
@@ -176,9 +179,9 @@ impl JournalEnds {
             line.content.filter(|_| line.kind == "USER_MESSAGE")
         })?;
         let status = end.status?;
-        let error = match status {
-            RunStatus::Failed => Some(last_error(last_lines)?),
-            _ => None,
+        let (error, error_type) = match status {
+            RunStatus::Failed => last_error(last_lines)?,
+            _ => (None, None),
         };
         Some(RunSummary {
             status,
@@ -191,6 +194,8 @@ impl JournalEnds {
             updated_at,
             iterations: end.final_iteration?,
             error,
+            error_type,
+            activity: None,
             usage: end.usage?,
             origin: None,
             parent: first.parent,
@@ -198,12 +203,18 @@ impl JournalEnds {
     }
 }
 
-/// The last error of the process that wrote `lines`, the last lines of a journal from the end; `None` if it is before them.
-fn last_error<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<String> {
+/// The last error of the process that wrote `lines`, the last lines of a journal from the end, and its type; `None` if it is
+/// before them.
+fn last_error<'a>(
+    lines: impl Iterator<Item = &'a [u8]>,
+) -> Option<(Option<String>, Option<String>)> {
     for line in lines {
         let line: SummaryLine<'_> = serde_json::from_slice(line).ok()?;
         match &*line.kind {
-            "ERROR" => return line.error_message,
+            "ERROR" => {
+                let kind = line.error_details.map(|details| details.kind);
+                return Some((Some(line.error_message?), kind));
+            }
             "ENGINE_START" => return None,
             _ => {}
         }
@@ -247,6 +258,7 @@ struct SummaryLine<'a> {
     run_id: Option<RunId>,
     content: Option<String>,
     error_message: Option<String>,
+    error_details: Option<ErrorKind>,
     status: Option<RunStatus>,
     final_iteration: Option<u32>,
     agent_name: Option<String>,
@@ -254,6 +266,12 @@ struct SummaryLine<'a> {
     usage: Option<UsageSummary>,
     waits_for: Option<WaitsFor>,
     parent: Option<ParentRun>,
+}
+
+#[derive(Deserialize)]
+struct ErrorKind {
+    #[serde(rename = "type")]
+    kind: String,
 }
 
 fn read_range(file: &File, offset: u64, length: u64) -> io::Result<Vec<u8>> {

@@ -143,6 +143,20 @@ pub enum HumanRequest<'a> {
     Approval(&'a ApprovalRequest),
 }
 
+/// What the process of a run does, as its journal says it. Has no text of a person, the LLM or a tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunActivity {
+    /// It asks the LLM, or prepares that.
+    Llm,
+    /// It works on a call. Only a tool that was started has its name here: another one may be the LLM's invention.
+    Call {
+        /// The name of the tool.
+        tool: Option<String>,
+    },
+    /// It asks a person.
+    Person,
+}
+
 /// The state of a run.
 #[derive(Debug, Clone, Default)]
 pub struct RunState {
@@ -273,6 +287,20 @@ impl RunState {
     pub fn has_started_calls(&self) -> bool {
         let first = self.calls.open().next();
         matches!(first, Some((_, CallPhase::Requested { starts: true, .. })))
+    }
+
+    /// What a process does that works on the run.
+    pub fn activity(&self) -> RunActivity {
+        match self.calls.first_open(self.has_builtin(FINISH_TOOL)) {
+            None => RunActivity::Llm,
+            Some((_, CallPhase::AwaitingReply(_) | CallPhase::AwaitingApproval(_))) => {
+                RunActivity::Person
+            }
+            Some((call, phase)) => {
+                let is_started = matches!(phase, CallPhase::Requested { starts: true, .. });
+                RunActivity::Call { tool: is_started.then(|| call.tool.clone()) }
+            }
+        }
     }
 
     /// The calls that come after `first` in the order of steps, up to the first that is not simply waiting for its turn.

@@ -168,7 +168,7 @@ fn remove_selected(args: &RemoveArgs) -> Result<ExitCode, CommandFailure> {
     refusals.iter().for_each(|refusal| args.print_refusal(refusal));
     if args.dry_run {
         let current = args.recursive.as_ref().and_then(|_| PathBuf::from(".").canonicalize().ok());
-        let columns = ListColumns { workspaces_from: current.as_deref(), costs: false };
+        let columns = ListColumns { workspaces_from: current.as_deref(), ..ListColumns::default() };
         stdio::print_text(&render_plain_lines(&removable, columns));
         return Ok(args.exit_code(&error_codes, &refusals, removable.len()));
     }
@@ -277,7 +277,7 @@ fn confirm_removal(args: &RemoveArgs, runs: &[RunListEntry]) -> Result<bool, Com
         return Ok(true);
     }
     let current = args.recursive.as_ref().and_then(|_| PathBuf::from(".").canonicalize().ok());
-    let columns = ListColumns { workspaces_from: current.as_deref(), costs: false };
+    let columns = ListColumns { workspaces_from: current.as_deref(), ..ListColumns::default() };
     let first_runs = &runs[..runs.len().min(MAX_SHOWN_RUNS)];
     let mut list = run_list::render_terminal_list(first_runs, columns, terminal::stderr_width());
     if runs.len() > first_runs.len() {

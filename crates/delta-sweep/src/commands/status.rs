@@ -4,7 +4,7 @@ use crate::formats::plan_file::SweepPlan;
 use crate::formats::result_line::SweepResults;
 use crate::formats::summary::SweepSummary;
 use crate::running::result_reader::{ResultReader, read_sweep};
-use crate::running::status_painter::{replacing_text, summarize};
+use crate::running::status_painter::summarize;
 use clap::{Args, ValueEnum};
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
@@ -116,7 +116,7 @@ fn watch(
         };
         if text != printed {
             if is_repainted {
-                stdio::print_styled(&replacing_text(&printed, &text, terminal_width()));
+                stdio::print_replacing(&printed, &text, terminal_width());
             } else {
                 print_status(&summary, args.format, dir);
             }

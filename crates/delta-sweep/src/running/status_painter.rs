@@ -5,7 +5,6 @@ use crate::formats::result_line::SweepResults;
 use crate::formats::summary::SweepSummary;
 use crate::running::host_grants::read_host_grants;
 use delta_base::shell_quote::shell_quote_path;
-use delta_base::text::text_width::display_width;
 use delta_base::{terminal, time};
 use delta_operator::failure::CommandFailure;
 use delta_program::stdio;
@@ -40,7 +39,7 @@ impl StatusPainter {
         let width = terminal::stderr_size().columns;
         let text = summary.to_text(width.max(40), &shell_quote_path(&self.dir.root));
         if text != self.painted {
-            stdio::print_error_styled(&replacing_text(&self.painted, &text, width));
+            stdio::print_error_styled(&stdio::replacing_text(&self.painted, &text, width));
             self.painted = text;
         }
         Ok(())
@@ -50,7 +49,7 @@ impl StatusPainter {
     pub fn clear(&mut self) {
         if !self.painted.is_empty() {
             let width = terminal::stderr_size().columns;
-            stdio::print_error_styled(&replacing_text(&self.painted, "", width));
+            stdio::print_error_styled(&stdio::replacing_text(&self.painted, "", width));
             self.painted.clear();
         }
     }
@@ -71,33 +70,4 @@ pub fn summarize(
     }
     let summary = SweepSummary::new(plan, results, &workers, time::current_time());
     Ok(summary.with_grants(read_host_grants(dir)?))
-}
-
-/// What a terminal of `width` columns replaces the lines of `old` with the ones of `new` for.
-pub fn replacing_text(old: &str, new: &str, width: usize) -> String {
-    let rows = count_rows(old, width.max(1));
-    if rows == 0 {
-        return new.to_owned();
-    }
-    // Back to the first line; each line then clears the rest of the old one.
-    let body = new.replace('\n', "\x1b[K\n");
-    format!("\x1b[{rows}A\r{body}\x1b[J")
-}
-
-/// How many rows of the terminal a text takes: a command that is wider than the terminal takes several.
-fn count_rows(text: &str, width: usize) -> usize {
-    text.lines().map(|line| display_width(line).div_ceil(width).max(1)).sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_text_replaces_all_rows_of_the_one_before() {
-        assert_eq!(replacing_text("", "a\n", 10), "a\n");
-        let long = format!("a\n{}\n\n", "b".repeat(21));
-        assert_eq!(replacing_text(&long, "c\n", 10), "\x1b[5A\rc\x1b[K\n\x1b[J");
-        assert_eq!(replacing_text("a\n", "", 10), "\x1b[1A\r\x1b[J");
-    }
 }

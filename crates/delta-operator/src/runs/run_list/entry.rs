@@ -10,6 +10,7 @@ use delta_run::event::{ForkOrigin, ParentRun, RunStatus, UsageSummary, WaitsFor}
 use delta_run::mailbox;
 use delta_run::record::surviving_call::SurvivingCall;
 use delta_run::run_summary::{self, EventTimes, RunSummary};
+use delta_run::state::RunActivity;
 use delta_run::state::stage::StageDir;
 use delta_run::workspace::{Workspace, WorkspaceError};
 use serde::{Serialize, Serializer};
@@ -109,6 +110,12 @@ pub struct RunListEntry {
     /// The absolute path of the agent directory; empty if the run is damaged.
     #[serde(skip)]
     pub agent_home: String,
+    /// The type of the error with which it FAILED.
+    #[serde(skip)]
+    pub error_type: Option<String>,
+    /// What the process does that works on it.
+    #[serde(skip)]
+    pub activity: Option<RunActivity>,
 }
 
 fn is_zero(count: &usize) -> bool {
@@ -116,7 +123,10 @@ fn is_zero(count: &usize) -> bool {
 }
 
 /// The usage with a null for an unknown cost, so that each element has the same fields.
-fn serialize_usage<S: Serializer>(usage: &UsageSummary, serializer: S) -> Result<S::Ok, S::Error> {
+pub fn serialize_usage<S: Serializer>(
+    usage: &UsageSummary,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     struct UsageFields {
         input_tokens: u64,
@@ -186,6 +196,19 @@ impl RunListEntry {
         self.status == RunListStatus::Running && !self.active
     }
 
+    /// What the process does that works on it, in two or three words; empty without one.
+    pub fn activity_text(&self) -> String {
+        match &self.activity {
+            None => String::new(),
+            Some(RunActivity::Llm) => "asks the LLM".to_owned(),
+            Some(RunActivity::Call { tool: None }) => "runs a tool".to_owned(),
+            Some(RunActivity::Call { tool: Some(name) }) => {
+                format!("runs {}", strip_terminal_controls(name))
+            }
+            Some(RunActivity::Person) => "asks a person".to_owned(),
+        }
+    }
+
     /// The run directory.
     pub fn dir(&self) -> PathBuf {
         Workspace { root: self.workspace.clone() }.control_dir().join(&self.run_id)
@@ -221,6 +244,8 @@ impl RunListEntry {
             origin: summary.origin,
             parent: summary.parent,
             agent_home: summary.agent_home,
+            error_type: summary.error_type,
+            activity: summary.activity,
         }
     }
 
@@ -248,6 +273,8 @@ impl RunListEntry {
             origin: None,
             parent: None,
             agent_home: String::new(),
+            error_type: None,
+            activity: None,
         }
     }
 }

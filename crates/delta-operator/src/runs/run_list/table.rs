@@ -10,6 +10,8 @@ use delta_run::event::UsageSummary;
 use std::fmt::Write;
 use std::path::Path;
 
+/// The widest text of what a process does.
+const MAX_ACTIVITY_WIDTH: usize = 20;
 /// The spaces between two columns.
 const GAP: usize = 2;
 /// The texts that are cut, and the widths to which they are cut, one after the other until the table fits.
@@ -33,6 +35,8 @@ pub struct ListColumns<'a> {
     pub workspaces_from: Option<&'a Path>,
     /// Shows the tokens by kind, and the cost.
     pub costs: bool,
+    /// Shows what the processes do that work on the runs.
+    pub activities: bool,
 }
 
 impl ListColumns<'_> {
@@ -238,8 +242,16 @@ impl Table {
         let mut all = vec![
             TableColumn::new("RUN", NarrowRank::Keep, cells(&|run| run.run_id.clone())),
             TableColumn::new("STATUS", NarrowRank::Keep, cells(&|run| run.status_text())),
-            TableColumn::numbers("AGE", 2, cells(&|run| format_age(age_millis(run)))),
+            TableColumn::numbers(
+                "AGE",
+                if columns.activities { 7 } else { 2 },
+                cells(&|run| format_age(age_millis(run))),
+            ),
         ];
+        if columns.activities {
+            let activities = cells(&|run| clip_to_width(&run.activity_text(), MAX_ACTIVITY_WIDTH));
+            all.push(TableColumn::new("ACTIVITY", NarrowRank::Drop(6), activities));
+        }
         if columns.costs {
             let count =
                 |part: fn(&UsageSummary) -> u64| cells(&|run| format_token_count(part(&run.usage)));

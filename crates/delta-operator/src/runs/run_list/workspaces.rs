@@ -16,21 +16,32 @@ const MAX_NAMED_DIRS: usize = 3;
 
 /// Finds all workspaces below `dirs`, or below the current directory if there are none. A note reports the directories that could not be searched.
 pub fn find_below(dirs: &[PathBuf]) -> Result<Vec<Workspace>, CommandFailure> {
+    let WorkspaceSearch { workspaces, unreadable } = search(dirs)?;
+    print_unreadable(unreadable.iter().map(ToString::to_string).collect());
+    Ok(workspaces)
+}
+
+/// Reads the runs of all workspaces below `dirs` once more, in no order, without notes.
+///
+/// # Errors
+/// One of `dirs` is missing or cannot be read.
+pub fn read_below_again(dirs: &[PathBuf]) -> Result<Vec<RunListEntry>, CommandFailure> {
+    Ok(read_all_runs(&search(dirs)?.workspaces).0)
+}
+
+fn search(dirs: &[PathBuf]) -> Result<WorkspaceSearch, WorkspaceError> {
     let mut roots: Vec<&Path> = dirs.iter().map(PathBuf::as_path).collect();
     if roots.is_empty() {
         roots.push(Path::new("."));
     }
-    let WorkspaceSearch { workspaces, unreadable } = workspace_search::find_workspaces(&roots)
-        .map_err(|error| WorkspaceError::Unusable {
-            path: error.path,
-            reason: match error.source.kind() {
-                std::io::ErrorKind::NotFound => "there is no such directory".to_owned(),
-                _ => error.source.to_string(),
-            },
-            is_denied: false,
-        })?;
-    print_unreadable(unreadable.iter().map(ToString::to_string).collect());
-    Ok(workspaces)
+    workspace_search::find_workspaces(&roots).map_err(|error| WorkspaceError::Unusable {
+        path: error.path,
+        reason: match error.source.kind() {
+            std::io::ErrorKind::NotFound => "there is no such directory".to_owned(),
+            _ => error.source.to_string(),
+        },
+        is_denied: false,
+    })
 }
 
 /// Reads the runs of all workspaces, in no order. A note reports the workspaces that could not be read.
