@@ -494,6 +494,7 @@ fn payload() -> impl Strategy<Value = Payload> {
                     by,
                     reason,
                     for_tool,
+                    for_project: !for_tool && approved,
                     seal: None,
                 }))
             }
