@@ -7,8 +7,8 @@ use delta_base::shell_quote::shell_quote;
 use delta_base::suggest;
 use delta_operator::config;
 use delta_program::usage_error::{
-    json_tip, named_command, visible_options, with_dash_tip, with_tip, with_usage_of_command,
-    with_values_tip,
+    json_tip, named_command, visible_options, with_commands_tip, with_dash_tip, with_tip,
+    with_usage_of_command, with_values_tip,
 };
 use std::ffi::OsString;
 
@@ -155,12 +155,15 @@ pub fn with_tip_for(error: clap::Error, arguments: &[OsString]) -> clap::Error {
     let named = named_command(crate::DeltaCli::command(), arguments);
     let error = with_usage_of_command(&named, error);
     match error.kind() {
-        ErrorKind::InvalidSubcommand => with_command_tip(error, command),
+        ErrorKind::InvalidSubcommand => with_command_tip(&named, error, command),
         ErrorKind::UnknownArgument => with_argument_tip(&named, error, command, arguments),
         ErrorKind::MissingRequiredArgument if command == "fork" => with_tip(
             error,
             "`delta fork last` forks the run of the workspace that was updated last".to_owned(),
         ),
+        ErrorKind::MissingRequiredArgument if command == "rollback" => {
+            with_tip(error, "`delta show RUN` lists the iterations".to_owned())
+        }
         ErrorKind::MissingRequiredArgument => with_values_tip(&named, error),
         _ => error,
     }
@@ -193,7 +196,7 @@ fn with_argument_tip(
     if let Some(tip) = habit_tip(command, argument) {
         return with_tip(error, tip.to_owned());
     }
-    let takes_agent = ["sandbox", "skill"].contains(&command);
+    let takes_agent = ["acp", "sandbox", "skill"].contains(&command) || named.get_name() == "serve";
     if takes_agent && !argument.starts_with('-') {
         let dir = shell_quote(argument);
         return with_tip(error, format!("write `--agent {dir}`"));
@@ -270,7 +273,7 @@ fn advice_for(word: &str) -> Option<String> {
 }
 
 /// Adds what to type to the error for an unknown command, and removes what cannot be typed.
-fn with_command_tip(mut error: clap::Error, command: &str) -> clap::Error {
+fn with_command_tip(named: &Command, mut error: clap::Error, command: &str) -> clap::Error {
     let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
     let unknown = match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(word)) => word.clone(),
@@ -279,7 +282,8 @@ fn with_command_tip(mut error: clap::Error, command: &str) -> clap::Error {
     if let Some(tip) = habit_tip(command, &unknown) {
         return with_tip(error, tip.to_owned());
     }
-    let word = if usage.contains("delta <COMMAND>") { unknown } else { String::new() };
+    let is_of_group = !usage.contains("delta <COMMAND>") && command != "help";
+    let word = if is_of_group { String::new() } else { unknown };
     let find_alias = |word: &str| COMMAND_ALIASES.iter().find(|(alias, _)| *alias == word);
     if let Some((_, typed)) = find_alias(&word) {
         return with_tip(error, format!("use `{typed}`"));
@@ -292,10 +296,13 @@ fn with_command_tip(mut error: clap::Error, command: &str) -> clap::Error {
         Some(ContextValue::Strings(names)) => names,
         _ => Vec::new(),
     };
-    let similar: Vec<String> = similar.into_iter().filter(|name| !name.contains(':')).collect();
-    if !similar.is_empty() {
-        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(similar));
+    // The last one is the most similar.
+    if let Some(name) = similar.into_iter().rfind(|name| !name.contains(':')) {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![name]));
         return error;
+    }
+    if is_of_group {
+        return with_commands_tip(named, error);
     }
     let command = programs::with_programs(crate::DeltaCli::command(), programs::list_programs());
     let names = command.get_subcommands().filter(|command| !command.is_hide_set());

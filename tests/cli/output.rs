@@ -351,7 +351,7 @@ fn c_25_12_a_usage_error_shows_the_usage_of_the_help() {
     for (command, usage) in [
         (&["continue", "-w", "x", "--wrong"] as &[&str], "delta continue [OPTIONS] [RUN]"),
         (&["sweep", "run", "--jobs", "2", "--wrong"], "delta sweep run [OPTIONS] [DIR]"),
-        (&["fork", "--at", "2"], "delta fork [OPTIONS] <RUN>"),
+        (&["fork", "--at", "2"], "delta fork [OPTIONS] <RUN> [TEXT]"),
         (&["--runs-dir", "x", "show", "--wrong"], "delta show [OPTIONS] [RUN]"),
         (&["diff", "--stat", "--wrong"], "delta diff [OPTIONS] <RUN>"),
     ] {
@@ -622,10 +622,13 @@ fn c_11_1_a_tip_names_what_can_be_typed() {
         ("tail", "use `delta show --follow`"),
         ("resume", "use `delta continue`"),
         ("rollbak", "a similar subcommand exists: 'rollback'"),
-        ("tools", "some similar subcommands exist: 'models', 'tool'"),
+        ("tools", "a similar subcommand exists: 'tool'"),
+        ("contineu", "a similar subcommand exists: 'continue'"),
     ] {
         assert_eq!(tip(typed).0, expected, "{typed}");
     }
+    let group = sandbox.delta(["sandbox", "explain"]).output().expect_code(2);
+    assert!(group.stderr.contains("tip: the commands are check, exec\n"), "{}", group.stderr);
     for typed in ["tool:lnt", "tols", "xyzzy"] {
         assert!(!tip(typed).0.contains("tool:"), "{}", tip(typed).1);
     }

@@ -27,13 +27,20 @@ pub fn named_command(mut root: Command, arguments: &[OsString]) -> Command {
 
 /// Adds the possible values of a missing argument.
 pub fn with_values_tip(named: &Command, error: clap::Error) -> clap::Error {
-    let missing = named.get_arguments().find(|argument| argument.is_required_set());
-    let values = missing.map(clap::Arg::get_possible_values).unwrap_or_default();
+    let required = named.get_arguments().filter(|argument| argument.is_required_set());
+    let values: Vec<_> = required.flat_map(clap::Arg::get_possible_values).collect();
     let names: Vec<&str> = values.iter().map(|value| value.get_name()).collect();
     if names.is_empty() {
         return error;
     }
     with_tip(error, format!("the possible values are {}", names.join(", ")))
+}
+
+/// Lists the commands of a group, for an unknown one.
+pub fn with_commands_tip(named: &Command, error: clap::Error) -> clap::Error {
+    let commands = named.get_subcommands().filter(|command| !command.is_hide_set());
+    let names: Vec<&str> = commands.map(Command::get_name).filter(|name| *name != "help").collect();
+    with_tip(error, format!("the commands are {}", names.join(", ")))
 }
 
 /// The names of the options that the help of a command lists.

@@ -13,7 +13,8 @@ use delta_program::completions::{self, CliProgram};
 use delta_program::default_format::parse_with_default_format;
 use delta_program::man::{self, ManArgs};
 use delta_program::usage_error::{
-    json_tip, named_command, with_dash_tip, with_tip, with_usage_of_command,
+    json_tip, named_command, with_commands_tip, with_dash_tip, with_tip, with_usage_of_command,
+    with_values_tip,
 };
 use delta_program::{install_panic_hook, refuse_small_stack, stdio};
 use std::ffi::OsString;
@@ -131,8 +132,12 @@ fn with_sweep_tip(error: clap::Error, arguments: &[OsString]) -> clap::Error {
             Some(unknown) if RUN_COMMANDS.contains(&&*unknown) => {
                 with_tip(error, format!("use `delta {unknown} ID -w SWEEP`"))
             }
+            _ if error.get(ContextKind::SuggestedSubcommand).is_none() => {
+                with_commands_tip(&named, error)
+            }
             _ => error,
         },
+        ErrorKind::MissingRequiredArgument => with_values_tip(&named, error),
         ErrorKind::UnknownArgument => match text_of(ContextKind::InvalidArg) {
             Some(argument) => match json_tip(&named, &argument) {
                 Some(tip) => with_tip(error, tip.to_owned()),
