@@ -83,8 +83,8 @@ fn c_27_1_metadata_that_cannot_be_read_hide_no_cut() {
         ("pipe", "it is not a regular file"),
         ("directory", "Is a directory"),
         ("symlink", "it is a symlink"),
-        ("", "EOF while parsing a value"),
-        ("{\"run_id\":", "EOF while parsing a value"),
+        ("", "incomplete JSON"),
+        ("{\"run_id\":", "incomplete JSON"),
     ];
     for (kind, reason) in kinds {
         let sandbox = changed("its end is cut", |lines| drop(lines.pop()));
@@ -109,7 +109,7 @@ fn c_16_10_a_copy_of_the_configuration_that_is_not_a_file_is_a_difference() {
         let expected = format!("first: agent/agent.yaml\n  recorded: {reason}");
         assert!(ran.stdout.contains(&expected), "{}", ran.stdout);
         let ran = verify(&sandbox, &[]).expect_code(3);
-        let finding = format!("    agent/agent.yaml cannot be read: {reason}");
+        let finding = format!("    could not read agent/agent.yaml: {reason}");
         assert!(ran.stdout.contains(&finding), "{}", ran.stdout);
     }
 }
@@ -171,7 +171,7 @@ fn c_27_1_a_last_line_with_a_hole_is_a_torn_end() {
     // What was acknowledged is missing.
     let sandbox = changed("its end has a hole", |lines| lose_sector(lines));
     let ran = verify(&sandbox, &[]).expect_code(3);
-    assert!(ran.stdout.contains("    the end is cut: metadata.json has COMPLETED at "));
+    assert!(ran.stdout.contains("    the end is cut (metadata.json has COMPLETED at "));
     assert!(ran.stdout.contains("; torn end: "), "{}", ran.stdout);
     // Zeros that are no sector are no power failure.
     let sandbox = changed("a byte of its end is zero", |lines| {
@@ -323,14 +323,14 @@ fn c_27_1_a_journal_that_has_lost_its_end_is_continued_with_a_warning() {
     let before = snapshot(&sandbox);
     for _ in 0..2 {
         let ran = sandbox.run("task", &["--ensure"]).expect_code(126);
-        let refusal = "error: run r has a result that is not taken: the end is cut: metadata.json has COMPLETED at ";
+        let refusal = "error: run r has a result that is not taken: the end is cut (metadata.json has COMPLETED at ";
         assert!(ran.stderr.starts_with(refusal), "{}", ran.stderr);
     }
     assert_eq!(snapshot(&sandbox), before);
     sandbox.delta(["trust", "r", "-w", "work"]).output().expect_code(0);
     sandbox.run("task", &["--ensure"]).expect_code(0);
     let ran = resume(&cut(), &["-m", "again", "-q"]).expect_code(0);
-    let warning = "! the journal has lost lines: the end is cut: metadata.json has COMPLETED at ";
+    let warning = "! the journal has lost lines: the end is cut (metadata.json has COMPLETED at ";
     assert!(ran.stderr.starts_with(warning), "{}", ran.stderr);
     assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
 }

@@ -86,7 +86,7 @@ fn c_8_1_files_are_read_anew_for_every_call() {
 
 #[test]
 fn c_8_1_a_file_that_is_missing_is_an_error_by_default() {
-    let missing = "No such file or directory (os error 2) (`on_missing: skip` would leave it out)";
+    let missing = "No such file or directory (os error 2) (`on_missing: skip` omits it)";
     failed(
         &sandbox("  - {type: file, id: guide, path: '${CWD}/x.md'}\n", "- say: x\n"),
         &format!("context source `guide`: could not read DIR/work/x.md: {missing}"),
@@ -277,7 +277,7 @@ fn c_8_3_a_generator_that_fails_fails_the_run() {
     check(
         "#!/bin/sh\n:\n",
         "",
-        "could not read DIR/work/.delta/r/out: No such file or directory (os error 2) (`on_missing: skip` would leave it out)",
+        "could not read DIR/work/.delta/r/out: No such file or directory (os error 2) (`on_missing: skip` omits it)",
     );
     let sandbox = sandbox(
         "  - {type: computed_file, generator: {command: [no-such-program]}, output_path: out.md}\n",

@@ -507,7 +507,7 @@ fn c_8_7_a_preview_makes_no_workspace_and_says_what_a_run_would() {
     seen.expect(
         1,
         "",
-        "error: context source `notes`: could not read DIR/agent/workspaces/W001/notes: No such file or directory (os error 2) (`on_missing: skip` would leave it out)\n",
+        "error: context source `notes`: could not read DIR/agent/workspaces/W001/notes: No such file or directory (os error 2) (`on_missing: skip` omits it)\n",
     );
     sandbox.write("agent/context.yaml", "sources:\n  - {type: journal}\n");
     let seen = preview(&sandbox, &[]).normal(&sandbox).expect_code(0);

@@ -368,7 +368,7 @@ fn c_8_4_a_pipeline_may_leave_nothing_and_may_be_cached() {
     assert_eq!(blocks(&sandbox, 1), [skipped("docs", "pipeline", "there is no DIR/work/none")]);
     failed(
         &pipeline(nothing, ""),
-        "context source `docs`: could not read DIR/work/none: No such file or directory (os error 2) (`on_missing: skip` would leave it out)",
+        "context source `docs`: could not read DIR/work/none: No such file or directory (os error 2) (`on_missing: skip` omits it)",
     );
 
     let counted = "      - {generator: [sh, -c, 'echo x >\"$1\"; echo 1 >>ledger', sh, '${RUN_DIR}/a'], output: '${RUN_DIR}/a'}\n      - {generator: [cp, '${RUN_DIR}/a', '${RUN_DIR}/b'], output: '${RUN_DIR}/b'}\n";

@@ -88,8 +88,8 @@ fn c_13_3_zeros_before_the_last_line_are_refused_with_what_removes_them() {
 #[test]
 fn c_13_3_damage_before_the_end_is_refused_by_its_line_number() {
     let damages: [(&str, &str); 6] = [
-        ("garbage", "it is not an event (expected value)"),
-        ("", "it is not an event (EOF while parsing a value)"),
+        ("garbage", "it is not an event (not JSON)"),
+        ("", "it is not an event (incomplete JSON)"),
         ("{}", "it is not an event (there is no `seq`)"),
         ("TWICE", "expected `seq` 3, found 2"),
         (

@@ -135,8 +135,8 @@ fn c_23_3_the_prices_that_would_count_are_printed_with_their_source() {
            input 2, cached_input 2, cache_write 2.5, output 10, reasoning 10\n  \
            from `anthropic/big` in DIR/prices.json, file of DAY\n\
          anthropic:small at https://api.anthropic.com: unknown\n  \
-           DIR/prices.json: it has no chat model `anthropic/small` or `small` of anthropic\n  \
-           built-in prices of DAY: it has no chat model `anthropic/small` or `small` of anthropic\n"
+           DIR/prices.json: no chat model `anthropic/small` or `small` of anthropic\n  \
+           built-in prices of DAY: no chat model `anthropic/small` or `small` of anthropic\n"
     );
     let listed = prices(&["small", "--format", "json"]).output().expect_code(0).json();
     assert_eq!(
@@ -147,8 +147,7 @@ fn c_23_3_the_prices_that_would_count_are_printed_with_their_source() {
     let built_in = sandbox.delta(["models", "prices", "small", "openai:gpt-4o"]).output();
     let text = built_in.expect_code(1).stdout;
     let text = table.replace_all(&text, "built-in prices of DAY");
-    let lines =
-        "  built-in prices of DAY: it has no chat model `openai/small` or `small` of openai";
+    let lines = "  built-in prices of DAY: no chat model `openai/small` or `small` of openai";
     assert!(text.contains(lines), "{text}");
     assert!(text.ends_with("  from `gpt-4o` in the built-in prices of DAY\n"), "{text}");
 }

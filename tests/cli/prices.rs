@@ -268,7 +268,7 @@ fn c_23_3_a_price_that_is_not_known_is_no_limit_and_no_zero() {
     let ran = run_priced(&sandbox, &["--max-cost", "5"]).expect_code(126);
     let path = sandbox.path("prices.json");
     let message = format!(
-        "error: `--max-cost` requires the price of m-2025, which is not in {}: it has no chat model `m-2025`; similar names: ",
+        "error: `--max-cost` requires the price of m-2025, which is not in {}: no chat model `m-2025`; similar names: ",
         path.display()
     );
     assert!(ran.stderr.starts_with(&message), "{}", ran.stderr);

@@ -111,7 +111,7 @@ fn c_22_4_a_connection_that_the_own_loopback_refuses_has_its_reason() {
     let calls = [("sh", &*connect), ("sh", &*format!("{connect}; {connect}; true"))];
     let Some(sandbox) = agent("sandbox: workspace", &calls) else { return };
     expect_done(sandbox.run("go", &[]));
-    let reason = "localhost is the sandbox's own, not the machine's, and has refused a connection";
+    let reason = "the sandbox has its own localhost, which refused a connection";
     assert_eq!(
         sandbox.observations(),
         [format!("[exit code: 1]\n[sandbox: {reason}]"), "[no output]".to_owned()]

@@ -98,9 +98,8 @@ fn c_22_4_a_check_names_what_hides_nothing() {
     let checked = sandbox.delta(check).output().expect_code(0);
     let expected = "
 nothing to hide: `secrts` does not exist; did you mean `secrets`? write
-    `secrts?` where it may be missing
-nothing to hide: `gone` does not exist; write `gone?` where it may be
-    missing
+    `secrts?` if it may be missing
+nothing to hide: `gone` does not exist; write `gone?` if it may be missing
 ";
     assert!(checked.stdout.ends_with(expected), "{}", checked.stdout);
 }

@@ -104,7 +104,7 @@ fn c_27_1_what_was_done_to_the_lines_is_named() {
         (|lines| drop(lines.remove(4)), "line 5 follows a missing line: event 5"),
         (|lines| lines.insert(4, lines[1].clone()), "line 5 was inserted"),
         (|lines| lines.swap(3, 4), "line 4 was moved: it followed what is line 5 now"),
-        (|lines| drop(lines.pop()), "the end is cut: metadata.json has COMPLETED at "),
+        (|lines| drop(lines.pop()), "the end is cut (metadata.json has COMPLETED at "),
         (|lines| lines[6] = "{\n".to_owned(), "line 7 was changed: it has no chain value"),
     ];
     for (edit, finding) in edits {
@@ -161,7 +161,7 @@ fn c_27_1_a_changed_a_missing_and_a_swapped_record_are_named() {
     assert!(replayed.stdout.contains("another record than event 5 names"), "{}", replayed.stdout);
     fs::remove_file(sandbox.path(&first)).unwrap();
     let said = normal(&sandbox, &verify(&sandbox, &[]).expect_code(3).stdout);
-    assert!(said.contains("STAMP_note.json cannot be read, the record of line 5"), "{said}");
+    assert!(said.contains("STAMP_note.json, the record of line 5: "), "{said}");
     sandbox.write(&first, &one);
     verify(&sandbox, &[]).expect_code(0);
     sandbox.write("work/.delta/r/agent/system_prompt.md", "You are a tent.\n");

@@ -315,7 +315,8 @@ fn c_30_16_a_silent_server_costs_its_time_and_no_more() {
     let agent = remote.sandbox.read("agent/agent.yaml");
     let agent = agent.replace(&remote.server.root_url(), &silent.root_url());
     remote.sandbox.write("agent/agent.yaml", agent);
-    assert_eq!(remote.delta(&["mcp", "lock", "--agent", "agent"]).code, 4);
+    let refused = remote.delta(&["mcp", "lock", "--agent", "agent"]).expect_code(4).stderr;
+    assert!(refused.contains("error: the MCP server `s`: the server did not"), "{refused}");
 }
 
 #[test]

@@ -250,7 +250,7 @@ fn only_that_selects_nothing_is_a_mistake() {
         assert_eq!(ran.stdout, "", "{command:?}");
         assert_eq!(
             ran.stderr,
-            "error: no run of the sweep is selected\nhelp: `--only` chooses by models: own\n",
+            "error: no run of the sweep is selected\nhelp: `--only` can select models: own\n",
             "{command:?}"
         );
     }

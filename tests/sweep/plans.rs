@@ -49,7 +49,7 @@ fn c_26_2_a_plan_is_extended_and_never_changed() {
     let first = planned(&sandbox);
     write_sweep(&sandbox, 3, 2, "");
     let text = sweep(&sandbox, &["plan"]).expect_code(0).stdout;
-    assert!(text.starts_with("planned 4 runs more in s, after 2 runs planned before\n"), "{text}");
+    assert!(text.starts_with("planned 4 more runs in s; 2 runs planned before\n"), "{text}");
     let second = planned(&sandbox);
     assert_eq!(second[..2], first);
     assert_eq!(second.iter().collect::<BTreeSet<_>>().len(), 6);

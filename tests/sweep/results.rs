@@ -93,9 +93,9 @@ fn a_selection_of_no_run_names_what_there_is() {
     sweep(&sandbox, &["plan"]).expect_code(0);
     let only = ["--only", "agent=agnet repeat=1"];
     let ran = sweep(&sandbox, &["run", "s", only[0], only[1]]).expect_code(126);
-    assert!(ran.stderr.contains("help: `--only` chooses by agents: agent\n"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("help: `--only` can select agents: agent\n"), "{}", ran.stderr);
     let both = sweep(&sandbox, &["list", "s", "--only", "input=i0 repeat=2"]).expect_code(126);
-    assert!(both.stderr.ends_with("chooses by repeats: 1\n"), "{}", both.stderr);
+    assert!(both.stderr.ends_with("can select repeats: 1\n"), "{}", both.stderr);
 }
 
 /// The commands below failures are wider than the terminal: they take several rows, all of which are replaced.

@@ -4,7 +4,12 @@
 pub fn describe_json_error(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
+    if text.starts_with("EOF while parsing") {
+        return "incomplete JSON".to_owned();
+    }
     [
+        ("expected value", "not JSON"),
+        ("expected ident", "not JSON"),
         ("unknown field ", "unknown key "),
         ("missing field ", "there is no "),
         ("unknown variant ", "unknown value "),

@@ -189,17 +189,11 @@ impl HttpClient {
 }
 
 fn parse_http_url(url: &str) -> Result<Uri, String> {
-    let masked = mask_url(url);
-    let uri: Uri = url.parse().map_err(|error| {
-        format!("expected a URL such as `https://HOST/...`, found `{masked}`: {error}")
-    })?;
-    let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
-    let has_host = uri.host().is_some_and(|host| !host.is_empty());
-    if is_http && has_host {
-        Ok(uri)
-    } else {
-        Err(format!("expected a URL such as `https://HOST/...`, found `{masked}`"))
-    }
+    let uri: Option<Uri> = url.parse().ok();
+    let uri = uri.filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")));
+    uri.filter(|uri| uri.host().is_some_and(|host| !host.is_empty())).ok_or_else(|| {
+        format!("expected a URL such as `https://HOST/...`, found `{}`", mask_url(url))
+    })
 }
 
 /// The system's certificates decide. They are loaded at the first handshake.

@@ -294,7 +294,7 @@ impl VerifiedJournal<'_> {
         let copy = match durable::read_no_follow(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => {
-                return Some(format!("{} cannot be read: {error}", JOURNAL_FILE));
+                return Some(format!("could not read {JOURNAL_FILE}: {error}"));
             }
             Ok(copy) => copy,
         };

@@ -156,9 +156,7 @@ pub fn sandbox_hint(
             NetAccess::Hosts(_) => format!("the network reaches {}; ", host_names(&profile.net)),
             _ => String::new(),
         };
-        format!(
-            "{reach}localhost is the sandbox's own, not the machine's, and has refused {refusals}"
-        )
+        format!("{reach}the sandbox has its own localhost, which refused {refusals}")
     } else {
         return None;
     };
@@ -389,15 +387,13 @@ mod tests {
         check(
             &offline,
             &refused_here(1),
-            Some(
-                "[sandbox: localhost is the sandbox's own, not the machine's, and has refused a connection]",
-            ),
+            Some("[sandbox: the sandbox has its own localhost, which refused a connection]"),
         );
         check(
             &profile(),
             &refused_here(3),
             Some(
-                "[sandbox: the network reaches index.crates.io and static.crates.io; localhost is the sandbox's own, not the machine's, and has refused 3 connections]",
+                "[sandbox: the network reaches index.crates.io and static.crates.io; the sandbox has its own localhost, which refused 3 connections]",
             ),
         );
         check(&offline, &CallFacts { has_failed: false, ..refused_here(3) }, None);

@@ -177,7 +177,7 @@ fn dollar_syntax_error(rest: &str, in_single_quotes: bool) -> TemplateError {
             )
         }
         _ => format!(
-            "exec: starts no shell to expand it; use shell:, or write `\\{syntax}` for the literal text; a placeholder is `${{name}}`"
+            "write `${{name}}` for a parameter, `\\{syntax}` for the literal text, or use shell: to expand it"
         ),
     };
     TemplateError::new(syntax, format!("`{syntax}` is not a placeholder"), help)

@@ -265,7 +265,7 @@ impl ContextSource {
             }
             Err(error) => {
                 let hint = match error.kind() {
-                    io::ErrorKind::NotFound => " (`on_missing: skip` would leave it out)",
+                    io::ErrorKind::NotFound => " (`on_missing: skip` omits it)",
                     _ => "",
                 };
                 let reason = format!("could not read {}: {error}{hint}", path.display());

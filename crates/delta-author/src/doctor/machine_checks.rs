@@ -233,10 +233,9 @@ pub(super) fn check_terminal() -> DoctorCheck {
             DoctorCheck::ok(NAME, finding)
         }
         (true, None) => DoctorCheck::ok(NAME, format!("of unknown size, {term}")),
-        (false, _) => DoctorCheck::ok(
-            NAME,
-            "none: delta asks nothing, and a question ends the run with exit code 101 until `delta continue`",
-        ),
+        (false, _) => {
+            DoctorCheck::ok(NAME, "none: at a question, a run waits and its process exits with 101")
+        }
     }
 }
 

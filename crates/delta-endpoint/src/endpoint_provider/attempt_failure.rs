@@ -483,7 +483,7 @@ fn connect_hint(error: &Error, target: &AttemptTarget<'_>) -> Option<String> {
         "check the network, and the host in HTTPS_PROXY, HTTP_PROXY or ALL_PROXY; with `socks5h://` the proxy looks up the \
          host of the endpoint"
     } else if is_local_refusal(error, target) {
-        "is the server running? Nothing listens there; start it, or correct `llm.base_url` or DELTA_BASE_URL"
+        "nothing listens there: start the server, or correct `llm.base_url` or DELTA_BASE_URL"
     } else if is_unknown_host(error) {
         "check the network, and the host in `llm.base_url` or DELTA_BASE_URL"
     } else if is_not_tls(error) {

@@ -182,7 +182,7 @@ mod tests {
             [
                 (1, "expected a cassette of version 1, found version 2"),
                 (2, "expected a response: there is no `iteration`"),
-                (3, "expected a response: EOF while parsing a value"),
+                (3, "expected a response: incomplete JSON"),
             ]
         );
         assert!(Cassette::parse("x.jsonl", "").is_err());

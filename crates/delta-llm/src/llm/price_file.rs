@@ -221,7 +221,7 @@ impl<'a> PriceFile<'a> {
         let names = query.entry_names();
         let known: Vec<&str> = self.entries.keys().map(|name| name.0.as_ref()).collect();
         let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-        let mut reason = format!("it has no chat model {}", quoted.join(" or "));
+        let mut reason = format!("no chat model {}", quoted.join(" or "));
         if let Some(vendor) = query.vendor {
             reason.push_str(&format!(" of {vendor}"));
         }

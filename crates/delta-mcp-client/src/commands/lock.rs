@@ -115,7 +115,12 @@ fn offered_server(
         // What is locked may be replaced; the difference shows the other issuer.
         oauth.issuer = None;
     }
-    let (client, tools) = connect_and_list(&chosen, cancel)?;
+    let (client, tools) = connect_and_list(&chosen, cancel).map_err(|failure| match failure {
+        McpFailure::Unreachable(reason) => {
+            McpFailure::Unreachable(format!("the MCP server `{}`: {reason}", server.name))
+        }
+        failure => failure,
+    })?;
     let identity = client.identity().clone();
     client.close(cancel);
     if identity.era == ProtocolEra::Legacy {

@@ -72,8 +72,8 @@ impl AgentServers {
             (None, Some(home)) => home,
             (None, None) if agent_choice::is_agent_dir(Path::new(".")) => PathBuf::from("."),
             (None, None) => {
-                let hint = "name the agent whose `mcp:` names the server: `--agent DIR`; `delta mcp call` and \
-                            `delta mcp login` also take the URL of a server, such as https://mcp.example.com/mcp";
+                let hint = "name the agent of the server: `--agent DIR`; `delta mcp call` and `delta mcp login` also \
+                            take the URL of a server, such as https://mcp.example.com/mcp";
                 let message = "there is no agent.yaml in the current directory";
                 return Err(CommandFailure::config(message, hint.to_owned()));
             }

@@ -48,14 +48,14 @@ impl VerifiedJournal<'_> {
                     Ok(bytes) if sha256_hex(&bytes) == image.sha256 => None,
                     Ok(_) => Some(format!("{} was changed, an image of line {line}", image.file)),
                     Err(error) => Some(format!(
-                        "{} cannot be read, an image of line {line}: {error}",
+                        "could not read {}, an image of line {line}: {error}",
                         image.file
                     )),
                 });
                 checked.insert(image.file.clone());
             }
         }
-        let mut detail = format!("{} files", checked.len());
+        let mut detail = count_files(checked.len());
         if unhashed > 0 {
             detail.push_str(&format!(", {unhashed} of them by check values only"));
         }
@@ -75,7 +75,7 @@ impl VerifiedJournal<'_> {
             }
             Ok(bytes) => bytes,
             Err(error) => {
-                return Some(format!("{name} cannot be read, the record of line {line}: {error}"));
+                return Some(format!("could not read {name}, the record of line {line}: {error}"));
             }
         };
         let actual = sha256_hex(&bytes);
@@ -110,11 +110,11 @@ impl VerifiedJournal<'_> {
             let RecordedStream::File { file, .. } = &stream else { continue };
             let path = format!("{dir}/{file}");
             let Ok(bytes) = record::read_record_bytes(self.run_dir, &path) else {
-                findings.push(format!("{path} is missing, which {name} names"));
+                findings.push(format!("{name} names {path}, which is missing"));
                 continue;
             };
             if stream.find_other_hash(&bytes).is_some() {
-                findings.push(format!("{path} was changed, which {name} names"));
+                findings.push(format!("{name} names {path}, which was changed"));
             }
             checked.insert(path);
         }
@@ -137,12 +137,16 @@ impl VerifiedJournal<'_> {
                     Ok(bytes) => copy
                         .find_mismatch(name, &bytes)
                         .map(|_| format!("{path} was changed, the configuration of line {line}")),
-                    Err(error) => Some(format!("{path} cannot be read: {error}")),
+                    Err(error) => Some(format!("could not read {path}: {error}")),
                 };
                 findings.extend(finding.filter(|new| !findings.contains(new)));
                 files.insert(path);
             }
         }
-        RunCheck::new("configuration", format!("{} files", files.len()), findings)
+        RunCheck::new("configuration", count_files(files.len()), findings)
     }
+}
+
+fn count_files(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "file" } else { "files" })
 }

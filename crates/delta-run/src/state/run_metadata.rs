@@ -114,7 +114,7 @@ impl RunMetadata {
         let is_ahead = *updated_at > last || *updated_at == last && has_end && is_running;
         (is_ahead && !is_replaced).then(|| {
             format!(
-                "the end is cut: {METADATA_FILE} has {status} at {updated_at}, the last line is from {last}"
+                "the end is cut ({METADATA_FILE} has {status} at {updated_at}, the last line is from {last})"
             )
         })
     }

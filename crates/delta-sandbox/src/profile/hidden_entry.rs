@@ -40,9 +40,9 @@ impl MissingHidden {
         let text = &self.text;
         match &self.similar {
             Some(similar) => {
-                format!("did you mean `{similar}`? write `{text}?` where it may be missing")
+                format!("did you mean `{similar}`? write `{text}?` if it may be missing")
             }
-            None => format!("write `{text}?` where it may be missing"),
+            None => format!("write `{text}?` if it may be missing"),
         }
     }
 }

@@ -291,8 +291,8 @@ impl ProfileResolver<'_> {
             Err(_) if text.ends_with('?') => return None,
             Err(error) => {
                 let message =
-                    format!("`{text}` in `{key}`: could not open {}: {error}", path.display());
-                let help = format!("create it, or write `{text}?` where it may be missing");
+                    format!("could not open {} (`{text}` in `{key}`): {error}", path.display());
+                let help = format!("create it, or write `{text}?` if it may be missing");
                 self.report(message, help);
                 return None;
             }
@@ -332,7 +332,7 @@ impl ProfileResolver<'_> {
         let Some(value) = (self.places.variable)(name) else {
             if !text.ends_with('?') {
                 let message = format!("`{name}` in `sockets`: the variable is not set");
-                let help = format!("set it, or write `{name}?` where it may be missing");
+                let help = format!("set it, or write `{name}?` if it may be missing");
                 self.report(message, help);
             }
             return None;

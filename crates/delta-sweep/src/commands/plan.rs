@@ -173,9 +173,9 @@ impl PlanReport {
                 runs(new)
             ),
             (new, false) => format!(
-                "{} {} more in {dir}, after {} planned before\n",
+                "{} {new} more {} in {dir}; {} planned before\n",
                 if is_dry { "would plan" } else { "planned" },
-                runs(new),
+                if new == 1 { "run" } else { "runs" },
                 runs(self.known + self.others)
             ),
         };

@@ -2,6 +2,7 @@
 //!
 //! Inputs stay text until a run needs one: a million of them fit into memory as lines, and not as trees.
 
+use delta_base::error_text::describe_json_error;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use serde_json::{Map, Value as Json};
 use std::collections::{BTreeMap, HashMap};
@@ -237,7 +238,7 @@ struct LineError {
 
 fn parse_input_line(line: &str) -> Result<SweepInput, LineError> {
     let members: Map<String, Json> = serde_json::from_str(line).map_err(|error| LineError {
-        message: format!("expected a JSON object: {}", error_without_position(&error)),
+        message: format!("expected a JSON object: {}", describe_json_error(&error)),
         help: "write one input a line: `{\"id\": \"...\", \"task\": \"...\"}`".to_owned(),
         column: error.column().max(1),
     })?;
@@ -246,11 +247,6 @@ fn parse_input_line(line: &str) -> Result<SweepInput, LineError> {
         help,
         column: 1,
     })
-}
-
-fn error_without_position(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    text.rsplit_once(" at line ").map_or(text.clone(), |(text, _)| text.to_owned())
 }
 
 fn input_diagnostic(
@@ -301,7 +297,7 @@ mod tests {
     fn every_wrong_line_is_reported_with_its_number() {
         let text = "{\"id\":\"a\"}\n\nno json\n{\"task\":\"x\"}\n{\"id\":\"a\"}\n{\"id\":\"b\",\"files\":{\"../x\":\"\"}}\n[1]\n";
         let expected = [
-            (3, "expected a JSON object: expected ident"),
+            (3, "expected a JSON object: not JSON"),
             (4, "an input has no `id`"),
             (5, "the id `a` is also the one of line 1"),
             (6, "`../x` is not a file in the workspace"),

@@ -27,13 +27,13 @@ impl RunSelection {
     /// # Errors
     /// A word is not a condition, its key is unknown, or one of its patterns looks like a condition.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let example = "such as `model=local input=a*,b*`";
+        let expected = "expected KEY=PATTERN, such as `model=local input=a*,b*`";
         let mut conditions = Vec::new();
         for word in text.split_whitespace() {
             let (key, patterns) = word
                 .split_once('=')
                 .filter(|(key, patterns)| !key.is_empty() && !patterns.is_empty())
-                .ok_or_else(|| format!("expected KEY=PATTERN, found `{word}`; {example}"))?;
+                .ok_or_else(|| format!("{expected}; found `{word}`"))?;
             if !KEYS.contains(&key) && key.strip_prefix("param.").is_none_or(str::is_empty) {
                 let help = suggest::did_you_mean(key, KEYS);
                 return Err(format!("unknown key `{key}`; {help}, or `param.NAME`"));
@@ -47,7 +47,7 @@ impl RunSelection {
             conditions.push(Condition { key: key.to_owned(), patterns });
         }
         if conditions.is_empty() {
-            return Err(format!("expected KEY=PATTERN, {example}"));
+            return Err(expected.to_owned());
         }
         Ok(Self(conditions))
     }

@@ -19,7 +19,7 @@ pub fn choose_runs<'a>(
     let Some(only) = only else { return Ok(runs.iter().collect()) };
     let selected: Vec<&PlannedRun> = runs.iter().filter(|run| only.selects(run)).collect();
     if selected.is_empty() && !runs.is_empty() {
-        let hint = format!("`--only` chooses by {}", only.describe_choices(runs));
+        let hint = format!("`--only` can select {}", only.describe_choices(runs));
         return Err(CommandFailure::config("no run of the sweep is selected", hint));
     }
     Ok(selected)

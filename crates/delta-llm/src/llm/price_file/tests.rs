@@ -78,13 +78,13 @@ fn c_23_3_there_is_never_a_price_of_another_model() {
     let reason = |section: &str| find(FILE, section).unwrap_err();
     assert_eq!(
         reason("model: other, provider: anthropic"),
-        "it has no chat model `anthropic/other` or `other` of anthropic"
+        "no chat model `anthropic/other` or `other` of anthropic"
     );
     // Not the price of one of its versions.
     let dated = r#"{"new-20250929": {"input_cost_per_token": 1, "output_cost_per_token": 1, "litellm_provider": "anthropic"}}"#;
     assert_eq!(
         find(dated, "model: new, provider: anthropic").unwrap_err(),
-        "it has no chat model `anthropic/new` or `new` of anthropic; similar names: `new-20250929`"
+        "no chat model `anthropic/new` or `new` of anthropic; similar names: `new-20250929`"
     );
     // Another vendor sells it, perhaps at another price.
     assert!(find(FILE, "model: m, base_url: 'https://api.groq.com/openai/v1'").is_err());
@@ -95,7 +95,7 @@ fn c_23_3_there_is_never_a_price_of_another_model() {
     );
     let same = find(FILE, "model: same, base_url: 'https://api.deepseek.com'").unwrap();
     assert_eq!((same.entry.as_str(), same.max_output), ("deepseek/same", Some(8192)));
-    assert!(reason("model: drawing").starts_with("it has no chat model"));
+    assert!(reason("model: drawing").starts_with("no chat model"));
     assert!(find(FILE, "model: sample_spec").is_err());
 }
 
@@ -152,7 +152,7 @@ fn c_23_3_a_file_with_a_mistake_is_refused_where_it_matters() {
             "{error}"
         );
     }
-    assert!(find("\u{feff}{}", "model: m").unwrap_err().starts_with("it has no chat model"));
+    assert!(find("\u{feff}{}", "model: m").unwrap_err().starts_with("no chat model"));
 }
 
 #[test]
