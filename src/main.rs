@@ -84,7 +84,7 @@ enum DeltaCommand {
     Deny(Box<approve::DenyArgs>),
     /// Answer what a run waits for, and continue the run
     Answer(Box<approve::AnswerArgs>),
-    /// List what waits for an answer or an approval
+    /// List the runs that wait for an answer or an approval
     Inbox(Box<inbox::InboxArgs>),
     /// List the runs of a workspace, most recently updated first
     ListRuns(Box<list_runs::ListRunsArgs>),
@@ -124,7 +124,7 @@ enum DeltaCommand {
     Context(context::ContextCommand),
     /// Run an agent's tests
     Test(Box<test::TestArgs>),
-    /// Print the JSON Schema of a file that you write
+    /// Print the JSON Schema of a configuration file
     Schema(Box<schema::SchemaArgs>),
     /// Create an agent from a template
     Init(Box<init::InitArgs>),
@@ -136,7 +136,7 @@ enum DeltaCommand {
     Skill(skill::SkillCommand),
     #[command(subcommand)]
     Sandbox(sandbox::SandboxCommand),
-    /// Trust a .env file, the run of others, or an endpoint
+    /// Trust a .env file, a foreign run, or an endpoint
     Trust(Box<trust::TrustArgs>),
     /// List the models that your endpoints offer, and their prices
     Models(Box<models::ModelsArgs>),

@@ -147,7 +147,7 @@ fn c_16_8_a_sensitive_answer_stays_hidden() {
 fn c_16_8_what_cannot_be_compared_leaves_with_2() {
     let sandbox = forked("1", &[]);
     let expected = "error: there is no run nope in DIR/work\n\
-                    help: name its workspace with `-w DIR`, or the run by its path, DIR/.delta/nope; `delta list-runs -w DIR` lists its runs\n";
+                    help: `delta list-runs -w DIR/work` lists the runs there; `-w DIR` names another workspace\n";
     let gone = sandbox.delta(["diff", "r", "nope", "-w", "work"]).output();
     gone.normal(&sandbox).expect(2, "", expected);
     let expected = "error: new/.delta is not a run directory\n\

@@ -85,7 +85,7 @@ fn c_11_3_a_directory_without_runs_names_the_workspaces_below_it() {
     assert_eq!(said.lines().count(), 7, "{said}");
     assert!(said.ends_with("/W005\n  and 2 more\n"), "{said}");
     let lost = sandbox.delta(["show", "one", "-w", "agent"]).output().expect_code(1).stderr;
-    assert!(lost.ends_with(&format!("\nhelp: it is here: -w {place}\n")), "{lost}");
+    assert!(lost.ends_with(&format!("\nhelp: add -w {place}\n")), "{lost}");
 }
 
 #[test]

@@ -203,7 +203,7 @@ fn c_25_8_only_a_run_that_has_ended_is_packed() {
     let refused = pack(&waiting, &["r"]).expect_code(1).stderr;
     assert!(
         refused.starts_with(
-            "error: run r is WAITING_FOR_INPUT; only a run that has ended is packed\n"
+            "error: run r is WAITING_FOR_INPUT; delta packs only runs that have ended\n"
         ),
         "{refused}"
     );

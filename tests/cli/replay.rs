@@ -401,9 +401,11 @@ fn c_16_10_a_journal_that_was_emptied_is_found() {
         sandbox.write(path, emptied);
         lost(" that is COMPLETED, see metadata.json");
     }
+    fs::remove_file(sandbox.path(path)).unwrap();
+    lost(" that is COMPLETED, see metadata.json");
     fs::remove_file(sandbox.path("work/.delta/r/metadata.json")).unwrap();
     lost(", see its records in io/");
-    // A directory in which nothing was ever recorded is that of a run that never began.
+    // A directory in which nothing was ever recorded is one of a run that never began.
     fs::remove_dir_all(sandbox.path("work/.delta/r/io")).unwrap();
     let ran = replay(&sandbox, &[]).expect_code(1);
     assert!(ran.stderr.starts_with("error: the run never began: "), "{}", ran.stderr);

@@ -371,16 +371,11 @@ fn c_11_2_no_such_run() {
         sandbox.delta(["continue", "--run-id", id, "-w", dir]).output().normal(&sandbox)
     };
     let lost = "error: there is no run q in DIR/work\n\
-                help: name its workspace with `-w DIR`, or the run by its path, DIR/.delta/q; `delta list-runs -w DIR` lists its runs\n";
+                help: `delta list-runs -w DIR/work` lists the runs there; `-w DIR` names another workspace\n";
     command("q", "work").expect(1, "", lost);
-    command("r", ".").expect(
-        1,
-        "",
-        "error: there is no run r in DIR\nhelp: it is here: -w DIR/work\n",
-    );
+    command("r", ".").expect(1, "", "error: there is no run r in DIR\nhelp: add -w DIR/work\n");
     fs::create_dir_all(sandbox.path("a b/.delta/r")).unwrap();
-    let two =
-        "error: there is no run r in DIR\nhelp: it is here: -w 'DIR/a b'\n      -w DIR/work\n";
+    let two = "error: there is no run r in DIR\nhelp: add -w 'DIR/a b'\n      or  -w DIR/work\n";
     command("r", ".").expect(1, "", two);
     let nowhere =
         "error: could not open the workspace nowhere: there is no such directory\n".to_owned();

@@ -131,7 +131,7 @@ fn c_25_1_an_ambiguous_name_lists_the_candidates() {
     let lines: Vec<&str> = ran.stderr.lines().collect();
     assert_eq!(
         lines[0],
-        format!("error: `run` begins or ends the ids of 5 runs in {}", work.display())
+        format!("error: `run` is a prefix or suffix of 5 run ids in {}", work.display())
     );
     assert_eq!(lines[1], "help: write more of the id:");
     for (line, (state, _)) in lines[2..].iter().zip(STATES.iter().rev()) {
@@ -147,7 +147,7 @@ fn c_25_1_an_ambiguous_name_lists_the_candidates() {
     // One run may have the name as its beginning and another as its end.
     sandbox.write("agent/script.yaml", "turns:\n- say: done\n");
     run_as(&sandbox, "ends-run", "work");
-    assert!(refused(&sandbox, &["show", "run", "-w", "work"]).stderr.contains("of 6 runs"));
+    assert!(refused(&sandbox, &["show", "run", "-w", "work"]).stderr.contains("of 6 run ids"));
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn c_25_1_a_workspace_without_runs() {
         below.stderr
     );
     let named = refused(&sandbox, &["show", "_nothing", "-w", "work"]);
-    assert!(named.stderr.contains("whose id ends with `_nothing`"), "{}", named.stderr);
+    assert!(named.stderr.contains("ends with `_nothing`"), "{}", named.stderr);
     for wrong in ["a b", "VERSION", "..a/", "é"] {
         refused(&sandbox, &["show", wrong, "-w", "work"]);
     }

@@ -190,7 +190,8 @@ fn c_11_1_a_run_is_named_by_its_path_too() {
         ),
     );
     let lost = sandbox.delta(["show", "x", "-w", "work"]).output().normal(&sandbox);
-    let hint = "name its workspace with `-w DIR`, or the run by its path, DIR/.delta/x; `delta list-runs -w DIR` lists its runs";
+    let hint =
+        "`delta list-runs -w DIR/work` lists the runs there; `-w DIR` names another workspace";
     lost.expect(1, "", &format!("error: there is no run x in DIR/work\nhelp: {hint}\n"));
 }
 

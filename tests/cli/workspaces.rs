@@ -159,7 +159,7 @@ fn c_5_3_an_id_that_exists_is_refused_and_its_run_untouched() {
     };
     let before = snapshot();
     let ran = sandbox.run("second", &[]).normal(&sandbox);
-    let expected = "error: run r already exists in DIR/work\nhelp: choose another `--run-id`, or write `--ensure` for the result of this run\n";
+    let expected = "error: run r already exists in DIR/work\nhelp: choose another `--run-id`, or add `--ensure` to get the result of this run\n";
     ran.expect(1, "", expected);
     let result = sandbox.run("second", &["--format", "json"]).expect_code(1).json();
     assert_eq!((&result["run_id"], &result["error"]["type"]), (&json!("r"), &json!("run_exists")));

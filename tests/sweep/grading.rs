@@ -272,7 +272,7 @@ fn a_comparison_by_what_no_run_has_names_what_runs_have() {
         let ran = sweep(&sandbox, &[&["compare", "s"], arguments].concat()).expect_code(126);
         ran.stderr.lines().find(|line| line.starts_with("help: ")).unwrap().to_owned()
     };
-    let rows = "help: `--by model` or `--by agent` or `--by repeat` or `--by input` prints one row a value";
+    let rows = "help: `--by model` or `--by agent` or `--by repeat` or `--by input` prints one row for each value";
     assert_eq!(compare(&[]), rows);
     let known = "help: known here: `model`, `agent`, `repeat`, `input`";
     assert_eq!(compare(&["--by", "group"]), known);

@@ -15,9 +15,9 @@ pub use exec::SandboxExecArgs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Check the sandboxes of an agent, and look around in them
+/// Check the sandboxes of an agent, or run a command in one
 #[derive(Debug, Subcommand)]
-#[command(about = "Check the sandboxes of an agent, and look around in them", defer = true)]
+#[command(about = "Check the sandboxes of an agent, or run a command in one", defer = true)]
 pub enum SandboxCommand {
     /// Print what is enforced for each tool on this machine, by what, and what is not
     Check(SandboxCheckArgs),

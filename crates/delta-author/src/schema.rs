@@ -5,7 +5,7 @@ use delta_operator::arguments::editor_schema::SchemaName;
 use delta_program::stdio;
 use std::process::ExitCode;
 
-/// Print the JSON Schema of a file that you write
+/// Print the JSON Schema of a configuration file
 ///
 /// A YAML language server uses it to complete and check the file: write `# yaml-language-server: $schema=PATH` as its first
 /// line.

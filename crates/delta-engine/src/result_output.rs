@@ -13,11 +13,11 @@ use std::fmt::Write;
 /// What a command prints to stdout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum OutputFormat {
-    /// Readable summary; with `-q`, and at a terminal that shows the progress too, the result alone.
+    /// Result with a summary; the result alone with `-q`, or below its progress at a terminal.
     Text,
     /// One JSON object (RunResult v2.0).
     Json,
-    /// The result alone, and nothing unless the run is COMPLETED.
+    /// The result alone; nothing unless the run is COMPLETED.
     Raw,
     /// Every journal event as it is written, then the RunResult.
     Jsonl,

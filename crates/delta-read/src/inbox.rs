@@ -34,10 +34,10 @@ const MAX_QUESTION_LINES: usize = 12;
 /// The number of changes of a staged call in the list.
 const MAX_CHANGE_LINES: usize = 100;
 
-/// List what waits for an answer or an approval
+/// List the runs that wait for an answer or an approval
 ///
-/// Lists every run that waits, in all workspaces below the directories, the longest wait first: the question, or the command
-/// line to approve, and how to answer. A run that was interrupted, failed or killed while it waited is listed too.
+/// Lists the runs in all workspaces below the directories, the longest wait first, each with its question or command line and
+/// the commands that answer. Includes runs that were interrupted, FAILED or killed while they waited.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct InboxArgs {
@@ -47,7 +47,7 @@ pub struct InboxArgs {
     /// The same as DIR: the search goes to any depth
     #[arg(short, long, value_name = "DIR", num_args = 0.., hide = true, conflicts_with = "dirs", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     recursive: Option<Vec<PathBuf>>,
-    /// Answer at this terminal, one after the other; each run continues at once
+    /// Answer one after the other at this terminal; each run continues at once
     #[arg(short, long, conflicts_with = "json")]
     interactive: bool,
     /// Print one JSON array

@@ -339,7 +339,7 @@ pub fn open_request_hint(state: &RunState, next: &ContinueCommand) -> Option<Str
 
 /// The command that prints the changes of a staged call about which a run asks.
 pub fn call_diff_command(start: Option<&EngineStart>) -> String {
-    let diff = ContinueCommand::from_start(start).to_reply("diff").to_string();
+    let diff = ContinueCommand::from_start(start).to_reader("diff").to_string();
     // Alone, it prints what the whole run has staged.
     let is_staged = start.is_some_and(|start| start.config.stage.is_some());
     if is_staged { diff + " --call" } else { diff }
@@ -425,6 +425,12 @@ impl ContinueCommand {
     /// The same run and options for the command `delta NAME RUN`.
     pub fn to_reply(&self, name: &'static str) -> ReplyCommand {
         ReplyCommand { name, command: self.clone() }
+    }
+
+    /// The command `delta NAME RUN`, which reads the same run.
+    pub fn to_reader(&self, name: &'static str) -> ReplyCommand {
+        let Self { run_id, work_dir, .. } = self.clone();
+        ReplyCommand { name, command: Self { run_id, work_dir, ..Self::default() } }
     }
 
     /// Asks at the terminal what is open.

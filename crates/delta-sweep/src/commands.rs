@@ -27,17 +27,17 @@ mod view;
 pub enum SweepCommand {
     /// Plan the runs of a sweep.yaml
     Plan(Box<plan::PlanArgs>),
-    /// Work on the runs of a sweep, here
+    /// Work on the runs of a sweep on this machine
     Run(Box<run::RunSweepArgs>),
     /// Work on a share of a sweep, as a task of an array
     Task(Box<run::TaskArgs>),
-    /// Show how far a sweep is
+    /// Show the status of a sweep
     Status(Box<status::StatusArgs>),
     /// Collect the results of a sweep
     Collect(Box<collect::CollectArgs>),
     /// List the ids of the runs of a sweep
     List(Box<list::ListSweepArgs>),
-    /// Remove what no plan of a sweep names
+    /// Remove runs and copies that no plan of a sweep names
     Gc(Box<gc::GcArgs>),
     /// Pack the finished runs of a sweep
     Pack(Box<pack::PackSweepArgs>),

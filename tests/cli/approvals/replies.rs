@@ -170,7 +170,8 @@ fn c_21_3_an_approval_after_one_that_had_no_effect_yet_is_refused() {
     sandbox.write("work/.delta/r/journal.jsonl", lines.join("\n") + "\n");
     for again in [&["approve", "r"] as &[&str], &["deny", "r"], &["answer", "r", "yes"]] {
         let ran = sandbox.delta([again, &["-w", "work"]].concat()).output().expect_code(1);
-        let hint = "help: what it asked last is answered already: `delta continue` without `-m` continues it\n";
+        let hint =
+            "help: the answer is recorded already; to continue: delta continue --run-id r -w ";
         assert!(ran.stderr.contains("run r does not wait for an"), "{}", ran.stderr);
         assert!(ran.stderr.contains(hint), "{}", ran.stderr);
     }
@@ -186,7 +187,7 @@ fn c_21_2_yes_no_and_the_reason_and_nothing_else() {
     for other in ["", "maybe", "yes please", "no way"] {
         let ran = resume(&sandbox, &["-m", other, "--format", "json"]).expect_code(1);
         assert!(
-            ran.stderr.contains("expected `yes`, `no` or `no: REASON`: Approve note:"),
+            ran.stderr.contains("expected `yes`, `no` or `no: REASON` for: Approve note:"),
             "{}",
             ran.stderr
         );
@@ -335,7 +336,12 @@ fn c_21_2_approve_and_deny_continue_a_run_that_waits_for_them() {
     let reply = |arguments: &[&str]| sandbox.delta([arguments, &["-w", "work"]].concat()).output();
     sandbox.run("go", &[]).expect_code(101);
     let ran = reply(&["approve", "r"]).expect_code(1);
-    assert!(ran.stderr.contains("help: it waits for the answer to a question"), "{}", ran.stderr);
+    let answer = format!("delta answer r -w {} TEXT", sandbox.path("work").display());
+    assert!(
+        ran.stderr.contains(&format!("help: it waits for an answer: {answer}\n")),
+        "{}",
+        ran.stderr
+    );
     let ran = reply(&["answer", "r", "--format", "raw", "-x"]).expect_code(0);
     assert_eq!(ran.stdout, "I heard -x\n");
 }
@@ -348,7 +354,8 @@ fn c_21_4_an_answer_without_a_run_is_for_the_last_one() {
     for missing in ["r", "last"] {
         let ran = sandbox.delta(["answer", missing, "-w", "work"]).output().expect_code(2);
         let message = format!("the answer for the run `{missing}` is missing");
-        assert!(ran.stderr.contains(&message), "{}", ran.stderr);
+        let hint = format!("help: write `delta answer {missing} -w work TEXT`\n");
+        assert!(ran.stderr.contains(&message) && ran.stderr.ends_with(&hint), "{}", ran.stderr);
     }
     sandbox.delta(["answer", "-w", "work"]).output().expect_code(2);
     let ran = sandbox.delta(["answer", "-w", "work", "--format", "raw", "me"]).output();

@@ -1,6 +1,6 @@
 //! `delta approve`, `delta deny` and `delta answer`: continue a run that waits, with what it waits for.
 
-use crate::drive::continue_run::{self, ANSWERED_HINT, ResumeOptions};
+use crate::drive::continue_run::{self, ResumeOptions, answered_hint};
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
 use delta_base::id::RunId;
@@ -9,6 +9,7 @@ use delta_operator::arguments::options::{CONTINUE_OPTIONS, show_only};
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::run_argument::{LAST, RunArgument};
 use delta_operator::runs::run_list;
+use delta_run::run_result::ContinueCommand;
 use delta_run::state::{HumanRequest, RunState};
 use std::process::ExitCode;
 
@@ -28,7 +29,7 @@ pub struct ApproveArgs {
 
 const APPROVE_EXAMPLES: &str = "\
 Examples:
-  delta approve                             # the run here that was updated last
+  delta approve                             # the last run here
   delta approve RUN --request-id 1f0c5a2e   # this call and no other
   delta approve RUN --no-interactive        # the next question waits again";
 
@@ -78,7 +79,7 @@ pub struct AnswerArgs {
 
 const ANSWER_EXAMPLES: &str = "\
 Examples:
-  delta answer \"the blue one\"         # the run here that was updated last
+  delta answer \"the blue one\"         # the last run here
   delta answer RUN -w ./work yes
   delta answer RUN - < answer.txt";
 
@@ -121,9 +122,10 @@ pub fn answer_command(args: &AnswerArgs) -> ExitCode {
         if state.human_request().is_none() {
             let message = format!("run {id} does not wait for an answer");
             let hint = if state.has_unused_answer() {
-                ANSWERED_HINT
+                answered_hint(state)
             } else {
-                "`delta continue` with `-m` sends the next message"
+                let next = ContinueCommand::from_state(state).with_message("TEXT");
+                format!("to send the next message: {next}")
             };
             return Err(CommandFailure::nothing_found(message, hint));
         }
@@ -146,11 +148,17 @@ fn parse_run(name: &str) -> Result<RunArgument, CommandFailure> {
 
 /// Refuses a run that waits for nothing or for the answer to a question: `yes` would be a message to the LLM.
 fn require_approval(id: &RunId, state: &RunState) -> Result<(), CommandFailure> {
+    let next = ContinueCommand::from_state(state);
     let hint = match state.human_request() {
         Some(HumanRequest::Approval(_)) => return Ok(()),
-        Some(HumanRequest::Question(_)) => "it waits for the answer to a question: `delta answer`",
-        None if state.has_unused_answer() => ANSWERED_HINT,
-        None => "`delta show` shows where it is; `delta inbox` lists what waits",
+        Some(HumanRequest::Question(_)) => {
+            format!("it waits for an answer: {} TEXT", next.to_reply("answer"))
+        }
+        None if state.has_unused_answer() => answered_hint(state),
+        None => format!(
+            "`{}` shows its status; `delta inbox` lists the runs that wait",
+            next.to_reader("show")
+        ),
     };
     let message = format!("run {id} does not wait for an approval");
     Err(CommandFailure::nothing_found(message, hint))

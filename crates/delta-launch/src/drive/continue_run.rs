@@ -67,12 +67,12 @@ use ensured_run::is_retried;
 pub use ensured_run::{AskedAgent, EnsuredTask, RetriedError, ensure_run, settled_result};
 pub use run_agent::load_run_agent;
 use run_message::AnsweredRequest;
-pub use run_message::{ANSWERED_HINT, MissingMessage};
+pub use run_message::{MissingMessage, answered_hint};
 
 /// Continue a run
 ///
 /// An INTERRUPTED run continues where it stopped. A run that waits takes `-m` as the answer. A COMPLETED or FAILED run takes
-/// `-m` as the next message. A run that FAILED because its endpoint did not answer needs none. If the endpoint refused the
+/// `-m` as the next message. A run that FAILED because its endpoint did not answer needs no `-m`. If the endpoint refused the
 /// request, correct the cause, then pass `--retry llm`, or change `--model` or `--llm`. A run whose process has died is
 /// cleaned up first.
 #[derive(Debug, Args)]
@@ -81,7 +81,7 @@ pub struct ContinueArgs {
     /// Run: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
-    /// RUN as an option; an id, not a path
+    /// Id of the run, as an option
     #[arg(long, value_name = "ID", conflicts_with = "run", value_parser = RunArgument::parse_name, add = ArgValueCandidates::new(run_list::run_candidates))]
     run_id: Option<RunArgument>,
     /// Next message, or answer to what the run waits for; `-` reads it from stdin
@@ -114,8 +114,7 @@ pub struct ResumeOptions {
     /// Continue a run whose last process was on another host and cannot be checked
     #[arg(long)]
     force: bool,
-    /// Take the failed step again after an error of one of these types: llm, io, context, length, empty_response,
-    /// max_iterations
+    /// Retry the failed step after an error of one of these types: llm, io, context, length, empty_response, max_iterations
     #[arg(long, value_name = "TYPES", value_delimiter = ',', hide_possible_values = true)]
     retry: Vec<RetriedError>,
     /// Options that `delta run` has too.

@@ -40,7 +40,7 @@ pub struct ExportArgs {
     /// Send the spans to $OTEL_EXPORTER_OTLP_ENDPOINT [default: http://localhost:4318]
     #[arg(long)]
     send: bool,
-    /// Include the texts of users, the LLM and tools in the spans: `new`, without what the previous request had, or `all`
+    /// Include the texts of users, the LLM and tools in the spans: `all`, or only those `new` since the previous request
     /// [default without a value: new]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "new", hide_default_value = true)]
     content: Option<otlp::SpanContent>,

@@ -12,6 +12,7 @@ use delta_run::event::RunStatus;
 use delta_run::ownership::Ownership;
 use delta_run::ownership::claim::{ClaimPatience, OwnershipError};
 use delta_run::record::{self, PACK_FILE, PackSummary};
+use delta_run::run_result::{ContinueCommand, open_request_hint};
 use std::process::ExitCode;
 
 /// Pack the records of runs that have ended into one file per run
@@ -62,8 +63,10 @@ pub fn pack_command(args: &PackArgs) -> ExitCode {
                 let status = state
                     .status
                     .map_or_else(|| "has not started".to_owned(), |status| format!("is {status}"));
-                let message = format!("run {id} {status}; only a run that has ended is packed");
-                let hint = format!("`delta continue {id} -w {}`", run.quoted_workspace());
+                let message = format!("run {id} {status}; delta packs only runs that have ended");
+                let next = ContinueCommand::from_state(&state);
+                let hint = open_request_hint(&state, &next)
+                    .unwrap_or_else(|| format!("to continue it: {next}"));
                 return Err(CommandFailure::run_active(message, hint));
             }
             Some(RunStatus::Completed | RunStatus::Failed | RunStatus::Interrupted) => {}

@@ -46,7 +46,7 @@ pub struct ReplayArgs {
     /// Workspace of the run
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
-    /// What to repeat
+    /// What to run again
     #[arg(long, value_enum, default_value_t = ReplayMode::Verify)]
     mode: ReplayMode,
     /// For `tools` and `model`: agent directory [default: the agent of the run]
@@ -72,7 +72,7 @@ pub struct ReplayArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ReplayMode {
-    /// Nothing; rebuild each line, request, call and result, and compare them with the records
+    /// Nothing: rebuild each line, request, call and result, and compare them with the records
     Verify,
     /// The tools, with the recorded answers of the LLM
     Tools,
@@ -90,9 +90,9 @@ enum ReplayFormat {
 
 const EXAMPLES: &str = "\
 Examples:
-  delta replay RUN -w ./work                             # do the records agree?
-  delta replay RUN -w ./work --mode tools --into ./fresh # do the tools agree?
-  delta replay RUN -w ./work --mode model --model gpt-4o # does another LLM?
+  delta replay RUN -w ./work                             # check the records
+  delta replay RUN -w ./work --mode tools --into ./fresh # run the tools
+  delta replay RUN -w ./work --mode model --model gpt-4o # ask another LLM
 
 Exit codes: 0 no differences, 3 differences, 2 usage error, 1 or 126 replay failed";
 
@@ -195,8 +195,11 @@ impl OriginalRun {
 }
 
 fn verify_run(id: RunId, dir: &Path) -> Result<ReplayOutcome, CommandFailure> {
-    let bytes = journal::read_journal_bytes(dir)
-        .map_err(|error| own_run::unreadable_journal_failure(&id, error))?;
+    let bytes = match journal::read_journal_bytes(dir) {
+        // A journal that was removed is an empty one: what else is there shows that there was a run.
+        Err(JournalError::NoEvents(_)) => Vec::new(),
+        bytes => bytes.map_err(|error| own_run::unreadable_journal_failure(&id, error))?,
+    };
     let ReplayReport { checked, differences, not_checked, .. } =
         replay::verify_run_records(dir, &bytes);
     if checked.lines == 0 && differences.is_empty() {

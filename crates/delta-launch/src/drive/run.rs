@@ -43,7 +43,7 @@ use std::process::ExitCode;
 pub struct RunArgs {
     /// Task for the agent, as one argument; `-` reads it from stdin
     ///
-    /// What is piped into stdin is added below an empty line.
+    /// Text piped into stdin follows it after an empty line.
     #[arg(value_name = "TEXT", value_parser = parse_task)]
     words: Vec<String>,
     /// Agent directory, or the name of an installed agent
@@ -214,7 +214,7 @@ fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
             }
             Err(error @ WorkspaceError::RunExists { .. }) => {
                 let hint =
-                    "choose another `--run-id`, or write `--ensure` for the result of this run";
+                    "choose another `--run-id`, or add `--ensure` to get the result of this run";
                 return Err(CommandFailure::already_exists(error.to_string(), hint));
             }
             Err(error) => return Err(error.into()),

@@ -37,8 +37,8 @@ const SHOWN_ID_CHARS: usize = 8;
 
 /// Send a message to a run, also while it works
 ///
-/// The run receives the message once, before it next asks its LLM, whichever process works on it then. It is never an answer to
-/// what a run waits for: `delta answer`. A run that has ended is continued with `delta continue`.
+/// The run receives the message once, before its next LLM call. To answer what a run waits for, use `delta answer`; to continue
+/// a run that has ended, `delta continue`.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES, override_usage = "delta tell [OPTIONS] [RUN] <TEXT>\n       delta tell [RUN] <LIMITS> [--reason <TEXT>]")]
 pub struct TellArgs {
@@ -51,10 +51,10 @@ pub struct TellArgs {
     /// Workspace of the run
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
-    /// Do not wait: end the request or the calls at work, and start no other call of the answer
+    /// Interrupt the current request or calls, and start no other call of the answer
     #[arg(long, conflicts_with = "at_end")]
     now: bool,
-    /// Wait until the run would be COMPLETED
+    /// Deliver the message when the run would be COMPLETED
     #[arg(long)]
     at_end: bool,
     #[command(flatten, next_help_heading = "Limits from the next LLM call on, instead of TEXT")]

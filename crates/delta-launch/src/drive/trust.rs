@@ -26,7 +26,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Trust a .env file, the run of others, or an endpoint
+/// Trust a .env file, a foreign run, or an endpoint
 ///
 /// delta reads a `.env` file of a workspace or a project only while you trust it and it does not change. Your keys go only to
 /// endpoints that you chose. A RUN is sealed with your key, as if you had made it: `delta continue` then loads the agent

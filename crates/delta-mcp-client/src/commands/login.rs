@@ -32,7 +32,7 @@ pub struct LoginArgs {
     /// Server in `mcp:` of the agent, or the URL of a server
     #[arg(value_name = "SERVER")]
     name: String,
-    /// Agent directory whose `mcp:` names the server [default: the current directory]
+    /// Agent directory, with the server in its `mcp:` [default: the current directory]
     #[arg(long, value_name = "DIR")]
     agent: Option<PathBuf>,
     /// Scopes to ask for, in addition to the scopes that the server names; may be repeated

@@ -50,13 +50,13 @@ pub struct RunOptions {
     /// [default: at a terminal, unless `-q` is given or CI is set]
     #[arg(short, long, overrides_with = "no_interactive")]
     pub interactive: bool,
-    /// Ask nothing: at a question the run waits, with exit code 101
+    /// Ask nothing; at a question, exit with 101 and leave the run waiting
     #[arg(long, overrides_with = "interactive")]
     pub no_interactive: bool,
-    /// Do not offer the LLM `ask_human`: no person will answer
+    /// Do not offer the LLM the tool `ask_human`
     #[arg(long, hide_short_help = true)]
     pub no_ask_human: bool,
-    /// Show errors only; as text, print the result alone
+    /// Show errors only, and print the result without a summary
     #[arg(short, long)]
     pub quiet: bool,
     /// Show reasoning and complete results

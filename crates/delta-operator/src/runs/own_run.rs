@@ -29,12 +29,13 @@ pub fn find_run_dir(id: &RunId, workspace: &Workspace) -> Result<PathBuf, Comman
     let message = format!("there is no run {} in {}", id, workspace.root.display());
     let hint = match other_workspaces.as_slice() {
         [] => format!(
-            "name its workspace with `-w DIR`, or the run by its path, DIR/.delta/{id}; `delta list-runs -w DIR` lists its runs"
+            "`delta list-runs -w {}` lists the runs there; `-w DIR` names another workspace",
+            shell_quote_path(&workspace.root)
         ),
         dirs => {
             let options: Vec<_> =
                 dirs.iter().map(|dir| format!("-w {}", shell_quote_path(dir))).collect();
-            format!("it is here: {}", options.join("\n"))
+            format!("add {}", options.join("\nor  "))
         }
     };
     Err(CommandFailure::not_found(message, hint))
@@ -128,12 +129,12 @@ pub fn check_is_own(id: &RunId, dir: &Path, folded: &JournalFold) -> Result<(), 
         return Err(other_owner_failure(id, dir, owner));
     }
     let reason = match state::seal_key() {
-        Ok(_) => "no seal of yours covers its agent directory".to_owned(),
-        Err(missing) => format!("its seal cannot be checked ({})", missing.reason()),
+        Ok(_) => "it has no seal of yours".to_owned(),
+        Err(missing) => format!("delta could not check its seal ({})", missing.reason()),
     };
     let home = folded.state.start.as_ref().map_or("", |start| &start.agent_home);
     let message = format!(
-        "run {id} is foreign: {reason}, so {} is not loaded",
+        "run {id} is foreign: {reason}, so delta does not load {}",
         if home.is_empty() { "its agent".to_owned() } else { strip_terminal_controls(home) }
     );
     Err(CommandFailure::config(message, trust_hint(id, dir)))
@@ -150,8 +151,8 @@ pub fn other_owner_failure(id: &RunId, dir: &Path, owner: u32) -> CommandFailure
 fn trust_hint(id: &RunId, dir: &Path) -> String {
     let workspace = quote_workspace_of(dir);
     format!(
-        "see what it is with `delta show {id} -w {workspace}`; then name the agent with `--agent DIR`,\n\
-         or accept the run as it is with `delta trust {id} -w {workspace}`"
+        "look at it with `delta show {id} -w {workspace}`; then name the agent with `--agent DIR`,\n\
+         or accept the run with `delta trust {id} -w {workspace}`"
     )
 }
 
@@ -216,7 +217,7 @@ pub fn sealed_result(
 pub fn ensure_hint(id: &RunId, dir: &Path) -> String {
     let workspace = quote_workspace_of(dir);
     format!(
-        "choose another `--run-id`; or see what the run is with `delta show {id} -w {workspace}`,\n\
-         and accept it as it is with `delta trust {id} -w {workspace}`"
+        "choose another `--run-id`; or look at the run with `delta show {id} -w {workspace}`,\n\
+         and accept it with `delta trust {id} -w {workspace}`"
     )
 }

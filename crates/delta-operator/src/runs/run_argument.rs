@@ -85,7 +85,12 @@ impl RunArgument {
         }
         if first == LAST || is_run_in(first, work_dir) {
             let message = format!("the {noun} for the run `{first}` is missing");
-            return Err(CommandFailure::usage(message, format!("`delta {command} {first} TEXT`")));
+            let workspace = match work_dir.to_str() {
+                Some(".") => String::new(),
+                _ => format!(" -w {}", shell_quote_path(work_dir)),
+            };
+            let hint = format!("write `delta {command} {first}{workspace} TEXT`");
+            return Err(CommandFailure::usage(message, hint));
         }
         Ok((Self::Last, first.to_owned()))
     }
@@ -207,13 +212,13 @@ fn find_id(name: &str, workspace: &Workspace) -> Result<RunId, CommandFailure> {
         (1, _) => Ok(matches.remove(0)),
         (0, Some(id)) => Ok(id),
         (0, None) => {
-            let message = format!("there is no run in {root} whose id ends with `{name}`");
+            let message = format!("no id of a run in {root} ends with `{name}`");
             let quoted_root = shell_quote_path(&workspace.root);
-            let hint = format!("`delta list-runs -w {quoted_root}` lists its runs");
+            let hint = format!("`delta list-runs -w {quoted_root}` lists the runs there");
             Err(CommandFailure::not_found(message, hint))
         }
         (count, _) => {
-            let message = format!("`{name}` begins or ends the ids of {count} runs in {root}");
+            let message = format!("`{name}` is a prefix or suffix of {count} run ids in {root}");
             let candidates = run_list::render_candidates(&matches, workspace);
             Err(CommandFailure::ambiguous(message, format!("write more of the id:\n{candidates}")))
         }

@@ -11,6 +11,7 @@ use delta_operator::runs::restore_point::{self, ChangeCount};
 use delta_operator::runs::run_argument::LocatedRun;
 use delta_operator::runs::stage::{self, PathSelection, StagedChanges};
 use delta_program::stdio;
+use delta_run::run_result::ContinueCommand;
 use delta_snapshot::SnapshotChange;
 use serde_json::json;
 use std::process::ExitCode;
@@ -28,14 +29,14 @@ fn render_stage(args: &DiffArgs) -> Result<String, CommandFailure> {
             return staged_call::render_call(args, &id, &dir, &state, call);
         }
         if args.call {
-            let message =
-                format!("run {id} does not ask whether the changes of a call are applied");
-            return Err(CommandFailure::not_found(message, "`delta show` shows where it is"));
+            let message = format!("run {id} does not ask whether to apply the changes of a call");
+            let show = ContinueCommand::from_state(&state).to_reader("show");
+            return Err(CommandFailure::not_found(message, format!("`{show}` shows its status")));
         }
     }
     let stage = stage::require_stage(&state.stage, &id).map_err(|failure| {
-        let hint =
-            format!("`delta diff {id} 0` compares the workspace with its state before the run");
+        let diff = ContinueCommand::from_state(&state).to_reader("diff");
+        let hint = format!("`{diff} 0` compares the workspace with its state before the run");
         failure.with_hint(Some(hint))
     })?;
     let cancel = cancel::install_cancel()?;

@@ -20,22 +20,22 @@ use std::process::ExitCode;
 
 /// Compare agents, models or parameters of a sweep
 ///
-/// Prints the mean score of each with its 95 % interval and the number of runs, and the difference of each pair on the inputs
-/// that both have. A run without a score is missing, never a 0.
+/// For each, prints the mean score, its 95 % interval and the number of runs; for each pair, the difference on the inputs that
+/// both have. A run without a score is missing, never a 0.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct CompareArgs {
     /// Directory of the sweep
     #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
     dir: PathBuf,
-    /// What to compare: model, agent, repeat or param.NAME; input and group print rows alone [default: the first of model, agent
-    /// and parameters that has several values]
+    /// What to compare: model, agent, repeat or param.NAME; or only print rows: input, group [default: the first of model,
+    /// agent and parameters that has several values]
     #[arg(long, value_name = "KEY")]
     by: Option<String>,
-    /// Grader whose scores are used [default: the first one]
+    /// Use the scores of this grader [default: the first one]
     #[arg(long, value_name = "NAME")]
     grader: Option<String>,
-    /// What the inputs are
+    /// How to see the inputs
     #[arg(long, value_enum, value_name = "VIEW", default_value_t = InputsView::Sampled)]
     inputs: InputsView,
     #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]
@@ -137,8 +137,8 @@ fn default_key(runs: &[ScoredRun<'_>]) -> Result<String, CommandFailure> {
         return Ok(key.clone());
     }
     let options: Vec<String> = keys.iter().map(|key| format!("`--by {key}`")).collect();
-    let hint = format!("{} prints one row a value", options.join(" or "));
-    let message = "the sweep has one model, one agent and no parameter with several values";
+    let hint = format!("{} prints one row for each value", options.join(" or "));
+    let message = "nothing to compare: the sweep has one model, one agent and no parameter with several values";
     Err(CommandFailure::config(message, Some(hint).filter(|_| !options.is_empty())))
 }
 

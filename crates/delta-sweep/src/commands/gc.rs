@@ -24,7 +24,7 @@ use std::time::SystemTime;
 /// How old an unfinished file must be.
 const UNFINISHED_AGE_MS: i64 = 24 * 3_600_000;
 
-/// Remove what no plan of a sweep names
+/// Remove runs and copies that no plan of a sweep names
 ///
 /// Lists runs and copies of agents and inputs that no plan names, and unfinished files that are older than a day; removes them
 /// with `--yes`. A plan, a result line and a run that a process works on always stay.

@@ -38,10 +38,10 @@ const MAX_HOSTS: u32 = 1_000_000;
 /// The longest time of an option, some 34 years.
 const MAX_TIME_MS: u64 = (1 << 40) - 1;
 
-/// Work on the runs of a sweep, here
+/// Work on the runs of a sweep on this machine
 ///
-/// Starts the remaining runs, several at a time, and prints the status of the sweep when no run is left to do. Started again,
-/// or at several places at once, it does no run twice.
+/// Starts the remaining runs, several at a time, then prints the status of the sweep. You can start it again, or on several
+/// hosts at once: no run is done twice.
 #[derive(Debug, Args)]
 #[command(after_long_help = RUN_EXAMPLES)]
 pub struct RunSweepArgs {
@@ -107,7 +107,7 @@ Examples:
   delta sweep run terse-or-not --jobs 32
   delta sweep run terse-or-not --only 'model=local input=a*'
 
-Exit codes: 0 no run remains, 1 a run FAILED, with --strict, 2 usage error, 3 runs remain that cannot be done now, 126 the plan has an error or runs do not start, 130 stopped, and runs remain";
+Exit codes: 0 no run remains, 1 a run FAILED, with --strict, 2 usage error, 3 the remaining runs cannot start now, 126 the plan has an error or runs do not start, 130 stopped, and runs remain";
 
 /// The line in the help of `task`, which shares options with `run`.
 const POOL_OPTIONS: &str = "Takes the options of `delta sweep run` too, except `--only`";

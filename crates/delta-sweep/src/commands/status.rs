@@ -21,7 +21,7 @@ use std::time::Duration;
 /// The width without a terminal.
 const DEFAULT_WIDTH: usize = 80;
 
-/// Show how far a sweep is
+/// Show the status of a sweep
 ///
 /// Reads the plan, the results and what the processes of the sweep report; opens no run.
 #[derive(Debug, Args)]

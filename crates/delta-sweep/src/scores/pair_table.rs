@@ -69,9 +69,9 @@ impl PairedRow {
 /// What the inputs of a comparison are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum InputsView {
-    /// A sample: the comparison is about other inputs of the same kind too
+    /// As a sample: the comparison applies to other inputs of the same kind too
     Sampled,
-    /// All there are: the comparison is about these inputs alone, and needs scores of 0 and 1
+    /// As all there are: the comparison applies to these inputs only, and needs scores of 0 and 1
     Fixed,
 }
 

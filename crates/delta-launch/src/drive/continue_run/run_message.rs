@@ -70,7 +70,7 @@ pub(super) fn check_last_event(
                 "run {id} has changed: expected event {expected} as the last one, found {}",
                 state.seq
             );
-            Err(CommandFailure::conflict(message, "`delta show` shows where it is"))
+            Err(CommandFailure::conflict(message, show_hint(state)))
         }
         _ => Ok(()),
     }
@@ -128,8 +128,8 @@ impl<'a> AnsweredRequest<'a> {
             }
         };
         let hint = match state.human_request() {
-            _ if state.has_unused_answer() => ANSWERED_HINT.to_owned(),
-            None => "`delta show` shows where it is".to_owned(),
+            _ if state.has_unused_answer() => answered_hint(state),
+            None => show_hint(state),
             Some(request) => {
                 let next = ContinueCommand::from_state(state).naming_request(state);
                 let answer = match request {
@@ -139,7 +139,8 @@ impl<'a> AnsweredRequest<'a> {
                         format!("{approve}, or {deny} -m REASON")
                     }
                 };
-                format!("`delta show` shows what it waits for now; to answer that: {answer}")
+                let show = next.to_reader("show");
+                format!("`{show}` shows what it waits for now; to answer that: {answer}")
             }
         };
         Err(CommandFailure::nothing_found(message, hint))
@@ -147,8 +148,13 @@ impl<'a> AnsweredRequest<'a> {
 }
 
 /// What to do with a run whose answer is recorded and has had no effect yet.
-pub const ANSWERED_HINT: &str =
-    "what it asked last is answered already: `delta continue` without `-m` continues it";
+pub fn answered_hint(state: &RunState) -> String {
+    format!("the answer is recorded already; to continue: {}", ContinueCommand::from_state(state))
+}
+
+fn show_hint(state: &RunState) -> String {
+    format!("`{}` shows its status", ContinueCommand::from_state(state).to_reader("show"))
+}
 
 impl ClaimedRun {
     /// The event to record for the message: an answer, a user message, or none. `work_dir` is the workspace as the user named
@@ -274,7 +280,7 @@ impl ClaimedRun {
             return Err(MissingMessage { message, hint: hint.to_owned() });
         };
         let Some(answer) = ApprovalAnswer::parse(&message, ApprovalSource::Operator) else {
-            let message = format!("expected `yes`, `no` or `no: REASON`: {question}");
+            let message = format!("expected `yes`, `no` or `no: REASON` for: {question}");
             return Err(MissingMessage { message, hint: hint.to_owned() });
         };
         Ok(Some(Payload::ApprovalDecision(Box::new(answer.decision_on(request)))))
