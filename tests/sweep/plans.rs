@@ -56,7 +56,7 @@ fn c_26_2_a_plan_is_extended_and_never_changed() {
     // A changed prompt makes new runs, and says so.
     sandbox.write("agent/system_prompt.md", "Be brief.\n");
     let text = sweep(&sandbox, &["plan"]).expect_code(0).stdout;
-    assert!(text.contains("planned 6 runs more"), "{text}");
+    assert!(text.contains("planned 6 more runs"), "{text}");
     assert!(text.contains("agent agent has changed, so its runs are new"), "{text}");
     assert!(text.contains("6 runs of earlier plans are not in the file any more"), "{text}");
     assert_eq!(planned(&sandbox)[..6], second);

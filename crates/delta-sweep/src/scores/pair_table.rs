@@ -71,7 +71,7 @@ impl PairedRow {
 pub enum InputsView {
     /// As a sample: the comparison applies to other inputs of the same kind too
     Sampled,
-    /// As all there are: the comparison applies to these inputs only, and needs scores of 0 and 1
+    /// As the complete set: the comparison applies to these inputs only, and needs scores of 0 and 1
     Fixed,
 }
 
