@@ -205,7 +205,7 @@ fn c_7_3_a_local_server_that_does_not_run_is_reported_at_once() {
         let sandbox = Sandbox::asking(DELTA, &format!("http://127.0.0.1:{port}/v1{llm}"), "");
         let ran = sandbox.run("hello", &["--format", "json"]).expect_code(1);
         let details = &ran.json()["error"]["details"];
-        assert!(details.as_str().unwrap().starts_with("is the server running?"), "{details}");
+        assert!(details.as_str().unwrap().starts_with("nothing listens there: start"), "{details}");
         let attempts = records(&sandbox)[0]["attempts"].as_array().unwrap().len();
         assert_eq!(attempts, tries, "{llm}");
         let announced = ran.stderr.contains(&format!("try 2 of {tries} in "));
