@@ -245,7 +245,7 @@ fn c_7_3_a_refused_connection_is_tried_again_and_explained() {
         "could not connect to http://user:[redacted]@127.0.0.1:{port}/v1/chat/completions: Connection refused"
     );
     assert!(message.starts_with(&expected), "{message}");
-    assert!(hint.contains("is the server running?"), "{hint}");
+    assert!(hint.contains("nothing listens there: start the server"), "{hint}");
 }
 
 #[test]
