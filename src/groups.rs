@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 /// Each heading with its commands and programs, in the order of the help.
 const GROUPS: [(&str, &[&str]); 8] = [
     ("Work", &["run", "continue", "tell", "fork", "stop"]),
-    ("Answer what waits", &["inbox", "approve", "deny", "answer"]),
+    ("Answer what waits", &["inbox", "approve", "deny"]),
     (
         "Look at runs",
         &["list-runs", "show", "view", "diff", "context", "export", "replay", "verify"],

@@ -83,6 +83,7 @@ enum DeltaCommand {
     /// Deny the call that a run waits for, and continue the run
     Deny(Box<approve::DenyArgs>),
     /// Answer what a run waits for, and continue the run
+    #[command(hide = true)]
     Answer(Box<approve::AnswerArgs>),
     /// List the runs that wait for an answer or an approval
     Inbox(Box<inbox::InboxArgs>),

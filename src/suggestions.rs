@@ -62,7 +62,7 @@ const COMMAND_ALIASES: [(&str, &str); 72] = [
     ("remove", "delta rm"),
     ("report", "delta view"),
     ("reset", "delta rollback"),
-    ("respond", "delta answer"),
+    ("respond", "delta continue"),
     ("restart", "delta continue"),
     ("restore", "delta rollback"),
     ("resume", "delta continue"),
@@ -183,8 +183,7 @@ fn with_argument_tip(
         return with_tip(error, tip);
     }
     if command == "continue" && !argument.starts_with('-') {
-        let text = shell_quote(argument);
-        return with_tip(error, format!("write the text as `-m {text}`"));
+        return with_tip(error, "quote the text: `delta continue RUN \"TEXT\"`".to_owned());
     }
     let lists_tools = command == "mcp" && arguments.get(2).is_some_and(|word| word == "list");
     if lists_tools && !argument.starts_with('-') {

@@ -142,8 +142,8 @@ fn c_12_1_a_terminal_that_shows_the_progress_shows_the_result_once() {
     let done = "- say: I look.\n  call: [{tool: say, args: {text: x}}]\n- call: [{tool: finish, args: {result: all done}}]\n";
     let (code, screen) = screen_of(done, &[]);
     assert_eq!(code, 0);
-    let expected =
-        "• I look.\n→ say text=x\n  │ x\n\nCOMPLETED after 2 iterations, SPAN\n\nall done";
+    let expected = "• I look.\n→ say text=x\n  │ x\n\nCOMPLETED after 2 iterations, SPAN\n\nall done\n\n\
+         say more: delta continue --run-id r -w DIR/work";
     assert!(screen.ends_with(expected), "{screen}");
 
     let (code, screen) = screen_of("- error: no more\n", &[]);

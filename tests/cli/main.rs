@@ -28,6 +28,7 @@ mod context_command;
 mod context_keys;
 mod context_sources;
 mod context_texts;
+mod conversation;
 mod copies;
 mod corpus_runs;
 mod cut_answers;

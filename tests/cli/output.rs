@@ -582,7 +582,7 @@ fn c_11_1_a_value_with_a_dash_gets_a_tip_that_works() {
         (&["run", "--agent", "agent", "-w", "-foo", "go"], "tip: write `-w=-foo`"),
         (&["run", "--agent", "agent", "--max-cost", "-1", "go"], "'-1' for '--max-cost <USD>'"),
         (&["run", "agent", "go"], "tip: name the agent with `--agent agent`"),
-        (&["continue", "r", "yes"], "tip: write the text as `-m yes`"),
+        (&["continue", "r", "and", "now"], "tip: quote the text: `delta continue RUN \"TEXT\"`"),
         (&["deny", "--run-id", "r"], "tip: the run is an argument, as in "),
         (&["rollback", "r", "--at", "2"], "tip: use `--to N`"),
         (&["fork", "r", "--to", "2"], "tip: use `--at N`"),

@@ -462,7 +462,7 @@ fn c_11_1_the_run_is_a_word_or_an_option() {
     let sandbox = in_state("INTERRUPTED");
     let continued =
         |more: &[&str]| sandbox.delta([&["continue", "-w", "work"], more].concat()).output();
-    for wrong in [&["r", "--run-id", "r"] as &[&str], &["a b"]] {
+    for wrong in [&["r", "x", "--run-id", "r"] as &[&str], &["r", "--run-id", "r", "-m", "x"]] {
         assert_eq!(continued(wrong).code, 2, "{wrong:?}");
     }
     let ran = continued(&["r", "--format", "raw"]).expect_code(0);

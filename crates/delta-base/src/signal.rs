@@ -1,6 +1,7 @@
 //! SIGINT, SIGTERM and SIGHUP set a [`CancelToken`] that every wait observes; a second signal ends the process at once.
 #![expect(unsafe_code, reason = "signal handlers and dispositions have no safe interface")]
 
+use crate::terminal::keyboard;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::ioctl_fionbio;
@@ -8,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use std::io;
 use std::os::raw::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -19,8 +20,8 @@ const INTERRUPTED_EXIT_CODE: c_int = 130;
 const STOP_SIGNALS: [c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
 /// All signals for which delta may install a handler. The Rust runtime has its own handlers, for stack overflows.
-pub const HANDLED_SIGNALS: [c_int; 5] =
-    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD, libc::SIGWINCH];
+pub const HANDLED_SIGNALS: [c_int; 6] =
+    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGCHLD, libc::SIGWINCH];
 
 /// The signals that this process ignores, SIGPIPE by the Rust runtime: the write or read returns an error instead. Its
 /// children get the default actions, except for signals that its caller ignored: see [`was_ignored_by_caller`].
@@ -110,7 +111,9 @@ struct CancelState {
     /// After how much time without pauses the limit of [`CancelToken::expire_after_work`] expires, in nanoseconds.
     work_limit_nanos: AtomicU64,
     /// The thread that waits for that.
-    work_clock: OnceLock<Thread>,
+    work_clock: Mutex<Option<Thread>>,
+    /// How often [`CancelToken::begin_again`] was called: a time limit from before it does not expire.
+    generation: AtomicU32,
     /// The process groups that a second signal kills; 0 for none.
     child_groups: [AtomicI32; MAX_CHILD_GROUPS],
     /// How many [`ExitDelay`]s there are.
@@ -141,6 +144,21 @@ pub fn was_ignored_by_caller(signal: c_int) -> bool {
     IGNORED_BY_CALLER.load(Ordering::Relaxed) & (1 << signal) != 0
 }
 
+/// Restores the terminal before SIGQUIT ends this process.
+pub(crate) fn restore_terminal_on_quit() -> io::Result<()> {
+    if is_signal_ignored(libc::SIGQUIT) {
+        return Ok(());
+    }
+    // SAFETY: the handler reads atomics, makes system calls, and sets the default action, which are all async-signal-safe.
+    unsafe {
+        signal_hook::low_level::register(libc::SIGQUIT, || {
+            keyboard::restore_terminal();
+            let _ = signal_hook::low_level::emulate_default_handler(libc::SIGQUIT);
+        })
+    }
+    .map(drop)
+}
+
 impl CancelToken {
     /// A token that only [`CancelToken::request`] and [`CancelToken::expire_after`] set, not a signal.
     pub fn manual() -> io::Result<Self> {
@@ -156,7 +174,8 @@ impl CancelToken {
             is_clock_paused: AtomicBool::new(false),
             paused_nanos: AtomicU64::new(0),
             work_limit_nanos: AtomicU64::new(0),
-            work_clock: OnceLock::new(),
+            work_clock: Mutex::new(None),
+            generation: AtomicU32::new(0),
             child_groups: [const { AtomicI32::new(0) }; MAX_CHILD_GROUPS],
             exit_delays: AtomicU32::new(0),
             must_exit: AtomicBool::new(false),
@@ -215,6 +234,21 @@ impl CancelToken {
         self.state.wake();
     }
 
+    /// Forgets all requests and time limits: the next work of this process begins. Only while nothing is at work.
+    pub fn begin_again(&self) {
+        let state = &self.state;
+        state.generation.fetch_add(1, Ordering::SeqCst);
+        if let Some(clock) = state.lock_work_clock().take() {
+            clock.unpark();
+        }
+        for time in [&state.requested_at, &state.expired_at, &state.paused_nanos] {
+            time.store(0, Ordering::SeqCst);
+        }
+        state.passing.store(0, Ordering::SeqCst);
+        state.has_deadline.store(false, Ordering::SeqCst);
+        self.drain();
+    }
+
     /// Requests cancellation of the present work until [`CancelToken::withdraw`]. A signal and a time limit are other
     /// requests, and stay.
     pub fn request_for_now(&self, reason: PassingRequest) {
@@ -256,7 +290,8 @@ impl CancelToken {
         let state = &self.state;
         let limit = nanos(state.worked_time() + duration);
         state.work_limit_nanos.store(limit, Ordering::SeqCst);
-        if let Some(clock) = state.work_clock.get() {
+        let mut work_clock = state.lock_work_clock();
+        if let Some(clock) = &*work_clock {
             clock.unpark();
             return Ok(());
         }
@@ -267,7 +302,7 @@ impl CancelToken {
             let rest = limit.saturating_sub(state.worked_time());
             if is_paused { Some(PAUSE_POLL_INTERVAL) } else { (!rest.is_zero()).then_some(rest) }
         })?;
-        clock.map(|clock| state.work_clock.set(clock));
+        *work_clock = clock;
         Ok(())
     }
 
@@ -284,9 +319,13 @@ impl CancelToken {
             state.expire();
             return Ok(None);
         }
+        let generation = state.generation.load(Ordering::SeqCst);
         let thread = std::thread::Builder::new().name("deadline".to_owned()).spawn(move || {
             while let Some(rest) = rest(&state) {
                 std::thread::park_timeout(rest);
+                if state.generation.load(Ordering::SeqCst) != generation {
+                    return;
+                }
             }
             state.expire();
         })?;
@@ -422,6 +461,10 @@ impl CancelState {
         self.created_at.elapsed().saturating_sub(paused)
     }
 
+    fn lock_work_clock(&self) -> MutexGuard<'_, Option<Thread>> {
+        self.work_clock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn expire(&self) {
         let now = self.elapsed_millis();
         // Stored first, so that a reader that sees the request also sees its reason.
@@ -453,6 +496,7 @@ impl CancelState {
     /// Ends this process as a second signal does.
     fn exit(&self) {
         self.kill_child_groups();
+        keyboard::restore_terminal();
         // Reading a value that is set takes no lock.
         if let Some(text) = self.last_words.get() {
             let _ = rustix::io::write(rustix::stdio::stderr(), text.as_bytes());
@@ -526,6 +570,18 @@ mod tests {
         cancel.expire_after_work(Duration::from_secs(3600)).unwrap();
         assert!(!cancel.wait(Duration::from_millis(100)));
         cancel.expire_after_work(Duration::from_millis(10)).unwrap();
+        assert!(cancel.wait(Duration::from_secs(60)) && cancel.is_expired());
+    }
+
+    #[test]
+    fn c_33_16_the_next_work_has_no_request_and_no_limit_of_the_one_before() {
+        let cancel = CancelToken::manual().unwrap();
+        cancel.expire_after_work(Duration::from_millis(30)).unwrap();
+        cancel.request();
+        cancel.begin_again();
+        assert!(!cancel.is_requested() && !cancel.has_deadline());
+        assert!(!cancel.wait(Duration::from_millis(60)), "the limit was for the work before");
+        cancel.expire_after_work(Duration::from_millis(5)).unwrap();
         assert!(cancel.wait(Duration::from_secs(60)) && cancel.is_expired());
     }
 

@@ -14,6 +14,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+pub mod input_line;
+mod key_decoder;
+pub mod keyboard;
+pub mod line_editor;
+
 /// How long a process whose terminal was closed waits for its SIGHUP.
 const HANG_UP_SIGNAL_WAIT: Duration = Duration::from_secs(1);
 
@@ -126,6 +131,7 @@ pub fn stderr_size() -> StderrSize {
 /// # Errors
 /// The input ended (silence is never an answer), or cancellation was requested while waiting.
 pub fn prompt_line(prompt: &str, cancel: &CancelToken) -> io::Result<String> {
+    let _shell_modes = keyboard::ShellModes::enter();
     let answer = write_prompt(prompt).and_then(|()| read_answer_line(cancel));
     let Err(error) = answer else { return answer };
     // The next message starts on a new line. Where the terminal is gone, there is none.
@@ -161,6 +167,7 @@ fn read_answer_line(cancel: &CancelToken) -> io::Result<String> {
 
 /// Like [`prompt_line`], without echoing the input.
 pub fn prompt_hidden_line(prompt: &str, cancel: &CancelToken) -> io::Result<String> {
+    let _shell_modes = keyboard::ShellModes::enter();
     let hidden = HiddenInput::enable()?;
     let answer = prompt_line(prompt, cancel);
     drop(hidden);

@@ -12,6 +12,7 @@ use delta_base::redact::redact_answers;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
+use delta_base::terminal::input_line::InputLine;
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
 use delta_base::text::text_width::{clip_to_width, wrap_words};
 use delta_base::time::{Clock, format_duration};
@@ -122,6 +123,12 @@ pub struct ProgressPrinter {
     stdout_failure: Option<std::io::Error>,
     colours: bool,
     cancel: Option<CancelToken>,
+    /// The line into which the user types.
+    input: Option<InputLine>,
+    /// Whether the user answers a question, and types into nothing else.
+    is_asking: bool,
+    /// Whether the agent, the workspace and the model of an ENGINE_START are printed.
+    omits_start: bool,
 }
 
 impl ProgressPrinter {
@@ -152,6 +159,9 @@ impl ProgressPrinter {
             stdout_failure: None,
             colours: has_colours(&std::io::stderr()),
             cancel: None,
+            input: None,
+            is_asking: false,
+            omits_start: false,
         }
     }
 
@@ -178,7 +188,7 @@ impl ProgressPrinter {
 
     /// Shows what the process of a recorded run is doing, until the next line is printed.
     pub fn show_activity(&mut self, state: &RunState) {
-        if !self.is_live || self.live.is_some() {
+        if !self.is_live || self.live.as_ref().is_some_and(|live| !live.is_idle()) {
             return;
         }
         let activity = match state.human_request() {
@@ -198,6 +208,26 @@ impl ProgressPrinter {
     /// the run ends.
     pub fn omit_result(&mut self) {
         self.result_follows = true;
+    }
+
+    /// Prints no agent, workspace and model from now on: the user has seen them.
+    pub fn omit_start(&mut self) {
+        self.omits_start = true;
+    }
+
+    /// Shows the line into which the user types below everything else, or no longer.
+    pub fn set_input(&mut self, input: Option<&InputLine>) {
+        self.input = input.cloned();
+        self.show_input();
+    }
+
+    /// Shows the line of input where nothing else is shown below the printed lines.
+    fn show_input(&mut self) {
+        if self.input.is_none() || self.is_asking {
+            self.close_live();
+        } else if self.live.is_none() {
+            self.start_live(LiveStatus::Idle);
+        }
     }
 
     /// Prints no question and no call to approve from now on, because a server asks them.
@@ -227,7 +257,17 @@ impl ProgressPrinter {
 
     /// Prints one notice.
     pub fn show_notice(&mut self, notice: &RunNotice<'_>) {
+        self.is_asking =
+            matches!(notice, RunNotice::WaitingForAnswer(_) | RunNotice::WaitingForApproval(_));
+        self.print_notice(notice);
+        if self.input.is_some() || matches!(notice, RunNotice::Input(_)) {
+            self.show_input();
+        }
+    }
+
+    fn print_notice(&mut self, notice: &RunNotice<'_>) {
         match notice {
+            RunNotice::Input(input) => self.input = input.cloned(),
             RunNotice::EventsWritten(events) => {
                 events.iter().for_each(|event| self.track_sensitive(event));
                 self.log.write_events(events, &self.sensitive_answers);
@@ -361,7 +401,10 @@ impl ProgressPrinter {
         }
         match &event.payload {
             Payload::EngineStart(start) => self.show_start(start),
-            Payload::UserMessage { content, images, .. } => {
+            Payload::UserMessage { content, images, source } => {
+                if let (Some(input), Some(source)) = (&self.input, source) {
+                    input.remove_waiting(&source.id);
+                }
                 self.print_line("");
                 let text = image_file::text_with_images(content, images);
                 self.print_block(">", BOLD, &text, MAX_MESSAGE_LINES);
@@ -466,6 +509,9 @@ impl ProgressPrinter {
         let model = strip_terminal_controls(start.config.model().unwrap_or_default());
         let name = strip_terminal_controls(&start.agent_name);
         let work_dir = strip_terminal_controls(&start.work_dir);
+        if self.omits_start {
+            return;
+        }
         self.print_line(&format!("{BOLD}{name}{BOLD:#} {DIM}{}{DIM:#}", start.run_id));
         self.print_line(&format!("{DIM}workspace {work_dir}{DIM:#}"));
         let stand_in = match (&start.config.replay, start.config.provider()) {
@@ -630,12 +676,30 @@ impl ProgressPrinter {
             is_verbose: self.verbosity == Verbosity::Verbose,
             sensitive_answers: &self.sensitive_answers,
             cancel: self.cancel.as_ref(),
+            input: self.input.as_ref(),
         };
         self.live = Some(LiveArea::start(status, &options));
     }
 
     fn close_live(&mut self) {
         self.live = None;
+    }
+}
+
+/// Shows a line of input at the end of the terminal on stderr until it is dropped.
+pub struct InputScreen(#[expect(dead_code, reason = "it paints until it is dropped")] LiveArea);
+
+impl InputScreen {
+    /// Shows the line.
+    pub fn show(input: &InputLine) -> Self {
+        let options = LiveOptions {
+            is_erasable: false,
+            is_verbose: false,
+            sensitive_answers: &[],
+            cancel: None,
+            input: Some(input),
+        };
+        Self(LiveArea::start(LiveStatus::Idle, &options))
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod apply;
 pub mod approve;
 pub mod continue_run;
+pub mod conversation;
 pub mod detach;
 pub mod discard;
 pub mod drive_agent;

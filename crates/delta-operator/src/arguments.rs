@@ -8,6 +8,7 @@ pub mod approve_options;
 pub mod budget;
 pub mod builtin_agent;
 pub mod completion_candidates;
+pub mod conversation;
 pub mod editor_schema;
 pub mod mcp_servers;
 pub mod message;

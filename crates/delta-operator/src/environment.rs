@@ -122,6 +122,12 @@ pub fn parent_run() -> Option<ParentRun> {
     run_tree::verify_parent_run(&variable("DELTA_RUN_ID")?, Path::new(&run_dir), call_id)
 }
 
+/// Whether the user expects questions on stdin, a terminal: not in CI, and not from a job in the background of a shell.
+pub fn can_prompt_here() -> bool {
+    let is_in_ci = variable("CI").is_some_and(|value| !value.is_empty());
+    !is_in_ci && terminal::can_prompt() && terminal::is_in_foreground()
+}
+
 /// Whether stderr is a terminal that can move its cursor.
 pub fn can_move_cursor() -> bool {
     terminal::is_stderr_terminal() && !has_dumb_terminal()

@@ -153,6 +153,16 @@ impl CommandFailure {
         self.hint.as_deref()
     }
 
+    /// The exit code of a command that fails so.
+    pub fn exit_code(&self) -> u8 {
+        self.kind.exit_code()
+    }
+
+    /// Whether the run needs a message to continue.
+    pub fn is_message_required(&self) -> bool {
+        self.kind == FailureKind::MessageRequired
+    }
+
     /// Whether the run, or a part of it that was named, does not exist.
     pub fn is_not_found(&self) -> bool {
         self.kind == FailureKind::NotFound
@@ -257,6 +267,13 @@ impl CommandFailure {
     /// Replaces the hint, if there is a new one.
     pub fn with_hint(mut self, hint: Option<String>) -> Self {
         self.hint = hint.or(self.hint);
+        self
+    }
+
+    /// Adds a line to the hint.
+    pub fn adding_hint(mut self, line: &str) -> Self {
+        self.hint =
+            Some(self.hint.map_or_else(|| line.to_owned(), |hint| format!("{hint}\n{line}")));
         self
     }
 

@@ -8,5 +8,6 @@ pub mod page_server;
 pub mod restore_point;
 pub mod run_argument;
 pub mod run_arguments;
+pub mod run_input;
 pub mod run_list;
 pub mod stage;

@@ -13,6 +13,7 @@ pub mod stdio;
 pub mod usage_error;
 pub mod user_directory;
 
+use delta_base::terminal::keyboard;
 use rustix::process::{Resource, getrlimit};
 use std::process::{self, ExitCode};
 
@@ -24,6 +25,7 @@ pub const BUG_EXIT_CODE: i32 = 70;
 /// Rust's default code, 101, would be taken for the exit code of a run that waits for an answer.
 pub fn install_panic_hook() {
     std::panic::set_hook(Box::new(|panic| {
+        keyboard::restore_terminal();
         stdio::print_error_line(&format!("delta: this is a bug in delta: {panic}"));
         stdio::print_error_line("The journal is safe. Report what you did to reproduce this.");
         #[expect(clippy::exit, reason = "a panic in any thread ends the program")]

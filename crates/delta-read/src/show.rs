@@ -5,6 +5,7 @@ use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::id::RunId;
 use delta_base::shell_quote::shell_quote_path;
+use delta_base::terminal::input_line::InputLine;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time;
 use delta_engine::progress::{ProgressPrinter, Verbosity};
@@ -14,6 +15,7 @@ use delta_operator::failure::{CommandFailure, status_exit_code};
 use delta_operator::runs::agent_hint::AgentHint;
 use delta_operator::runs::own_run::{self, process_is_gone};
 use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
+use delta_operator::runs::run_input::{self, RunInput};
 use delta_operator::runs::run_list;
 use delta_operator::{cancel, environment};
 use delta_program::number_argument::parse_number_in;
@@ -23,7 +25,7 @@ use delta_run::budget::ledger::Ledger;
 use delta_run::conversation::history::{CallHistory, Iteration, RunHistory};
 use delta_run::event::image_file::ImageFile;
 use delta_run::event::{Event, ProcessInfo, RunStatus};
-use delta_run::mailbox;
+use delta_run::mailbox::{self, Mailbox, MessageSeal};
 use delta_run::ownership::owner_process::{self, OwnerStatus};
 use delta_run::record::surviving_call::SurvivingCall;
 use delta_run::run::RunNotice;
@@ -38,6 +40,7 @@ use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often `--follow` looks for new events.
@@ -119,6 +122,12 @@ fn follow_run(
     if cancel.is_some() && args.format == ShowFormat::Text && environment::can_repaint() {
         progress.enable_live_output();
     }
+    let input = match &cancel {
+        Some(_) if args.format == ShowFormat::Text => open_input(run),
+        _ => None,
+    };
+    let line = input.as_ref().map(|input| input.line());
+    progress.set_input(line);
     let mut state = RunState::default();
     let mut shown_count = 0;
     loop {
@@ -154,6 +163,10 @@ fn follow_run(
             break;
         }
     }
+    if let Some(input) = &input {
+        input.pause();
+    }
+    progress.set_input(None);
     if args.format == ShowFormat::Raw {
         let is_interrupted = cancel.is_some_and(|cancel| cancel.is_requested());
         return Ok(print_raw_result(&state, run, is_interrupted));
@@ -162,7 +175,26 @@ fn follow_run(
         print_summary(&mut progress, &state, run, args.verbose);
     }
     progress.take_stdout_failure().into_iter().for_each(stdio::remember_write_failure);
+    if let Some(input) = &input {
+        run_input::print_unsent(input.line());
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The line of input for messages to the run, where the user is at the terminal and may send some.
+fn open_input(run: &LocatedRun) -> Option<Arc<RunInput>> {
+    let is_here = environment::can_prompt_here() && environment::can_repaint();
+    if !is_here || !run.is_in_workspace() || run.unpacked_from.is_some() {
+        return None;
+    }
+    own_run::check_caller(&run.id, &run.dir).ok()?;
+    let (state, key) = own_run::fold_with_its_key(&run.id, &run.dir).ok()?;
+    let is_running = state.status == Some(RunStatus::Running) && !process_is_gone(&state);
+    let mailbox = Mailbox::new(&run.dir, Some(MessageSeal::new(key, &state)));
+    if !is_running {
+        return None;
+    }
+    RunInput::open(&InputLine::default(), &run.id, &run.dir, mailbox)
 }
 
 /// Prints the result of the run alone, and why there is none on stderr; returns the exit code of the run, or of a wait that was

@@ -64,13 +64,15 @@ impl MailboxMessage {
 }
 
 /// What sends messages by `delta tell`.
-const COMMAND: &str = "command";
+pub const COMMAND: &str = "command";
+/// What sends messages by the line of input of a terminal.
+pub const TERMINAL: &str = "terminal";
 
 /// The source of a message that this process sends now.
-pub fn new_message_source(id: String, when: MessageTime) -> MessageSource {
+pub fn new_message_source(id: String, by: &str, when: MessageTime) -> MessageSource {
     MessageSource {
         id,
-        by: COMMAND.to_owned(),
+        by: by.to_owned(),
         uid: rustix::process::geteuid().as_raw(),
         host: owner_process::current_process().hostname,
         sent_at: time::current_time(),
@@ -237,6 +239,11 @@ impl Mailbox {
     /// The mailbox of the run in `run_dir`, whether it exists or not.
     pub fn new(run_dir: &Path, seal: Option<MessageSeal>) -> Self {
         Self { run_dir: run_dir.to_owned(), dir: run_dir.join(MAILBOX_DIR), seal }
+    }
+
+    /// Whether a message can be sealed.
+    pub fn has_key(&self) -> bool {
+        self.seal.is_some()
     }
 
     /// Removes the drafts of senders that have died. Only for the owner of the run.

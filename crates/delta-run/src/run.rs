@@ -21,6 +21,7 @@ use delta_base::durable::FileError;
 use delta_base::id::{RunId, SnapshotId};
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
+use delta_base::terminal::input_line::InputLine;
 use delta_base::time::{Clock, Timestamp};
 use delta_process::OutputPiece;
 use delta_snapshot::{SnapshotError, SnapshotStore};
@@ -63,6 +64,8 @@ pub enum RunNotice<'a> {
     WaitingForAnswer(&'a HumanQuestion),
     /// The run waits for the approval of a call, for which an earlier process may have asked.
     WaitingForApproval(&'a ApprovalRequest),
+    /// The user can type into this line from now on, or no longer.
+    Input(Option<&'a InputLine>),
     /// A warning for the user that is not an event.
     Warning(&'a str),
     /// The journal was changed after it was written: a warning that is printed even if nothing else is.

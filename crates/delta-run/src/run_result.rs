@@ -50,6 +50,9 @@ pub struct RunResult {
     /// Whether the text format prints the result alone: the user has seen the rest, or wants nothing else.
     #[serde(skip)]
     pub prints_alone: bool,
+    /// The command with which a person at the terminal continues the COMPLETED run.
+    #[serde(skip)]
+    pub follow_up: Option<String>,
 }
 
 /// The error of a run that ended without a result.
@@ -231,6 +234,7 @@ impl RunResult {
             },
             sensitive: state.sensitive_answers.clone(),
             prints_alone: false,
+            follow_up: None,
         })
     }
 
@@ -286,6 +290,7 @@ impl RunResult {
             metadata: ResultMetadata { agent_name: String::new(), workspace_path: String::new() },
             sensitive: Vec::new(),
             prints_alone: false,
+            follow_up: None,
         }
     }
 }

@@ -10,8 +10,13 @@ const TAB_COLUMNS: usize = 8;
 fn column_after(column: usize, c: char) -> usize {
     match c {
         '\t' => (column / TAB_COLUMNS + 1) * TAB_COLUMNS,
-        c => column + c.width().unwrap_or(0),
+        c => column + char_width(c),
     }
+}
+
+/// The columns of a character; none for a control character.
+pub(crate) fn char_width(c: char) -> usize {
+    c.width().unwrap_or(0)
 }
 
 /// `line` with spaces in place of its tabs, for text that does not start in the first column of the terminal.

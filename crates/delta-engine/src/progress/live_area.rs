@@ -4,8 +4,11 @@
 use super::live_text::{OutputTail, TextBlock};
 use super::screen_region::{ScreenRegion, row_height};
 use super::{BOLD, DIM, WARN, has_colours, text_columns};
+use anstyle::Style;
 use delta_base::redact::answer_redactor;
 use delta_base::signal::CancelToken;
+use delta_base::terminal::input_line::{InputLine, InputRows};
+use delta_base::terminal::keyboard::renew_key_modes;
 use delta_base::terminal::{self, StderrSize};
 use delta_base::text::text_width::clip_to_width;
 use std::io::Write;
@@ -29,6 +32,8 @@ const STOPPING: &str = "stopping; Ctrl-C again to stop at once";
 /// What delta waits for.
 #[derive(Debug, Clone)]
 pub(super) enum LiveStatus {
+    /// Nothing that has a line.
+    Idle,
     /// A call that has started.
     Activity(&'static str),
     /// The next attempt of a call.
@@ -52,13 +57,14 @@ pub(super) struct LiveOptions<'a> {
     pub(super) sensitive_answers: &'a [String],
     /// Says when the user wants delta to stop.
     pub(super) cancel: Option<&'a CancelToken>,
+    /// The line below everything into which the user types.
+    pub(super) input: Option<&'a InputLine>,
 }
 
 /// The live end of the terminal on stderr. It must be dropped before anything else is printed.
 pub(super) struct LiveArea {
     screen: Arc<Mutex<LiveScreen>>,
-    stop_sender: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 struct LiveScreen {
@@ -75,6 +81,8 @@ struct LiveScreen {
     is_erasable: bool,
     has_colours: bool,
     cancel: Option<CancelToken>,
+    input: Option<InputLine>,
+    is_stopped: bool,
 }
 
 impl LiveArea {
@@ -98,16 +106,34 @@ impl LiveArea {
             is_erasable: options.is_erasable,
             has_colours: has_colours(&std::io::stderr()),
             cancel: options.cancel.cloned(),
+            input: options.input.cloned(),
+            is_stopped: false,
         }));
-        let (stop_sender, stopped) = mpsc::channel::<()>();
+        let (painter, changed) = mpsc::channel::<()>();
+        if let Some(input) = options.input {
+            input.set_painter(painter.clone());
+            lock_screen(&screen).paint();
+        }
         let painted = Arc::clone(&screen);
         let thread = thread::Builder::new().spawn(move || {
-            while stopped.recv_timeout(UPDATE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                lock_screen(&painted).paint_if_due();
+            loop {
+                let is_due =
+                    changed.recv_timeout(UPDATE_INTERVAL) == Err(RecvTimeoutError::Timeout);
+                let mut screen = lock_screen(&painted);
+                if screen.is_stopped {
+                    return;
+                }
+                // Several keys may have come at once.
+                while changed.try_recv().is_ok() {}
+                if is_due {
+                    screen.paint_if_due();
+                } else {
+                    screen.paint();
+                }
             }
         });
         // Without a thread only the arrival of text updates the area, which is harmless.
-        Self { screen, stop_sender: Some(stop_sender), thread: thread.ok() }
+        Self { screen, thread: thread.ok().map(|thread| (painter, thread)) }
     }
 
     pub(super) fn set_status(&mut self, status: LiveStatus) {
@@ -135,6 +161,11 @@ impl LiveArea {
         screen.paint_if_due();
     }
 
+    /// Whether it has no status.
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(lock_screen(&self.screen).status, Some(LiveStatus::Idle))
+    }
+
     /// Whether an answer is on the screen.
     pub(super) fn has_answer(&self) -> bool {
         let screen = lock_screen(&self.screen);
@@ -160,6 +191,7 @@ impl LiveArea {
         self.stop_thread();
         let mut screen = lock_screen(&self.screen);
         screen.status = None;
+        screen.input = None;
         reasoning.iter().for_each(|text| screen.reasoning.set_text(text));
         screen.content.set_text(content.unwrap_or_default());
         let is_shown = screen.finish();
@@ -169,8 +201,9 @@ impl LiveArea {
     }
 
     fn stop_thread(&mut self) {
-        self.stop_sender = None;
-        if let Some(thread) = self.thread.take() {
+        if let Some((painter, thread)) = self.thread.take() {
+            lock_screen(&self.screen).is_stopped = true;
+            let _ = painter.send(());
             let _ = thread.join();
         }
     }
@@ -182,6 +215,7 @@ impl Drop for LiveArea {
         self.stop_thread();
         let mut screen = lock_screen(&self.screen);
         screen.status = None;
+        screen.input = None;
         screen.output.clear();
         screen.paint();
         screen.erase_echo();
@@ -215,21 +249,41 @@ impl LiveScreen {
 
     fn paint(&mut self) {
         let size = terminal::stderr_size();
+        let input = self.input.as_ref();
+        // Both: the thread that reads keys may have been faster.
+        if input.is_some_and(|input| renew_key_modes() | input.take_lost_screen()) {
+            self.region.forget();
+        }
+        let input = input.and_then(|input| input.rows(size.columns, self.has_colours));
         let mut rows = self.text_rows(size);
         if self.is_erasable {
-            let hidden = rows.len() - self.count_fitting(&rows, size);
+            let below = input.as_ref().map_or(0, |input| input.waiting.len() + 2);
+            let hidden = rows.len() - self.count_fitting(&rows, below, size);
             rows.drain(..hidden);
         }
         rows.extend(self.status_row(size));
-        let sequence = self.region.repaint(&rows, size);
+        let cursor = input.as_ref().map(|input| input.cursor_column);
+        rows.extend(input.into_iter().flat_map(|input| self.input_rows(input)));
+        let sequence = self.region.repaint_with_cursor(&rows, cursor, size);
         self.write(&sequence);
+    }
+
+    /// The line of input, and what is shown above it.
+    fn input_rows(&self, input: InputRows) -> Vec<String> {
+        let InputRows { waiting, notice, mark, text, is_placeholder, .. } = input;
+        let style = if is_placeholder { DIM } else { Style::new() };
+        let mut rows: Vec<String> =
+            waiting.iter().map(|row| format!("{DIM}{row}{DIM:#}")).collect();
+        rows.extend(notice.map(|row| format!("{WARN}{row}{WARN:#}")));
+        rows.push(format!("{BOLD}{mark}{BOLD:#}{style}{text}{style:#}"));
+        self.finish_rows(rows)
     }
 
     /// Paints the complete answer; returns whether it is on the screen.
     fn finish(&mut self) -> bool {
         let size = terminal::stderr_size();
         let rows = self.text_rows(size);
-        if self.is_erasable && self.count_fitting(&rows, size) < rows.len() {
+        if self.is_erasable && self.count_fitting(&rows, 0, size) < rows.len() {
             let erased = self.region.repaint(&[], size);
             self.write(&erased);
             return false;
@@ -275,6 +329,9 @@ impl LiveScreen {
         let is_streaming = self.last_piece.is_some_and(|last| last.elapsed() < STATUS_DELAY);
         let status = self.status.as_ref().filter(|_| !is_streaming)?;
         let elapsed = self.started.elapsed();
+        if self.input.is_some() && elapsed < UPDATE_INTERVAL {
+            return None;
+        }
         let frame = FRAMES[usize::try_from(elapsed.as_millis() / FRAME_MS % 10).unwrap_or(0)];
         // The cursor stays after the text: at the edge, an echoed ^C would start a new line.
         let room = size.columns.saturating_sub(4);
@@ -284,6 +341,7 @@ impl LiveScreen {
             .is_some_and(|cancel| cancel.is_requested() && !cancel.is_expired());
         let row = match status {
             _ if is_stopping => format!("{WARN}{frame} {STOPPING}{WARN:#}"),
+            LiveStatus::Idle => return None,
             LiveStatus::Activity(activity) => {
                 format!("{DIM}{frame} {activity} {}s{DIM:#}", elapsed.as_secs())
             }
@@ -302,12 +360,12 @@ impl LiveScreen {
         self.finish_rows(vec![row]).pop()
     }
 
-    /// The number of last lines that fit on the screen with the status line.
-    fn count_fitting(&self, rows: &[String], size: StderrSize) -> usize {
+    /// The number of last lines that fit on the screen with the status line and the ones `below` it.
+    fn count_fitting(&self, rows: &[String], below: usize, size: StderrSize) -> usize {
         let mut height = 0;
         let fitting = rows.iter().rev().take_while(|row| {
             height += row_height(row, size);
-            height + 2 <= size.lines
+            height + 2 + below <= size.lines
         });
         fitting.count()
     }

@@ -1,6 +1,6 @@
 //! Lines at the end of the terminal that are repainted in place. Pure: returns what to write.
 //!
-//! The cursor is always after the last line, so that an echoed `^C` is erased with it.
+//! The cursor is after the last line, so that an echoed `^C` is erased with it, unless the last line is one of input.
 
 use anstream::adapter::strip_str;
 use delta_base::terminal::StderrSize;
@@ -13,20 +13,53 @@ const ECHO_COLUMNS: usize = 2;
 #[derive(Debug, Default)]
 pub(super) struct ScreenRegion {
     rows: Vec<String>,
+    /// The column of the cursor in the last line, if it is not after it.
+    cursor: Option<usize>,
 }
 
 impl ScreenRegion {
+    /// As [`ScreenRegion::repaint`], with the cursor in a column of the last line.
+    pub(super) fn repaint_with_cursor(
+        &mut self,
+        rows: &[String],
+        cursor: Option<usize>,
+        size: StderrSize,
+    ) -> String {
+        let mut out = String::new();
+        if self.first_change(rows) < self.rows.len().max(rows.len()) {
+            out = self.repaint(rows, size);
+        }
+        if cursor != self.cursor
+            && let Some(column) = cursor
+        {
+            out.push('\r');
+            if column > 0 {
+                out.push_str(&format!("\x1b[{column}C"));
+            }
+        }
+        self.cursor = cursor;
+        out
+    }
+
     /// The sequence that replaces the lines of the region by `rows`; empty if they are the same. Lines that have left the
     /// screen stay as they are.
     pub(super) fn repaint(&mut self, rows: &[String], size: StderrSize) -> String {
+        let has_cursor = self.cursor.is_some();
         let first = self.first_change(rows);
-        if first == self.rows.len() && first == rows.len() {
+        if first == self.rows.len() && first == rows.len() && !has_cursor {
             return String::new();
         }
         // The cursor needs a line to stay on.
-        let first = first.min(rows.len().saturating_sub(1)).max(self.first_reachable(size));
+        let mut first = first.min(rows.len().saturating_sub(1)).max(self.first_reachable(size));
+        if has_cursor {
+            // What is written starts at the cursor.
+            first = first.min(self.rows.len().saturating_sub(1));
+        }
         let mut out = String::new();
-        if first == self.rows.len() {
+        if has_cursor {
+            out.push_str(&self.move_to(first, size));
+            out.push_str(&rows.get(first..).unwrap_or_default().join("\n"));
+        } else if first == self.rows.len() {
             if !self.rows.is_empty() {
                 out.push('\n');
             }
@@ -39,7 +72,13 @@ impl ScreenRegion {
             out.push_str(&rows.get(first..).unwrap_or_default().join("\n"));
         }
         self.rows = rows.to_vec();
+        self.cursor = None;
         out
+    }
+
+    /// Forgets the lines, which another program may have moved.
+    pub(super) fn forget(&mut self) {
+        *self = Self::default();
     }
 
     /// What was added to the end of the last line, if only that changes from line `first` on.
@@ -50,6 +89,7 @@ impl ScreenRegion {
 
     /// The sequence that leaves the lines on the screen and starts a new line; the region is empty then.
     pub(super) fn settle(&mut self) -> &'static str {
+        self.cursor = None;
         if std::mem::take(&mut self.rows).is_empty() { "" } else { "\n" }
     }
 
@@ -84,8 +124,16 @@ impl ScreenRegion {
 
     /// The sequence that moves to the start of line `first` and erases everything after it.
     fn move_to(&self, first: usize, size: StderrSize) -> String {
-        let height: usize = self.rows[first..].iter().map(|row| row_height(row, size)).sum();
+        let Some((last, rows)) = self.rows[first..].split_last() else { return "\r".to_owned() };
+        let height_above: usize = rows.iter().map(|row| row_height(row, size)).sum();
+        let height = height_above
+            + match self.cursor {
+                // The line of input is broken where the terminal was made narrower.
+                Some(column) => column / size.columns.max(1) + 1,
+                None => row_height(last, size),
+            };
         match height {
+            1 if self.cursor.is_some() => "\r\x1b[J".to_owned(),
             0 | 1 => "\r\x1b[2K".to_owned(),
             height => format!("\r\x1b[{}A\x1b[J", height - 1),
         }
@@ -157,6 +205,37 @@ mod tests {
             shown.process(&end);
             // A row of up to eight wide characters takes two lines.
             let lines = updates.last().unwrap().iter().map(String::as_str);
+            let text: Vec<&str> = ["before"].into_iter().chain(lines).chain(["end"]).collect();
+            prop_assert_eq!(shown.text().replace('\n', ""), text.concat());
+        }
+    }
+
+    proptest! {
+        /// The same with a line of input below the rows, in which the cursor is.
+        #[test]
+        fn c_33_17_the_cursor_is_in_the_line_of_input(
+            updates in prop::collection::vec(
+                (prop::collection::vec("[a日]{0,8}", 0..3), prop::option::of(("[b]{0,8}", 0..9_usize))),
+                1..8,
+            ),
+        ) {
+            let mut shown = Shown::new();
+            let mut region = ScreenRegion::default();
+            for (update, input) in &updates {
+                let mut all = update.clone();
+                all.extend(input.iter().map(|(text, _)| text.clone()));
+                let cursor = input.as_ref().map(|(text, at)| text.len().min(*at));
+                shown.process(&region.repaint_with_cursor(&all, cursor, SIZE));
+                if let Some(cursor) = cursor {
+                    let (_, column) = shown.0.screen().cursor_position();
+                    prop_assert_eq!(usize::from(column), cursor);
+                }
+            }
+            let last = &updates.last().unwrap().0;
+            shown.process(&region.repaint_with_cursor(last, None, SIZE));
+            let end = format!("{}end", region.settle());
+            shown.process(&end);
+            let lines = last.iter().map(String::as_str);
             let text: Vec<&str> = ["before"].into_iter().chain(lines).chain(["end"]).collect();
             prop_assert_eq!(shown.text().replace('\n', ""), text.concat());
         }

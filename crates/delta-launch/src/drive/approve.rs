@@ -7,7 +7,7 @@ use delta_base::id::RunId;
 use delta_operator::arguments::message;
 use delta_operator::arguments::options::{CONTINUE_OPTIONS, show_only};
 use delta_operator::failure::CommandFailure;
-use delta_operator::runs::run_argument::{LAST, RunArgument};
+use delta_operator::runs::run_argument::RunArgument;
 use delta_operator::runs::run_list;
 use delta_run::run_result::ContinueCommand;
 use delta_run::state::{HumanRequest, RunState};
@@ -40,9 +40,9 @@ Examples:
 #[derive(Debug, Args)]
 #[command(mut_args = show_only(&["run", "reason", "message", "work_dir", "request_id"]), after_help = CONTINUE_OPTIONS, after_long_help = format!("{CONTINUE_OPTIONS}\n\n{DENY_EXAMPLES}"))]
 pub struct DenyArgs {
-    /// Run: id, unique prefix or suffix, directory or `last`
-    #[arg(value_name = "RUN", default_value = "last", add = ArgValueCandidates::new(run_list::run_candidates))]
-    run: String,
+    /// Run: id, unique prefix or suffix, directory or `last` [default: last]
+    #[arg(value_name = "RUN", add = ArgValueCandidates::new(run_list::run_candidates))]
+    run: Option<String>,
     /// Reason for the LLM; `-` reads it from stdin
     #[arg(value_name = "REASON")]
     reason: Option<String>,
@@ -93,7 +93,8 @@ pub fn approve_command(args: &ApproveArgs) -> ExitCode {
 
 /// Denies a call; returns the exit code.
 pub fn deny_command(args: &DenyArgs) -> ExitCode {
-    let (run, reason) = match split_denial(args) {
+    let reason = args.reason.as_deref().or(args.message.as_deref());
+    let (run, reason) = match RunArgument::split_optional_text(args.run.as_deref(), reason) {
         Ok(parts) => parts,
         Err(failure) => return failure.report(),
     };
@@ -110,7 +111,8 @@ pub fn answer_command(args: &AnswerArgs) -> ExitCode {
     let text = args.text.as_deref();
     let work_dir = &args.resume.work_dir;
     let parts = match &args.message {
-        Some(text) => parse_run(first.unwrap_or(LAST)).map(|run| (run, text.clone())),
+        Some(text) => RunArgument::split_optional_text(first, Some(text))
+            .map(|(run, text)| (run, text.unwrap_or_default().to_owned())),
         None => RunArgument::split_text(first, text, work_dir, "answer", "answer"),
     };
     let (run, text) = match parts {
@@ -133,26 +135,13 @@ pub fn answer_command(args: &AnswerArgs) -> ExitCode {
     })
 }
 
-/// The run and the reason: a single argument with a blank is the reason, because no id has one.
-fn split_denial(args: &DenyArgs) -> Result<(RunArgument, Option<&str>), CommandFailure> {
-    let reason = args.reason.as_deref().or(args.message.as_deref());
-    if reason.is_none() && args.run.contains(char::is_whitespace) {
-        return Ok((RunArgument::Last, Some(&args.run)));
-    }
-    Ok((parse_run(&args.run)?, reason))
-}
-
-fn parse_run(name: &str) -> Result<RunArgument, CommandFailure> {
-    RunArgument::parse(name).map_err(|error| CommandFailure::usage(error, None))
-}
-
 /// Refuses a run that waits for nothing or for the answer to a question: `yes` would be a message to the LLM.
 fn require_approval(id: &RunId, state: &RunState) -> Result<(), CommandFailure> {
     let next = ContinueCommand::from_state(state);
     let hint = match state.human_request() {
         Some(HumanRequest::Approval(_)) => return Ok(()),
         Some(HumanRequest::Question(_)) => {
-            format!("it waits for an answer: {} TEXT", next.to_reply("answer"))
+            format!("it waits for an answer: {} TEXT", next.to_reply("continue"))
         }
         None if state.has_unused_answer() => answered_hint(state),
         None => format!(

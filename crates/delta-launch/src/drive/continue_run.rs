@@ -3,7 +3,7 @@
 //! This module finds the run, claims it for this process, and decides what the message means. The engine then drives it like
 //! a new run.
 
-use crate::drive::{detach, sealer};
+use crate::drive::{conversation, detach, sealer};
 use crate::prepare::images::{AttachOptions, attach_images};
 use crate::prepare::prepared_agent::PreparedAgent;
 use crate::prepare::{observer, run_result};
@@ -12,7 +12,7 @@ use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::durable::{self, FileError};
 use delta_base::id::RunId;
 use delta_base::redact::Secrets;
-use delta_base::shell_quote::shell_quote_path;
+use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time::{self, format_duration};
@@ -71,21 +71,26 @@ pub use run_message::{MissingMessage, answered_hint};
 
 /// Continue a run
 ///
-/// An INTERRUPTED run continues where it stopped. A run that waits takes `-m` as the answer. A COMPLETED or FAILED run takes
-/// `-m` as the next message. A run that FAILED because its endpoint did not answer needs no `-m`. If the endpoint refused the
+/// An INTERRUPTED run continues where it stopped. A run that waits takes TEXT as the answer. A COMPLETED or FAILED run takes
+/// TEXT as the next message. A run that FAILED because its endpoint did not answer needs no TEXT. If the endpoint refused the
 /// request, correct the cause, then pass `--retry llm`, or change `--model` or `--llm`. A run whose process has died is
 /// cleaned up first.
 #[derive(Debug, Args)]
-#[command(mut_args = show_only(CONTINUE_ARGUMENTS), after_help = RUN_OPTIONS, after_long_help = format!("{RUN_OPTIONS}\n\n{EXAMPLES}"))]
+#[command(mut_args = show_only(CONTINUE_ARGUMENTS), after_help = RUN_OPTIONS, after_long_help = format!("{RUN_OPTIONS}\n\n{EXAMPLES}"), override_usage = "delta continue [OPTIONS] [RUN] [TEXT]")]
 pub struct ContinueArgs {
-    /// Run: id, unique prefix or suffix, directory or `last`
-    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
-    run: RunArgument,
-    /// Id of the run, as an option
-    #[arg(long, value_name = "ID", conflicts_with = "run", value_parser = RunArgument::parse_name, add = ArgValueCandidates::new(run_list::run_candidates))]
-    run_id: Option<RunArgument>,
+    /// Run: id, unique prefix or suffix, directory or `last` [default: last]
+    #[arg(value_name = "RUN", allow_hyphen_values = true, add = ArgValueCandidates::new(run_list::run_candidates))]
+    run_or_text: Option<String>,
     /// Next message, or answer to what the run waits for; `-` reads it from stdin
-    #[arg(short, long, value_name = "TEXT")]
+    ///
+    /// A single argument that can be the name of a run, such as `yes`, is RUN: write `delta continue last yes`.
+    #[arg(value_name = "TEXT", allow_hyphen_values = true)]
+    text: Option<String>,
+    /// Id of the run, as an option
+    #[arg(long, value_name = "ID", conflicts_with = "text", value_parser = RunArgument::parse_name, add = ArgValueCandidates::new(run_list::run_candidates))]
+    run_id: Option<RunArgument>,
+    /// TEXT as an option
+    #[arg(short, long, value_name = "TEXT", conflicts_with = "text")]
     message: Option<String>,
     #[command(flatten)]
     attached: AttachOptions,
@@ -122,15 +127,49 @@ pub struct ResumeOptions {
     pub options: RunOptions,
 }
 
+impl ResumeOptions {
+    /// Continues a run in `work_dir` with the agent that its journal names.
+    pub fn in_conversation(work_dir: &Path, options: &RunOptions) -> Self {
+        Self {
+            work_dir: work_dir.to_owned(),
+            agent: None,
+            request_id: None,
+            force: false,
+            retry: Vec::new(),
+            options: options.clone(),
+        }
+    }
+}
+
 impl ContinueArgs {
-    fn run(&self) -> &RunArgument {
-        self.run_id.as_ref().unwrap_or(&self.run)
+    /// The run and the text. With an option for one of them, an argument is the other.
+    fn run_and_text(&self) -> Result<(RunArgument, Option<&str>), CommandFailure> {
+        let first = self.run_or_text.as_deref();
+        match (&self.run_id, self.message.as_deref()) {
+            (Some(run), None) => Ok((run.clone(), first)),
+            (Some(run), message) if first.is_none() => Ok((run.clone(), message)),
+            (Some(_), _) => Err(CommandFailure::usage(
+                "the run is in `--run-id` and the message in `-m`",
+                "remove the argument".to_owned(),
+            )),
+            (None, message) => {
+                RunArgument::split_optional_text(first, self.text.as_deref().or(message))
+            }
+        }
+    }
+
+    /// What to type if the only argument, which names no run, is a message.
+    fn message_hint(&self) -> Option<String> {
+        let word = self.run_or_text.as_deref()?;
+        let is_alone = self.text.is_none() && self.message.is_none() && self.run_id.is_none();
+        is_alone.then(|| format!("if it is a message: `delta continue last {}`", shell_quote(word)))
     }
 }
 
 /// What the help shows; `run` has the other options too.
 const CONTINUE_ARGUMENTS: &[&str] = &[
-    "run",
+    "run_or_text",
+    "text",
     "run_id",
     "message",
     "files",
@@ -143,28 +182,46 @@ const CONTINUE_ARGUMENTS: &[&str] = &[
 ];
 const EXAMPLES: &str = "\
 Examples:
-  delta continue RUN -w ./work                    # continue where it stopped
-  delta continue RUN -w ./work -m \"yes, proceed\"  # answer, or next message
-  delta continue RUN -w ./work -m - < more.md     # message from a file";
+  delta continue                            # the last run here
+  delta continue \"now the tests\"            # its next message, or an answer
+  delta continue RUN -w ./work \"yes, proceed\"
+  delta continue RUN -w ./work - < more.md  # message from a file";
 
 /// Resumes a run and drives it; returns the exit code.
 pub fn continue_command(args: &ContinueArgs) -> ExitCode {
-    if args.message.is_none() && !args.attached.is_empty() {
+    let (run, text) = match args.run_and_text() {
+        Ok(parts) => parts,
+        Err(failure) => return failure.report(),
+    };
+    if text.is_none() && !args.attached.is_empty() {
         let message =
-            "`-a` attaches files to a message, and the message is missing\n\n  tip: add `-m TEXT`";
+            "`-a` attaches files to a message, and the message is missing\n\n  tip: add the text";
         return command_line::print_usage_error::<ContinueArgs>("continue", message);
     }
     if args.detach {
         return detach::detach_command();
     }
     // Read before the run is locked: stdin can take long.
-    let message = args.message.as_deref().map(message::read_message).transpose();
+    let message = text.map(message::read_message).transpose();
     let images = args.attached.read(&args.resume.options);
-    let may_answer = args.message.is_some();
-    continue_with_images(args.run(), &args.resume, images, may_answer, |id, state| {
+    let may_answer = text.is_some();
+    let options = &args.resume.options;
+    let converses = text.is_none() && options.takes_input();
+    if converses {
+        options.conversation.begin_turn();
+    }
+    let result = continue_with_images(&run, &args.resume, images, may_answer, |id, state| {
         run_message::check_last_event(id, state, args.at_event)?;
         message
-    })
+    });
+    let result = result.map_err(|failure| match args.message_hint() {
+        Some(hint) if failure.is_not_found() => failure.adding_hint(&hint),
+        _ => failure,
+    });
+    if converses {
+        return conversation::converse_after(result, &run, &args.resume);
+    }
+    print_continued_run(result, &run, &args.resume)
 }
 
 /// Resumes a run with the answer that `choose_message` takes for its state, and drives it; returns the exit code.
@@ -173,7 +230,30 @@ pub fn continue_with(
     resume: &ResumeOptions,
     choose_message: impl FnOnce(&RunId, &RunState) -> Result<Option<String>, CommandFailure>,
 ) -> ExitCode {
-    continue_with_images(run, resume, Ok(Vec::new()), true, choose_message)
+    let result = continue_with_images(run, resume, Ok(Vec::new()), true, choose_message);
+    print_continued_run(result, run, resume)
+}
+
+/// Prints the result of a run that was continued; returns the exit code.
+pub fn print_continued_run(
+    result: Result<RunResult, CommandFailure>,
+    run: &RunArgument,
+    resume: &ResumeOptions,
+) -> ExitCode {
+    let id = run.requested_id().map(|id| id.to_string());
+    run_result::print_run_result(result, &resume.options, id)
+}
+
+/// Resumes a run with the text of the user.
+///
+/// # Errors
+/// The run could not be resumed.
+pub fn continue_with_text(
+    run: &RunArgument,
+    resume: &ResumeOptions,
+    text: String,
+) -> Result<RunResult, CommandFailure> {
+    continue_with_images(run, resume, Ok(Vec::new()), true, |_, _| Ok(Some(text)))
 }
 
 /// Resumes a run in `work_dir` with the answer of the user at the terminal of an inbox to `request_id`; returns the exit code.
@@ -191,14 +271,8 @@ pub fn continue_in_inbox(
         inbox,
         ..RunOptions::new(None, None)
     };
-    let resume = ResumeOptions {
-        work_dir,
-        agent: None,
-        request_id,
-        force: false,
-        retry: Vec::new(),
-        options,
-    };
+    let resume =
+        ResumeOptions { request_id, ..ResumeOptions::in_conversation(&work_dir, &options) };
     continue_with(run, &resume, |_, _| Ok(Some(message)))
 }
 
@@ -209,20 +283,17 @@ fn continue_with_images(
     images: Result<Vec<NewImage>, CommandFailure>,
     may_answer: bool,
     choose_message: impl FnOnce(&RunId, &RunState) -> Result<Option<String>, CommandFailure>,
-) -> ExitCode {
-    let id = run.requested_id().map(|id| id.to_string());
-    let result = images.and_then(|images| {
-        let Some((copy, claimed)) = claim_packed_copy(run, resume) else {
-            return find_and_continue(run, resume, &images, may_answer, choose_message);
-        };
-        // A refused message leaves the run packed.
-        let message = choose_packed_message(resume, &copy, &claimed, may_answer, choose_message)
-            .map_err(|failure| failure.with_run_id(&copy.id))?;
-        drop(claimed);
-        packed::remove_extracted_runs();
-        find_and_continue(run, resume, &images, may_answer, |_, _| Ok(message))
-    });
-    run_result::print_run_result(result, &resume.options, id)
+) -> Result<RunResult, CommandFailure> {
+    let images = images?;
+    let Some((copy, claimed)) = claim_packed_copy(run, resume) else {
+        return find_and_continue(run, resume, &images, may_answer, choose_message);
+    };
+    // A refused message leaves the run packed.
+    let message = choose_packed_message(resume, &copy, &claimed, may_answer, choose_message)
+        .map_err(|failure| failure.with_run_id(&copy.id))?;
+    drop(claimed);
+    packed::remove_extracted_runs();
+    find_and_continue(run, resume, &images, may_answer, |_, _| Ok(message))
 }
 
 /// Claims a temporary copy of a packed run of a sweep, to look at its state. `None` if the run is not packed, or cannot be

@@ -23,6 +23,7 @@ use delta_operator::arguments::budget::{self, OuterLimits, OwnedRun, PastUse};
 use delta_operator::arguments::options::RunOptions;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::restore_point;
+use delta_operator::runs::run_input::{PausingPrompt, RunInput};
 use delta_operator::trust::read_import_path;
 use delta_operator::{environment, state};
 use delta_process as process;
@@ -161,7 +162,19 @@ impl PreparedAgent {
             let next = ContinueCommand::from_state(run.state());
             cancel.set_last_words(format!("\nStopped at once. Continue with: {next}\n"));
         }
-        let human = options.human_prompt(&cancel);
+        if run.state().stage.is_some() {
+            // A process enters one stage.
+            options.conversation.close();
+        }
+        let line = &options.conversation.line;
+        let input =
+            options.takes_input().then(|| RunInput::open(line, &run.id, &run.dir, run.mailbox()));
+        let input = input.flatten();
+        run.notify(RunNotice::Input(input.as_ref().map(|input| input.line())));
+        let human = options.human_prompt(&cancel).map(|inner| match &input {
+            Some(input) => Box::new(PausingPrompt { inner, input: Arc::clone(input) }),
+            None => inner,
+        });
         let snapshots = self.open_snapshots(run, workspace, options)?;
         let servers = self.mcp_servers(&environment)?;
         let cleanup = cancel.clone();
@@ -178,6 +191,10 @@ impl PreparedAgent {
             .with_mailbox()
             .with_live_output(shows_live_output(options) || prints_pieces(options))
             .drive(run);
+        if let Some(input) = input {
+            input.pause();
+            run.notify(RunNotice::Input(None));
+        }
         if let Some(problem) = share.and_then(|share| share.give_back().err()) {
             run.notify(RunNotice::Warning(&format!(
                 "could not return the remaining budget of the sweep: {}",
@@ -194,6 +211,7 @@ impl PreparedAgent {
             .ok_or_else(|| CommandFailure::config("the run has no ENGINE_START", None))?
             .with_tree(&run.dir, run.state());
         result.prints_alone = options.result_follows_progress();
+        result.follow_up = next_steps::follow_up_command(options, run.state());
         next_steps::print_next_steps(options, &run.dir, run.state(), &result);
         Ok(result)
     }

@@ -80,6 +80,22 @@ pub fn print_next_steps(
     }
 }
 
+/// The command with which the person at the terminal continues a COMPLETED run; the run was updated last in its workspace.
+pub fn follow_up_command(options: &RunOptions, state: &RunState) -> Option<String> {
+    let is_last =
+        options.takes_input() && options.inbox.is_none() && !options.conversation.is_open();
+    let start = state.start.as_ref().filter(|_| is_last)?;
+    if state.status != Some(RunStatus::Completed) {
+        return None;
+    }
+    let next = ContinueCommand::from_state(state).with_agent(agent_hint::own_agent(state));
+    let is_here = std::env::current_dir().is_ok_and(|dir| dir == Path::new(&start.work_dir));
+    let plain =
+        format!("delta continue --run-id {} -w {}", start.run_id, shell_quote(&start.work_dir));
+    let next = next.to_string();
+    Some(if is_here && next == plain { "delta continue".to_owned() } else { next })
+}
+
 /// Prints how to answer the question of a run that waits.
 fn print_answer_commands(next: &ContinueCommand, run_dir: &Path, state: &RunState) {
     if state.has_left_processes {

@@ -1,6 +1,7 @@
 //! `delta run`: creates a run and drives it.
 
 use crate::drive::continue_run::{self, AskedAgent, EnsuredTask, RetriedError};
+use crate::drive::conversation::{self, NextTurn};
 use crate::drive::{detach, sealer};
 use crate::prepare::images::AttachOptions;
 use crate::prepare::prepared_agent::PreparedAgent;
@@ -43,7 +44,8 @@ use std::process::ExitCode;
 pub struct RunArgs {
     /// Task for the agent, as one argument; `-` reads it from stdin
     ///
-    /// Text piped into stdin follows it after an empty line.
+    /// Text piped into stdin follows it after an empty line. Without it, delta asks for it at a terminal, and for the next message
+    /// when the run ends.
     #[arg(value_name = "TEXT", value_parser = parse_task)]
     words: Vec<String>,
     /// Agent directory, or the name of an installed agent
@@ -147,6 +149,11 @@ impl RunArgs {
 
 /// Creates a run and drives it; returns the exit code.
 pub fn run_command(args: &RunArgs) -> ExitCode {
+    let options = &args.options;
+    let has_task = args.message.is_some() || !args.words.is_empty();
+    if !has_task && !args.detach && !args.ensure && options.takes_input() {
+        return conversation::converse(options, NextTurn::Begin(&|task| run_agent(args, task)));
+    }
     let task = match args.task() {
         Ok(task) => task,
         Err(message) => return command_line::print_usage_error::<RunArgs>("run", &message),
@@ -155,12 +162,12 @@ pub fn run_command(args: &RunArgs) -> ExitCode {
         return detach::detach_command();
     }
     let id = args.run_id.as_ref().map(ToString::to_string);
-    run_result::print_run_result(run_agent(args, task), &args.options, id)
+    let result = message::read_task(task, options).and_then(|task| run_agent(args, task));
+    run_result::print_run_result(result, options, id)
 }
 
-fn run_agent(args: &RunArgs, task: &str) -> Result<RunResult, CommandFailure> {
-    let message = message::read_task(task, &args.options)?;
-    let message = NewMessage { text: message, images: args.attached.read(&args.options)? };
+fn run_agent(args: &RunArgs, task: String) -> Result<RunResult, CommandFailure> {
+    let message = NewMessage { text: task, images: args.attached.read(&args.options)? };
     let chosen = agent_choice::choose_agent(args.agent.as_deref(), args.options.model.as_ref())?;
     let existing = existing_run(args, &chosen)?;
     let agent = agent_choice::load_agent(&chosen.home, &args.options)?;

@@ -7,23 +7,21 @@ use delta_base::random::random_bytes;
 use delta_operator::arguments::budget::TreeLimitOptions;
 use delta_operator::arguments::options::parse_max_iterations;
 use delta_operator::arguments::{completion_candidates, message};
+use delta_operator::cancel;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
 use delta_operator::runs::{own_run, run_list};
-use delta_operator::{cancel, environment};
-use delta_process::RunMark;
 use delta_program::stdio;
 use delta_run::event::{MessageSource, MessageTime, RunStatus};
 use delta_run::mailbox::{
-    MAX_MESSAGE_BYTES, MAX_WAITING, Mailbox, MailboxMessage, MessageSeal, Sent, count_waiting,
-    new_message_source,
+    self, MAX_MESSAGE_BYTES, MAX_WAITING, Mailbox, MailboxMessage, MessageSeal, Sent,
+    count_waiting, new_message_source,
 };
 use delta_run::ownership::Ownership;
 use delta_run::run_result::ContinueCommand;
-use delta_run::run_tree;
 use delta_run::state::RunState;
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// How long a run without a mailbox is waited for: its process has just started, or ends.
@@ -37,8 +35,8 @@ const SHOWN_ID_CHARS: usize = 8;
 
 /// Send a message to a run, also while it works
 ///
-/// The run receives the message once, before its next LLM call. To answer what a run waits for, use `delta answer`; to continue
-/// a run that has ended, `delta continue`.
+/// The run receives the message once, before its next LLM call. To answer what a run waits for, or to continue a run that has
+/// ended, use `delta continue`.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES, override_usage = "delta tell [OPTIONS] [RUN] <TEXT>\n       delta tell [RUN] <LIMITS> [--reason <TEXT>]")]
 pub struct TellArgs {
@@ -121,14 +119,14 @@ pub fn tell_command(args: &TellArgs) -> Result<(), CommandFailure> {
         return Err(CommandFailure::message_refused(message, hint));
     }
     let run = run.find(&args.work_dir)?;
-    check_caller(&run)?;
+    own_run::check_caller(&run.id, &run.dir)?;
     let when = match (args.now, args.at_end) {
         (true, _) => MessageTime::Now,
         (_, true) => MessageTime::End,
         _ => MessageTime::Next,
     };
     let id = args.id.clone().unwrap_or_else(|| encode_hex(&random_bytes::<16>()));
-    let source = new_message_source(id, when);
+    let source = new_message_source(id, mailbox::COMMAND, when);
     let limits = Some(args.limits.limits()).filter(|limits| !limits.are_none());
     let message = MailboxMessage {
         limits,
@@ -252,39 +250,6 @@ fn continue_hint(run: &LocatedRun, state: &RunState, text: Option<&str>) -> Stri
     let is_short = text.len() <= MAX_REPEATED_BYTES && !text.contains('\n');
     let next = ContinueCommand::from_state(state).with_work_dir(&run.workspace_argument);
     next.with_message(if is_short { text } else { "TEXT" }).to_string()
-}
-
-/// Refuses the caller if it is a call of the run or of a run below it, or of a run that has not started this one: an agent must
-/// not speak to itself, or to the runs of others, as its operator.
-fn check_caller(run: &LocatedRun) -> Result<(), CommandFailure> {
-    let id = run.id.as_str();
-    let dir = &run.dir;
-    let parent = environment::parent_run();
-    let reaches = parent.is_none_or(|parent| is_below(dir, Path::new(&parent.run_dir)));
-    if reaches && !has_caller_below(id, dir, &mut Vec::new()) {
-        return Ok(());
-    }
-    let hint = "a call sends messages to the runs that it has started".to_owned();
-    Err(CommandFailure::config(format!("a call of run {id} cannot send it a message"), hint))
-}
-
-/// Whether the run in `dir` was started by one of the run in `ancestor`, or by a run below it.
-fn is_below(dir: &Path, ancestor: &Path) -> bool {
-    let Ok(ancestor) = ancestor.canonicalize() else { return false };
-    let enclosing = run_tree::find_enclosing_runs(dir);
-    enclosing.iter().skip(1).any(|dir| dir.canonicalize().is_ok_and(|dir| dir == ancestor))
-}
-
-/// Whether this process belongs to a call of the run in `dir`, or of a run below it.
-fn has_caller_below(id: &str, dir: &Path, visited: &mut Vec<PathBuf>) -> bool {
-    if visited.iter().any(|known| known == dir) {
-        return false;
-    }
-    visited.push(dir.to_owned());
-    RunMark::new(id, dir).is_of_this_process()
-        || run_tree::locate_child_runs(dir)
-            .iter()
-            .any(|(child, dir)| has_caller_below(child.run_id.as_str(), dir, visited))
 }
 
 fn report(

@@ -48,6 +48,9 @@ pub fn open_run_observer(
     progress.load_state(before);
     progress.report_stopping(cancel);
     progress.set_asks_here(options.asks_human());
+    if options.conversation.has_earlier_turn() {
+        progress.omit_start();
+    }
     if options.served.is_some() {
         progress.omit_questions();
     }

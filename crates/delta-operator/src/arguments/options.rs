@@ -3,6 +3,7 @@
 use crate::arguments::anchor::Anchor;
 use crate::arguments::approve_options::ApproveOptions;
 use crate::arguments::budget::LimitOptions;
+use crate::arguments::conversation::TerminalConversation;
 use crate::arguments::served_output::ServedOutput;
 use crate::arguments::terminal_prompt::{InboxExit, TerminalPrompt};
 use crate::env_files::EnvFileOptions;
@@ -107,6 +108,9 @@ pub struct RunOptions {
     /// The inbox that asks, if one does.
     #[arg(skip)]
     pub inbox: Option<InboxExit>,
+    /// What the user types at the terminal.
+    #[arg(skip)]
+    pub conversation: TerminalConversation,
 }
 
 impl RunOptions {
@@ -138,6 +142,7 @@ impl RunOptions {
             served: None,
             silent: false,
             inbox: None,
+            conversation: TerminalConversation::default(),
         }
     }
 
@@ -198,10 +203,16 @@ impl RunOptions {
             return terminal::can_prompt_person();
         }
         // A script that redirects stdin, a job in the background and CI expect no question.
-        let is_automated = self.no_interactive
-            || self.quiet
-            || self.detached
-            || environment::variable("CI").is_some_and(|value| !value.is_empty());
-        !is_automated && terminal::can_prompt() && terminal::is_in_foreground()
+        let is_automated = self.no_interactive || self.quiet || self.detached;
+        !is_automated && environment::can_prompt_here()
+    }
+
+    /// Whether the user types messages to a run that works, and the next task, at this terminal, which shows everything.
+    pub fn takes_input(&self) -> bool {
+        self.asks_human()
+            && self.result_follows_progress()
+            && self.served.is_none()
+            && environment::can_prompt_here()
+            && environment::can_move_cursor()
     }
 }

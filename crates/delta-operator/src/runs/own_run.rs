@@ -2,11 +2,12 @@
 //! refuses a foreign run.
 
 use crate::failure::{CommandFailure, lost_events_hint, quote_workspace_of};
-use crate::state;
+use crate::{environment, state};
 use delta_base::durable;
 use delta_base::id::RunId;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::terminal_text::strip_terminal_controls;
+use delta_process::RunMark;
 use delta_run::journal::seal::{SealKey, Sealer};
 use delta_run::journal::{self, JournalContents, JournalError, JournalFold};
 use delta_run::ownership::owner_process::{self, OwnerStatus};
@@ -91,6 +92,37 @@ pub fn fold_with_its_key(id: &RunId, dir: &Path) -> Result<(RunState, SealKey), 
     let folded = folded.map_or_else(|| fold_own_journal(id, dir), Ok)?;
     check_is_own(id, dir, &folded)?;
     Err(CommandFailure::config(format!("run {id} is not sealed"), None))
+}
+
+/// Refuses the caller if it is a call of the run or of a run below it, or of a run that has not started this one: an agent must
+/// not speak to itself, or to the runs of others, as its operator.
+pub fn check_caller(id: &RunId, dir: &Path) -> Result<(), CommandFailure> {
+    let parent = environment::parent_run();
+    let reaches = parent.is_none_or(|parent| is_below(dir, Path::new(&parent.run_dir)));
+    if reaches && !has_caller_below(id.as_str(), dir, &mut Vec::new()) {
+        return Ok(());
+    }
+    let hint = "a call sends messages to the runs that it has started".to_owned();
+    Err(CommandFailure::config(format!("a call of run {id} cannot send it a message"), hint))
+}
+
+/// Whether the run in `dir` was started by one of the run in `ancestor`, or by a run below it.
+fn is_below(dir: &Path, ancestor: &Path) -> bool {
+    let Ok(ancestor) = ancestor.canonicalize() else { return false };
+    let enclosing = run_tree::find_enclosing_runs(dir);
+    enclosing.iter().skip(1).any(|dir| dir.canonicalize().is_ok_and(|dir| dir == ancestor))
+}
+
+/// Whether this process belongs to a call of the run in `dir`, or of a run below it.
+fn has_caller_below(id: &str, dir: &Path, visited: &mut Vec<PathBuf>) -> bool {
+    if visited.iter().any(|known| known == dir) {
+        return false;
+    }
+    visited.push(dir.to_owned());
+    RunMark::new(id, dir).is_of_this_process()
+        || run_tree::locate_child_runs(dir)
+            .iter()
+            .any(|(child, dir)| has_caller_below(child.run_id.as_str(), dir, visited))
 }
 
 /// The operator's key, and the keys that the runs around the run in `run_dir` have given their tools.

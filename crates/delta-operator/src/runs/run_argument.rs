@@ -80,8 +80,7 @@ impl RunArgument {
             return Err(CommandFailure::usage(format!("the {noun} is missing"), hint));
         };
         if let Some(text) = text {
-            let run = Self::parse(first).map_err(|error| CommandFailure::usage(error, None))?;
-            return Ok((run, text.to_owned()));
+            return Ok((Self::parse_or_fail(first)?, text.to_owned()));
         }
         if first == LAST || is_run_in(first, work_dir) {
             let message = format!("the {noun} for the run `{first}` is missing");
@@ -93,6 +92,28 @@ impl RunArgument {
             return Err(CommandFailure::usage(message, hint));
         }
         Ok((Self::Last, first.to_owned()))
+    }
+
+    /// The run and the text of `delta COMMAND [RUN] [TEXT]`: a single argument is the run if it can be the name of one, so that a
+    /// mistyped id is not sent to another run as a message; else it is the text.
+    pub fn split_optional_text<'t>(
+        first: Option<&'t str>,
+        text: Option<&'t str>,
+    ) -> Result<(Self, Option<&'t str>), CommandFailure> {
+        match (first, text) {
+            (None, text) => Ok((Self::Last, text)),
+            (Some(first), Some(_)) => Ok((Self::parse_or_fail(first)?, text)),
+            (Some(first), None) if first.contains(char::is_whitespace) => {
+                Ok((Self::Last, Some(first)))
+            }
+            (Some(first), None) => {
+                Ok(Self::parse(first).map_or((Self::Last, Some(first)), |run| (run, None)))
+            }
+        }
+    }
+
+    fn parse_or_fail(text: &str) -> Result<Self, CommandFailure> {
+        Self::parse(text).map_err(|error| CommandFailure::usage(error, None))
     }
 
     /// Parses `last`, an id, or a prefix or suffix of one.
