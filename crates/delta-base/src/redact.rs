@@ -185,7 +185,8 @@ impl Secrets {
     }
 }
 
-/// A secret as plain text; where they differ, also escaped in JSON twice and once, longest first, and percent-encoded.
+/// A secret as plain text, and where they differ escaped in JSON twice and once, some of which escapes slashes too, longest
+/// first; and percent-encoded.
 fn secret_forms(secret: &str) -> Vec<String> {
     let once = escape_for_json(secret);
     let encoded = percent_encoding::utf8_percent_encode(secret, PERCENT_ENCODED).to_string();
@@ -194,7 +195,8 @@ fn secret_forms(secret: &str) -> Vec<String> {
     let mut small = encoded.clone();
     escapes.for_each(|digits| small[digits].make_ascii_lowercase());
     let slashes = once.replace('/', "\\/");
-    let forms = [secret.to_owned(), escape_for_json(&once), slashes, once, encoded, small];
+    let twice = [escape_for_json(&slashes), escape_for_json(&once)];
+    let forms = twice.into_iter().chain([slashes, once, secret.to_owned(), encoded, small]);
     let mut unique = Vec::new();
     for form in forms {
         if !unique.contains(&form) {
@@ -545,6 +547,7 @@ mod tests {
             percent.to_owned(),
             percent.replace("%2B%2F", "%2b%2f").replace("%3D", "%3d"),
             secret.replace('/', "\\/"),
+            secret.replace('/', "\\\\/"),
         ] {
             assert_eq!(secrets.redact(&format!("a {text} b")), "a [redacted] b");
         }
