@@ -312,13 +312,14 @@ fn check_asked_again(sandbox: &Sandbox, change: impl FnOnce(&Sandbox), names: &s
 
 #[test]
 fn c_38_8_a_file_that_changed_after_the_question_is_asked_about_again() {
-    let tools = "  - {name: own, exec: ./deploy, approve: ask}\n  - {name: script, exec: sh step.txt.sh, approve: ask}\n  - {name: shell, shell: 'cat data.txt && . lib/env.sh', approve: ask}\n  - {name: below, shell: 'cd sub && ./x', approve: ask}\n  - {name: make, shell: '. ./M*e', approve: ask}\n  - {name: hook, shell: '\"$PWD\"/.git/h*s/pre-push', approve: ask}\n";
+    let tools = "  - {name: own, exec: ./deploy, approve: ask}\n  - {name: script, exec: sh step.txt.sh, approve: ask}\n  - {name: shell, shell: 'cat data.txt && . lib/env.sh', approve: ask}\n  - {name: below, shell: 'cd sub && ./x', approve: ask}\n  - {name: make, shell: '. ./M*e', approve: ask}\n  - {name: rules, shell: 'sh rules', approve: ask}\n  - {name: hook, shell: '\"$PWD\"/.git/h*s/pre-push', approve: ask}\n";
     for (tool, file) in [
         ("own", "deploy"),
         ("script", "step.txt.sh"),
         ("shell", "lib/env.sh"),
         ("below", "sub/x"),
         ("make", "Makefile"),
+        ("rules", "rules"),
         ("hook", ".git/hooks/pre-push"),
     ] {
         let turns = format!("- call: [{{tool: {tool}}}]\n- say: done\n");
@@ -329,9 +330,10 @@ fn c_38_8_a_file_that_changed_after_the_question_is_asked_about_again() {
         sandbox.write("work/step.txt.sh", "touch as-shown\n");
         sandbox.write("work/lib/env.sh", "touch as-shown\n");
         sandbox.write("work/Makefile", "touch as-shown\n");
+        sandbox.write("work/rules", "touch as-shown\n");
         sandbox.write("work/data.txt", "one\n");
         let planted = |sandbox: &Sandbox| {
-            sandbox.write_program(&format!("work/{file}"), "#!/bin/sh\ntouch \"$CWD/planted\"\n");
+            sandbox.write(&format!("work/{file}"), "#!/bin/sh\ntouch \"$CWD/planted\"\n");
         };
         check_asked_again(&sandbox, planted, file);
         assert!(!sandbox.path("work/as-shown").exists(), "{tool}");

@@ -19,6 +19,24 @@ const SCRIPT_EXTENSIONS: [&str; 16] = [
     "ts", "zsh",
 ];
 
+/// Words before a script, which may have any name.
+const BEFORE_SCRIPTS: [&str; 14] = [
+    ".",
+    "source",
+    "sh",
+    "bash",
+    "dash",
+    "zsh",
+    "python",
+    "python3",
+    "perl",
+    "ruby",
+    "node",
+    "-f",
+    "--file",
+    "--makefile",
+];
+
 /// Extensions of files from which programs are built, or that say what a build runs.
 const SOURCE_EXTENSIONS: [&str; 30] = [
     "bat", "c", "cc", "cfg", "cmake", "cpp", "cs", "cxx", "ex", "exs", "go", "gradle", "h", "hpp",
@@ -60,8 +78,13 @@ pub(super) fn started_files(argv: &[String], launch: &LaunchContext) -> BTreeMap
     let words = argv.iter().flat_map(|argument| {
         std::iter::once(argument.as_str()).chain(argument.split(is_shell_separator))
     });
-    let named = words.filter(|word| !word.is_empty()).map(|word| launch.cwd.join(word));
-    let scripts = named.filter(|path| is_in(path, &launch.cwd) && is_script(path));
+    let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+    let before = std::iter::once("").chain(words.iter().copied());
+    let named = before.zip(&words).map(|(before, word)| (before, launch.cwd.join(word)));
+    let scripts = named.filter(|(before, path)| {
+        is_in(path, &launch.cwd) && (BEFORE_SCRIPTS.contains(before) || is_script(path))
+    });
+    let scripts = scripts.map(|(_, path)| path);
     let files: Vec<PathBuf> = program.into_iter().chain(scripts).collect();
     let hashed = files.into_iter().filter_map(|path| {
         let sha256 = File::open(&path).and_then(sha256_hex_of_reader).ok()?;
