@@ -2,9 +2,8 @@
 
 use super::config::{LlmConfig, ProviderKind, read_nonblank_text};
 use super::pricing::PRICING_MAPPING;
-use delta_yaml::diagnostic::DiagnosticReport;
 use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
-use delta_yaml::yaml::{self, MappingFields, MappingSchema, YamlDocument, YamlNode};
+use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument, YamlNode, YamlValue};
 use std::path::Path;
 
 const KEY: &str = "fallback";
@@ -81,21 +80,18 @@ pub(super) fn read_fallback(
     Vec::new()
 }
 
-/// Reads one model as a section of its own, in which its keys replace the keys of `section`.
+/// Reads one model as a section of its own: the keys of `section` that it takes over, then its own. All keep their places,
+/// where mistakes are reported.
 fn read_fallback_entry(
     doc: &YamlDocument,
     section: &YamlNode,
     entry: &YamlNode,
     home: &Path,
 ) -> Option<LlmConfig> {
-    let own_keys = match entry.scalar() {
-        Some(_) => {
-            let model = read_nonblank_text(doc, entry, KEY, "[gpt-4o-mini]")?;
-            vec![("model".to_owned(), yaml::quote_yaml(&model))]
-        }
-        None => entries(entry),
-    };
-    let names = |key: &str| own_keys.iter().any(|(name, _)| name == key);
+    if entry.scalar().is_some() {
+        read_nonblank_text(doc, entry, KEY, "[gpt-4o-mini]")?;
+    }
+    let names = |key: &str| entry.get(key).is_some();
     if names(KEY) {
         let help = "write all models into one list";
         doc.report(entry, "an entry of `fallback` has no `fallback`", Some(help.to_owned()));
@@ -116,42 +112,20 @@ fn read_fallback_entry(
         return None;
     }
     let is_elsewhere = names("provider") || names("base_url");
-    let inherited = entries(section).into_iter().filter(|(name, _)| {
-        let name = name.as_str();
+    let is_inherited = |name: &str| {
         !names(name) && !OWN_KEYS.contains(&name) && (!is_elsewhere || SHARED_KEYS.contains(&name))
-    });
-    let inherited: Vec<_> = inherited.collect();
-    let keys = inherited.iter().chain(&own_keys);
-    let keys = keys.map(|(name, value)| format!("{}: {value}", yaml::quote_yaml(name)));
-    let text = format!("{{{}}}", keys.collect::<Vec<_>>().join(", "));
-    let merged = YamlDocument::parse("agent.yaml", text).ok()?;
-    let config = LlmConfig::read(&merged, &merged.root, home, None);
-    let mut mistakes = DiagnosticReport::default();
-    merged.drain_diagnostics(&mut mistakes);
-    let mut known = DiagnosticReport::default();
-    doc.drain_diagnostics(&mut known);
-    // A mistake in a key that was taken over is reported at that key.
-    mistakes.diagnostics.retain(|mistake| {
-        known.diagnostics.iter().all(|reported| reported.message != mistake.message)
-    });
-    doc.append_report(&mut known);
-    for mistake in mistakes.diagnostics {
-        // The place in the section is unknown here; the message has the key or the value in quotes.
-        let named = entry.entries().iter().find(|(key, value)| {
-            let mut texts = [key, value].into_iter().filter_map(YamlNode::scalar);
-            texts.any(|text| mistake.message.contains(&format!("`{text}`")))
-        });
-        let named_node = named.map_or(entry, |(_, value)| value);
-        doc.report(named_node, mistake.message, mistake.help);
-    }
+    };
+    let inherited = section.entries().iter();
+    let inherited = inherited.filter(|(key, _)| key.scalar().is_some_and(is_inherited)).cloned();
+    let own_keys = match entry.scalar() {
+        Some(_) => {
+            let value = YamlValue::Scalar { text: "model".to_owned(), is_plain: true };
+            vec![(YamlNode { value, ..entry.clone() }, entry.clone())]
+        }
+        None => entry.entries().to_vec(),
+    };
+    let keys = YamlValue::Mapping(inherited.chain(own_keys).collect());
+    let merged = YamlNode { value: keys, ..entry.clone() };
+    let config = LlmConfig::read(doc, &merged, home, None);
     config.filter(|config| config.wire_form().is_some())
-}
-
-/// The keys of a mapping, with their values on one line.
-fn entries(mapping: &YamlNode) -> Vec<(String, String)> {
-    let entries = mapping.entries().iter();
-    let texts = entries.map(|(key, value)| {
-        (key.scalar().unwrap_or_default().to_owned(), yaml::to_flow_yaml(value))
-    });
-    texts.collect()
 }
