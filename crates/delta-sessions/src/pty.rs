@@ -298,8 +298,13 @@ impl PtySessions {
         for dir in dirs.sessions {
             let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let metadata = store::current_pty_metadata(&dir);
-            if all && metadata.is_ok_and(|metadata| metadata.status == PtyStatus::Active) {
-                self.end(&parse_pty_session_id(&name)?)?;
+            match metadata {
+                Ok(metadata) if all && metadata.status == PtyStatus::Active => {
+                    self.end(&parse_pty_session_id(&name)?)?;
+                }
+                // Its holder may still run, although nothing but this command finds it.
+                Err(_) => drop(parse_pty_session_id(&name).map(|id| self.end(&id))),
+                Ok(_) => {}
             }
             // A session with a holder is not removed.
             let Some(_lock) = try_lock_session(&dir) else { continue };
@@ -339,7 +344,8 @@ impl PtySessions {
     /// Connects to the holder of a session by a path relative to the current directory: the path of a socket must be short.
     fn connect(&self, id: &SessionId) -> PtyResult<HolderConnection> {
         let dir = store::find_pty_session_dir(&self.sessions.cwd, id)?;
-        if store::read_pty_metadata(&dir)?.status != PtyStatus::Active {
+        // The holder of a damaged session may answer.
+        if store::read_pty_metadata(&dir).is_ok_and(|one| one.status != PtyStatus::Active) {
             return Err(self.holder_gone_error(id));
         }
         let path = Path::new(store::PTY_SESSIONS_DIR).join(id.as_str()).join(store::SOCKET_FILE);

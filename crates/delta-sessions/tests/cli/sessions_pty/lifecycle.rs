@@ -219,6 +219,13 @@ fn c_14_5_a_dead_holder_is_reported_and_cleaned() {
     std::fs::create_dir(fixture.sandbox.path("work/.sessions-pty/sess_damaged")).unwrap();
     assert_eq!(state("sess_damaged"), "damaged");
     assert_eq!(fixture.report(&["cleanup"]), json!({"removed": ["sess_damaged"]}));
+    // One whose program still runs was left, although its error names this command.
+    let held = fixture.start(&["cat"]);
+    let pid = fixture.pid(&held);
+    fixture.sandbox.write(&format!("work/.sessions-pty/{held}/metadata.json"), "{");
+    assert_eq!(state(&held), "damaged");
+    assert_eq!(fixture.report(&["cleanup"]), json!({"removed": [held]}));
+    until("the end of the program", || (!is_alive(pid)).then_some(()));
     assert_eq!(fixture.report(&["cleanup", "--all"]), json!({"removed": [other]}));
 }
 
