@@ -2,9 +2,13 @@
 
 use super::DELTA;
 use super::export::{eventful, export};
-use serde_json::json;
-use test_support::sandbox::Sandbox;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use test_support::sandbox::{Delta, Ran, Sandbox};
 use test_support::server::{Answer, RecordedRequest, ScriptedServer};
+use test_support::wait::until;
 
 #[test]
 fn c_19_4_spans_are_sent_and_what_becomes_of_them_is_said() {
@@ -210,4 +214,96 @@ fn c_19_4_options_of_sending_are_for_spans_alone() {
         let said = format!("error: `{option}` is for `--to otlp`");
         assert!(ran.stderr.starts_with(&said), "{}", ran.stderr);
     }
+}
+
+/// The names and the ids of the spans in a request in JSON.
+fn names_and_ids(request: &Value) -> Vec<(String, String)> {
+    let spans = request["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    spans.iter().map(|span| (text(&span["name"]), text(&span["spanId"]))).collect()
+}
+
+fn received(collector: &ScriptedServer) -> Vec<(String, String)> {
+    collector.requests().iter().flat_map(|request| names_and_ids(&request.body)).collect()
+}
+
+fn follow(sandbox: &Sandbox, args: &[&str]) -> Delta {
+    let fixed = ["export", "--to", "otlp", "--follow"];
+    let command = sandbox.delta(fixed.iter().chain(args).copied());
+    command.env("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
+}
+
+/// The agent calls the tool `gate`, which waits until a test writes into `work/gate`, and is done.
+fn waiting_sandbox() -> Sandbox {
+    let gate = "  - name: gate\n    shell: mkfifo gate; read x < gate\n";
+    let sandbox = Sandbox::scripted(DELTA, gate, "- {call: [{tool: gate}]}\n- say: done\n");
+    sandbox.write("work/x", "");
+    sandbox
+}
+
+#[test]
+fn c_33_23_each_span_is_sent_when_it_is_complete() {
+    let sandbox = waiting_sandbox();
+    // The collector does not take the first request, whatever is in it.
+    let is_open = AtomicBool::new(false);
+    let collector = ScriptedServer::for_anything(move |_: &RecordedRequest| {
+        if is_open.swap(true, Ordering::SeqCst) {
+            Answer::raw(200, "{}")
+        } else {
+            Answer::raw(400, "not yet")
+        }
+    });
+    let url = format!("http://127.0.0.1:{}", collector.port());
+    let mut run = sandbox.run_command("task", &["-q"]).spawn();
+    until("the call", || sandbox.path("work/gate").exists().then_some(()));
+    let following = follow(&sandbox, &["-r", "work", "--endpoint", &url]).spawn();
+    let at_gate =
+        until("the second request", || Some(received(&collector)).filter(|spans| spans.len() >= 2));
+    let names: BTreeSet<&str> = at_gate.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, BTreeSet::from(["chat script.yaml"]), "of what is not complete, nothing");
+    fs::write(sandbox.path("work/gate"), "x\n").unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(0));
+    let output = following.wait_with_output().unwrap();
+    let ran = Ran::of(output.status, &output.stdout, &output.stderr).expect_code(0);
+    assert!(ran.stderr.contains("400 Bad Request: not yet; delta tries again\n"), "{}", ran.stderr);
+    assert!(ran.stderr.ends_with(&format!("sent 4 spans to {url}/v1/traces\n")), "{}", ran.stderr);
+    let exported = export(&sandbox, "otlp", &[]).json();
+    let mut all = names_and_ids(&exported);
+    all.sort();
+    // The first one is what the collector refused.
+    let mut sent = received(&collector)[1..].to_vec();
+    sent.sort();
+    assert_eq!(sent, all);
+    // Again, it sends the same; without a collector it prints the same.
+    follow(&sandbox, &["r", "-w", "work", "--endpoint", &url]).output().expect_code(0);
+    let mut again = received(&collector)[5..].to_vec();
+    again.sort();
+    assert_eq!(again, all);
+    assert_eq!(follow(&sandbox, &["r", "-w", "work"]).output().expect_code(0).json(), exported);
+}
+
+#[test]
+fn c_33_23_a_signal_ends_it_and_what_was_not_delivered_is_an_error() {
+    let sandbox = waiting_sandbox();
+    let mut run = sandbox.run_command("task", &["-q"]).spawn();
+    until("the call", || sandbox.path("work/gate").exists().then_some(()));
+    let mut following = follow(&sandbox, &["r", "-w", "work"]).wholly_at_terminal_of(80, 24);
+    following.expect("chat script.yaml").type_in("\x03");
+    assert_eq!(following.end().code, 130);
+    fs::write(sandbox.path("work/gate"), "x\n").unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(0));
+    let collector = ScriptedServer::for_anything(|_: &RecordedRequest| Answer::raw(400, "no"));
+    let url = format!("http://127.0.0.1:{}", collector.port());
+    let refused = follow(&sandbox, &["-r", "work", "--endpoint", &url]).output();
+    assert!(
+        refused
+            .expect_code(1)
+            .stderr
+            .contains("error: the endpoint answered 400 Bad Request: no\n")
+    );
+    let usage = sandbox.delta(["export", "r", "-w", "work", "--to", "atif", "--follow"]).output();
+    assert!(usage.expect_code(2).stderr.contains("`--follow` is for `--to otlp`"));
+    // Of all runs below, without following them.
+    let below = sandbox.delta(["export", "-r", "--to", "otlp"]).output().expect_code(0);
+    assert_eq!(below.json(), export(&sandbox, "otlp", &[]).json());
 }

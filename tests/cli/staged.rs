@@ -223,6 +223,11 @@ fn c_32_5_of_several_staged_runs_one_is_applied_and_the_others_conflict() {
     sandbox.delta(["apply", "a", "-w", "work"]).output().expect_code(0);
     let refused = sandbox.delta(["apply", "b", "-w", "work"]).output().expect_code(1);
     assert!(refused.stderr.contains("\n  f\n"), "{}", refused.stderr);
+    // Below a directory, it discards what there is, and a run is never discarded without its name.
+    sandbox.delta(["discard", "-w", "work"]).output().expect_code(2);
+    let below = sandbox.delta(["discard", "-r", "work"]).output().expect_code(0);
+    assert!(below.stderr.contains("run b"), "{}", below.stderr);
+    assert_eq!(sandbox.delta(["discard", "-r", "work"]).output().expect_code(0).stderr, "");
     sandbox.delta(["discard", "b", "a", "-w", "work"]).output().expect_code(0);
 }
 

@@ -512,6 +512,9 @@ fn c_18_8_a_page_takes_the_place_of_pages_only() {
         .expect_code(0);
     sandbox.delta(["view", "r", "other", "-w", "work", "-o", "both.html"]).output().expect_code(0);
     assert!(sandbox.read("both.html").contains("\"roots\":[0,1]"));
+    sandbox.delta(["view", "-r", "work", "-o", "all.html"]).output().expect_code(0);
+    assert!(sandbox.read("all.html").contains("\"roots\":[0,1]"));
+    sandbox.delta(["view", "-r", "agent"]).output().expect_code(1);
 }
 
 #[test]

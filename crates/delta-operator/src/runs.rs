@@ -10,4 +10,5 @@ pub mod run_argument;
 pub mod run_arguments;
 pub mod run_input;
 pub mod run_list;
+pub mod run_watch;
 pub mod stage;

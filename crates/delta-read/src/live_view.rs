@@ -3,12 +3,11 @@
 use delta_base::time;
 use delta_operator::cancel;
 use delta_operator::failure::CommandFailure;
+use delta_operator::runs::page;
 use delta_operator::runs::run_argument::LocatedRun;
-use delta_operator::runs::{own_run, page};
+use delta_operator::runs::run_watch::RunWatch;
 use delta_program::stdio;
 use delta_report::view::{LivePage, PageOptions, PageServer};
-use delta_run::event::RunStatus;
-use delta_run::state::RunState;
 use std::time::Duration;
 
 /// How often the runs are checked for their end.
@@ -29,8 +28,8 @@ pub fn serve_active_runs(
     opens_browser: bool,
     output: AddressOutput,
 ) -> Result<Option<PageServer>, CommandFailure> {
-    let mut watches: Vec<RunWatch<'_>> = runs.iter().map(RunWatch::new).collect();
-    if !watches.iter_mut().any(RunWatch::is_active) {
+    let mut watches: Vec<RunWatch> = runs.iter().map(RunWatch::new).collect();
+    if !watches.iter_mut().any(is_active) {
         return Ok(None);
     }
     let cancel = cancel::install_cancel()?;
@@ -48,7 +47,7 @@ pub fn serve_active_runs(
         // The page is served without a browser too.
         failure.with_hint(Some(format!("open {address} yourself"))).report();
     }
-    while watches.iter_mut().any(RunWatch::is_active) {
+    while watches.iter_mut().any(is_active) {
         if cancel.wait(CHECK_INTERVAL) {
             return Err(CommandFailure::interrupted("interrupted before the run ended"));
         }
@@ -56,30 +55,7 @@ pub fn serve_active_runs(
     Ok(Some(server))
 }
 
-/// Reads a journal again only when it has grown.
-struct RunWatch<'r> {
-    run: &'r LocatedRun,
-    journal_bytes: u64,
-    state: RunState,
-}
-
-impl<'r> RunWatch<'r> {
-    fn new(run: &'r LocatedRun) -> Self {
-        Self { run, journal_bytes: 0, state: RunState::default() }
-    }
-
-    /// Whether a process works on the run.
-    fn is_active(&mut self) -> bool {
-        let run = self.run;
-        // Checked before the journal is read, so that the last events of a process that ends now count.
-        let is_gone = self.journal_bytes > 0 && own_run::process_is_gone(&self.state);
-        let bytes = run.dir.join("journal.jsonl").metadata().map_or(0, |journal| journal.len());
-        if bytes == self.journal_bytes {
-            return !is_gone && self.state.status == Some(RunStatus::Running);
-        }
-        let Ok(journal) = own_run::read_journal(&run.id, &run.dir) else { return false };
-        self.journal_bytes = bytes;
-        self.state = RunState::from_events(&journal.events);
-        self.state.status == Some(RunStatus::Running)
-    }
+/// Whether a process works on the run; not if that cannot be read.
+fn is_active(watch: &mut RunWatch) -> bool {
+    watch.look().is_ok_and(|look| look.is_active)
 }

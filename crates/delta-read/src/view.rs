@@ -2,13 +2,12 @@
 
 use crate::live_view::{self, AddressOutput};
 use clap::Args;
-use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::{durable, time};
-use delta_operator::arguments::completion_candidates;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::page::{check_page_file, open_in_browser};
-use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
-use delta_operator::runs::{page_server, run_list};
+use delta_operator::runs::page_server;
+use delta_operator::runs::run_argument::LocatedRun;
+use delta_operator::runs::run_arguments::RunArguments;
 use delta_program::stdio;
 use delta_report::view::{self, PageEnd, PageOptions};
 use std::path::{Path, PathBuf};
@@ -20,12 +19,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct ViewArgs {
-    /// Runs: id, unique prefix or suffix, directory or `last`
-    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
-    runs: Vec<RunArgument>,
-    /// Workspace of the runs
-    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
-    work_dir: PathBuf,
+    #[command(flatten)]
+    runs: RunArguments,
     /// File to write; `-` for stdout [default: RUN.html in the current directory]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -54,11 +49,14 @@ Examples:
 
 /// Writes the page.
 pub fn view_command(args: &ViewArgs) -> Result<(), CommandFailure> {
-    let runs: Vec<LocatedRun> = args
-        .runs
-        .iter()
-        .map(|run| run.find_readable(&args.work_dir))
+    let names = args.runs.select(|_| true)?.into_iter();
+    let runs: Vec<LocatedRun> = names
+        .map(|run| run.find_readable(&args.runs.work_dir))
         .collect::<Result<_, CommandFailure>>()?;
+    if runs.is_empty() {
+        let hint = "`delta run` starts one, and `delta list-runs -r DIR` lists the ones below DIR";
+        return Err(CommandFailure::not_found("there are no runs in these directories", hint));
+    }
     let run_dirs = runs.iter().map(|run| run.dir.clone()).collect();
     let options = PageOptions { run_dirs, with_requests: !args.no_requests };
     if args.start_page_server {

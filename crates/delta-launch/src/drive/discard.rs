@@ -3,21 +3,19 @@
 use crate::drive::continue_run::ClaimedRun;
 use crate::drive::rollback::open_rollback_observer;
 use clap::Args;
-use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
+use clap::builder::Resettable;
 use delta_base::shell_quote::shell_quote_path;
-use delta_operator::arguments::completion_candidates;
 use delta_operator::cancel;
 use delta_operator::env_files::EnvFileOptions;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::restore_point::{self, MIN_ID_DIGITS};
-use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
-use delta_operator::runs::run_list;
+use delta_operator::runs::run_argument::LocatedRun;
+use delta_operator::runs::run_arguments::RunArguments;
 use delta_operator::runs::stage::{self, ApplyEnding, StagedChanges};
 use delta_program::stdio;
 use delta_run::event::Payload;
 use delta_run::record;
 use delta_run::state::stage::StageDir;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Discard the changes of staged runs
@@ -25,14 +23,14 @@ use std::process::ExitCode;
 /// The workspace does not change; a run that continues begins with it again. The journal and the snapshots of the run stay,
 /// so you can undo a discard.
 #[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES, mut_arg("env_file", |arg| arg.hide_long_help(true)))]
+#[command(
+    after_long_help = EXAMPLES,
+    mut_arg("env_file", |arg| arg.hide_long_help(true)),
+    mut_arg("runs", |arg| arg.default_value(Resettable::Reset).required_unless_present("recursive")),
+)]
 pub struct DiscardArgs {
-    /// Runs: id, unique prefix or suffix, directory or `last`
-    #[arg(value_name = "RUN", required = true, value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
-    runs: Vec<RunArgument>,
-    /// Workspace of the runs
-    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
-    work_dir: PathBuf,
+    #[command(flatten)]
+    runs: RunArguments,
     /// Discard the changes of a run whose last process was on another host and cannot be checked
     #[arg(long)]
     force: bool,
@@ -46,13 +44,18 @@ pub struct DiscardArgs {
 const EXAMPLES: &str = "\
 Examples:
   delta discard RUN -w ./work
-  delta apply best -w ./work && delta discard second third -w ./work";
+  delta apply best -w ./work && delta discard second third -w ./work
+  delta discard -r ./tries   # of all runs that no process works on";
 
 /// Discards staged changes; returns the exit code.
 pub fn discard_command(args: &DiscardArgs) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
-    for name in &args.runs {
-        match name.find(&args.work_dir).and_then(|run| discard_run(args, &run)) {
+    let names = match args.runs.select(|run| run.staged && !run.active) {
+        Ok(names) => names,
+        Err(failure) => return failure.report(),
+    };
+    for name in &names {
+        match name.find(&args.runs.work_dir).and_then(|run| discard_run(args, &run)) {
             Ok(line) if !args.quiet => stdio::print_error_line(&line),
             Ok(_) => {}
             // It does not keep the other runs from being discarded.

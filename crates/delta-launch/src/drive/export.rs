@@ -1,15 +1,12 @@
 //! `delta export`: exports runs in the formats of other tools.
 
 use clap::{Args, ValueEnum};
-use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use collector::{CollectorError, CollectorSummary, OtlpCollector};
 use delta_base::durable;
 use delta_llm::llm::endpoint::{EnvOrigin, EnvSetting};
-use delta_operator::arguments::completion_candidates;
 use delta_operator::command_line::print_usage_error;
 use delta_operator::failure::CommandFailure;
-use delta_operator::runs::run_argument::RunArgument;
-use delta_operator::runs::run_list;
+use delta_operator::runs::run_arguments::RunArguments;
 use delta_operator::{cancel, environment};
 use delta_program::stdio;
 use delta_report::export::{ExportedRun, SystemContext, atif, markdown, openai, otlp};
@@ -17,20 +14,17 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 mod collector;
+mod follow;
 
 /// Export runs as traces, trajectories, chat transcripts or Markdown
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct ExportArgs {
-    /// Runs: id, unique prefix or suffix, directory or `last`
-    #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
-    runs: Vec<RunArgument>,
+    #[command(flatten)]
+    runs: RunArguments,
     /// Export format
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: ExportFormat,
-    /// Workspace of the runs
-    #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
-    work_dir: PathBuf,
     /// Write to FILE, replacing it, instead of stdout
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["endpoint", "send"])]
     output: Option<PathBuf>,
@@ -44,6 +38,9 @@ pub struct ExportArgs {
     /// [default without a value: new]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "new", hide_default_value = true)]
     content: Option<otlp::SpanContent>,
+    /// Export each span when it is complete, until no process works on the runs; with `-r`, also of runs that start meanwhile
+    #[arg(short, long, conflicts_with = "output")]
+    follow: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -51,7 +48,8 @@ Examples:
   delta export RUN --to markdown -o run.md
   delta export RUN --to atif > trajectory.json
   delta export RUN1 RUN2 --to openai >> training.jsonl
-  delta export RUN --to otlp --endpoint http://localhost:4318";
+  delta export RUN --to otlp --endpoint http://localhost:4318
+  delta export -r ~/agents --to otlp --send --follow";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ExportFormat {
@@ -68,18 +66,24 @@ enum ExportFormat {
 /// Exports runs; returns the exit code.
 pub fn export_command(args: &ExportArgs) -> Result<ExitCode, CommandFailure> {
     let sends = args.send || args.endpoint.is_some();
-    if args.to != ExportFormat::Otlp && (sends || args.content.is_some()) {
-        let option = match (args.content.is_some(), args.send) {
-            (true, _) => "--content",
-            (_, true) => "--send",
-            _ => "--endpoint",
-        };
+    let otlp_options = [
+        ("--content", args.content.is_some()),
+        ("--send", args.send),
+        ("--endpoint", args.endpoint.is_some()),
+        ("--follow", args.follow),
+    ];
+    if args.to != ExportFormat::Otlp
+        && let Some((option, _)) = otlp_options.iter().find(|(_, is_given)| *is_given)
+    {
         let message = format!("`{option}` is for `--to otlp`");
         return Ok(print_usage_error::<ExportArgs>("export", &message));
     }
+    if args.follow {
+        return follow::follow_runs(args);
+    }
     let mut subjects = Vec::new();
-    for run in &args.runs {
-        let (run, events) = run.find_and_read(&args.work_dir)?;
+    for run in args.runs.select(|_| true)? {
+        let (run, events) = run.find_and_read(&args.runs.work_dir)?;
         subjects.push(ExportedRun::read(&run.dir, events));
     }
     if sends {
@@ -96,13 +100,15 @@ pub fn export_command(args: &ExportArgs) -> Result<ExitCode, CommandFailure> {
                     stdio::print_json_result(&text)
                 }
             };
-            written.map_err(|error| {
-                let message = format!("could not write the export to stdout: {error}");
-                CommandFailure::not_delivered(message, None)
-            })?;
+            written.map_err(unwritten_failure)?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn unwritten_failure(error: std::io::Error) -> CommandFailure {
+    let message = format!("could not write the export to stdout: {error}");
+    CommandFailure::not_delivered(message, None)
 }
 
 /// Writes the file of `-o` and replaces an existing regular file.
@@ -152,9 +158,8 @@ fn otlp_options(args: &ExportArgs) -> otlp::OtlpOptions {
     otlp::OtlpOptions { content: args.content, service }
 }
 
-fn send_spans(args: &ExportArgs, subjects: &[ExportedRun]) -> Result<ExitCode, CommandFailure> {
-    // Only the environment counts: the agent can write a `.env` file in the workspace.
-    let delivery_failure = |error: CollectorError| match error {
+fn delivery_failure(error: CollectorError) -> CommandFailure {
+    match error {
         CollectorError::Cancelled => {
             CommandFailure::interrupted("interrupted; not every span was sent")
         }
@@ -163,20 +168,30 @@ fn send_spans(args: &ExportArgs, subjects: &[ExportedRun]) -> Result<ExitCode, C
             let hint = "`--endpoint URL` names another collector, and OTEL_EXPORTER_OTLP_HEADERS=name=value sets headers";
             CommandFailure::not_delivered(message, Some(hint.to_owned()))
         }
-    };
+    }
+}
+
+/// The collector of the options. Only the environment counts: the agent can write a `.env` file in the workspace.
+fn open_collector(args: &ExportArgs) -> Result<OtlpCollector, CommandFailure> {
     let collector = OtlpCollector::new(args.endpoint.as_deref(), &|name| {
         let value = environment::variable(name);
         let origin = EnvOrigin::Process;
         value.map(|value| EnvSetting { name: name.to_owned(), value, origin }).into_iter().collect()
-    })
-    .map_err(delivery_failure)?;
+    });
+    collector.map_err(delivery_failure)
+}
+
+fn print_warning(line: &str) {
+    stdio::print_error_line(&format!("warning: {line}"));
+}
+
+fn send_spans(args: &ExportArgs, subjects: &[ExportedRun]) -> Result<ExitCode, CommandFailure> {
+    let mut collector = open_collector(args)?;
     let options = otlp_options(args);
     let batches: Vec<_> =
         subjects.iter().flat_map(|subject| otlp::build_span_batches(subject, &options)).collect();
     let cancel = cancel::install_cancel()?;
-    let accepted = collector.send(&batches, &cancel, &mut |line| {
-        stdio::print_error_line(&format!("warning: {line}"));
-    });
+    let accepted = collector.send(&batches, &cancel, &mut print_warning);
     Ok(report_delivery(&accepted.map_err(delivery_failure)?))
 }
 

@@ -30,6 +30,27 @@ impl RunArguments {
         let Some(dirs) = &self.recursive else { return Ok(self.runs.clone()) };
         let mut entries = run_list::read_runs_of(&run_list::find_below(dirs)?);
         entries.retain(applies);
-        Ok(entries.iter().map(|entry| RunArgument::Dir(entry.dir())).collect())
+        Ok(named_by_path(&entries))
     }
+
+    /// With `-r`, the runs that are there now, for a command that looks again: without the notes of the first look.
+    ///
+    /// # Errors
+    /// A directory of `-r` is missing or cannot be read.
+    pub fn select_again(&self) -> Result<Vec<RunArgument>, CommandFailure> {
+        let Some(dirs) = &self.recursive else { return Ok(Vec::new()) };
+        Ok(named_by_path(&run_list::read_below_again(dirs)?))
+    }
+
+    /// Whether the runs are the ones below directories.
+    pub fn is_recursive(&self) -> bool {
+        self.recursive.is_some()
+    }
+}
+
+/// In the order of their paths, whatever the order in which they were read.
+fn named_by_path(entries: &[RunListEntry]) -> Vec<RunArgument> {
+    let mut dirs: Vec<PathBuf> = entries.iter().map(RunListEntry::dir).collect();
+    dirs.sort_unstable();
+    dirs.into_iter().map(RunArgument::Dir).collect()
 }

@@ -15,6 +15,7 @@ use delta_words::Usage;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// The schema of the semantic conventions that the attributes follow.
 pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.41.0";
@@ -61,13 +62,50 @@ pub enum SpanContent {
 
 /// Builds the requests for a collector. As lines, they are an OTLP/JSON file.
 pub fn build_span_batches(run: &ExportedRun, options: &OtlpOptions) -> Vec<SpanBatch> {
+    let trace_id = trace_id_of(run);
+    let spans = RunSpans::build(run, options).spans.into_iter();
+    pack_spans(spans.map(|span| span.into_json(&trace_id).to_string()), options)
+}
+
+/// The spans of a run that were sent, as they were.
+#[derive(Debug, Clone, Default)]
+pub struct SentSpans(HashMap<String, u64>);
+
+/// Builds the requests with the spans that have ended and that `sent` does not have as they are now, and adds them to `sent`. The
+/// span of the run, and calls without a result, follow when no process works on the run.
+pub fn build_new_span_batches(
+    run: &ExportedRun,
+    options: &OtlpOptions,
+    sent: &mut SentSpans,
+) -> Vec<SpanBatch> {
+    let trace_id = trace_id_of(run);
+    let is_running = run.state.status == Some(RunStatus::Running);
+    let mut spans = RunSpans::build(run, options).spans;
+    spans.retain(|span| span.has_ended || !is_running);
+    let mut new = Vec::new();
+    for span in spans {
+        let id = span.id.clone();
+        let text = span.into_json(&trace_id).to_string();
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        let digest = hasher.finish();
+        if sent.0.insert(id, digest) != Some(digest) {
+            new.push(text);
+        }
+    }
+    if new.is_empty() { Vec::new() } else { pack_spans(new.into_iter(), options) }
+}
+
+fn trace_id_of(run: &ExportedRun) -> String {
     let root = run.ancestors.last().map_or_else(|| run.identity(), |root| root.identity.clone());
-    let trace_id = span::trace_id(&root);
+    span::trace_id(&root)
+}
+
+fn pack_spans(spans: impl Iterator<Item = String>, options: &OtlpOptions) -> Vec<SpanBatch> {
     let mut batches = Vec::new();
     let mut pending = Vec::new();
     let mut bytes = 0;
-    for span in RunSpans::build(run, options).spans {
-        let span = span.into_json(&trace_id).to_string();
+    for span in spans {
         if pending.len() == MAX_BATCH_SPANS || (bytes > 0 && bytes + span.len() > MAX_BATCH_BYTES) {
             batches.push(build_span_batch(&std::mem::take(&mut pending), options));
             bytes = 0;
@@ -236,6 +274,7 @@ impl<'a> RunSpans<'a> {
             attributes,
             events: own_events.iter().filter_map(lifecycle_event).collect(),
             error: error.map(|(message, _)| message.clone()),
+            has_ended: state.status != Some(RunStatus::Running),
         });
     }
 
@@ -431,6 +470,7 @@ impl<'a> RunSpans<'a> {
         self.spans.push(Span {
             attributes,
             error: failure.map(|(_, message)| message),
+            has_ended: result.is_some(),
             ..self.part_of_run(&call_span_key(&call.id), name, times.0, times.1)
         });
     }
@@ -463,6 +503,7 @@ impl<'a> RunSpans<'a> {
             attributes: SpanAttributes::default(),
             events: Vec::new(),
             error: None,
+            has_ended: true,
         }
     }
 }

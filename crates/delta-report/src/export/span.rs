@@ -70,6 +70,8 @@ pub struct Span {
     pub events: Vec<Json>,
     /// Why the operation failed.
     pub error: Option<String>,
+    /// Whether it has ended, so that later events of the run do not change the span.
+    pub has_ended: bool,
 }
 
 impl Span {

@@ -114,12 +114,12 @@ impl OtlpCollector {
     /// # Errors
     /// The first batch that fails ends the sending; the batches before it were delivered.
     pub fn send(
-        mut self,
+        &mut self,
         batches: &[SpanBatch],
         cancel: &CancelToken,
         warn: &mut dyn FnMut(&str),
     ) -> Result<CollectorSummary, CollectorError> {
-        self.warning.iter().for_each(|warning| warn(warning));
+        self.warning.take().iter().for_each(|warning| warn(warning));
         let mut summary =
             CollectorSummary { address: self.client.redacted_url(), ..CollectorSummary::default() };
         for batch in batches {
@@ -302,6 +302,18 @@ impl CollectorResponse {
 }
 
 impl CollectorSummary {
+    /// Adds what the endpoint answered to later batches. A message that it repeats is there once.
+    pub fn add(&mut self, later: Self) {
+        self.address = later.address;
+        self.spans += later.spans;
+        self.rejected += later.rejected;
+        for message in later.messages {
+            if !self.messages.contains(&message) {
+                self.messages.push(message);
+            }
+        }
+    }
+
     fn add_response(&mut self, spans: u64, response: &CollectorResponse, secrets: &Secrets) {
         let (rejected, message) = match response.head.content_encoding() {
             Some(encoding) => {
