@@ -74,6 +74,7 @@ mod models;
 mod nested;
 mod object_parameters;
 mod operator_config;
+mod operator_network;
 mod order;
 mod output;
 mod ownership;

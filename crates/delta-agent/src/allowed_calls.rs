@@ -3,6 +3,7 @@
 //! Each is a small file of its own in the operator's state directory, which no sandboxed tool sees. Its name is the hash of
 //! everything that must be the same, so a lookup reads one file.
 
+use crate::agent::Agent;
 use crate::run_sandbox::RunSandbox;
 use crate::trust_store::{contains_directory, list_entries, read_entry, remove_entry};
 use delta_base::durable::{self, FileError};
@@ -62,7 +63,7 @@ impl CallIdentity {
     /// The identity of the call in `request`; `None` for a call that cannot be allowed in advance: without an enforced sandbox,
     /// with staged changes, of an MCP server, or with an argument that a shell may take for more than words.
     pub fn new(
-        agent: (&str, &Path),
+        agent: &Agent,
         workspace: &Path,
         sandbox: &RunSandbox,
         request: &ApprovalRequest,
@@ -70,7 +71,7 @@ impl CallIdentity {
         let record = sandbox.record();
         let profile = record.profiles.get(record.tools.get(&request.tool_name)?)?;
         let is_lasting = request.stage.is_none() && request.files.is_some();
-        if profile.by == "none" || !is_lasting || !is_plain(&request.tool_args) {
+        if profile.by == "none" || !is_lasting || !has_plain_words(&request.tool_args) {
             return None;
         }
         let dir = workspace.canonicalize().ok()?;
@@ -78,8 +79,8 @@ impl CallIdentity {
         let born = metadata.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
         let profile = json!([profile, record.without]).to_string();
         Some(Self {
-            agent: agent.0.to_owned(),
-            agent_home: agent.1.to_owned(),
+            agent: agent.name.clone(),
+            agent_home: agent.home.clone(),
             tool: request.tool_name.clone(),
             dir,
             inode: metadata.ino(),
@@ -103,11 +104,11 @@ impl AllowedCall {
 }
 
 /// Whether every text in the arguments is plain words to each shell: no operator, redirection, expansion or hidden character.
-fn is_plain(arguments: &Json) -> bool {
+fn has_plain_words(arguments: &Json) -> bool {
     match arguments {
         Json::String(text) => text.is_empty() || read_plain_command(text).is_some(),
-        Json::Array(items) => items.iter().all(is_plain),
-        Json::Object(fields) => fields.values().all(is_plain),
+        Json::Array(items) => items.iter().all(has_plain_words),
+        Json::Object(fields) => fields.values().all(has_plain_words),
         _ => true,
     }
 }
@@ -137,7 +138,7 @@ impl AllowedCalls {
         !self.asking.iter().any(|tool| tool == EVERY_TOOL || *tool == identity.tool)
     }
 
-    /// When the call was allowed, if it was and `files`, those that it starts now, are as they were.
+    /// When the call was allowed, if it was and `files`, which it starts now, are as they were.
     pub fn allowed_at(
         &self,
         identity: &CallIdentity,
@@ -195,7 +196,7 @@ mod tests {
     #[test]
     fn c_36_17_only_plain_words_can_be_allowed() {
         for plain in ["", "cargo test", "./x --y=1 'a b'", "git log -3"] {
-            assert!(is_plain(&json!({"command": plain, "timeout": 5})), "{plain}");
+            assert!(has_plain_words(&json!({"command": plain, "timeout": 5})), "{plain}");
         }
         for other in [
             "a; b",
@@ -215,8 +216,8 @@ mod tests {
             "a \u{200b}",
             "~/a b; c",
         ] {
-            assert!(!is_plain(&json!({"command": other})), "{other}");
-            assert!(!is_plain(&json!({"list": [other]})), "{other}");
+            assert!(!has_plain_words(&json!({"command": other})), "{other}");
+            assert!(!has_plain_words(&json!({"list": [other]})), "{other}");
         }
     }
 }

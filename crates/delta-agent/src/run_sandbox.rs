@@ -9,10 +9,10 @@ use delta_run::budget::ledger::ledger_files;
 use delta_run::event::{PolicySource, ProfileRecord, SandboxRecord};
 use delta_run::run_tree;
 use delta_sandbox::{
-    DeclaredProfile, EnvAccess, EnvFilter, Guarantee, MissingGuarantee, NetAccess, NetworkReport,
-    PrepareContext, PreparedSandbox, ProxySettings, ReadAccess, ResolutionProblem, ResolvedSandbox,
-    SandboxError, SandboxLimits, SandboxPlaces, SandboxProfile, SandboxScratch, ScratchError,
-    StageLayers, describe_profile, prepare, probe, resolve_profile,
+    DeclaredProfile, EnvAccess, EnvFilter, Guarantee, HostRule, MissingGuarantee, NetAccess,
+    NetworkReport, PrepareContext, PreparedSandbox, ProxySettings, ReadAccess, ResolutionProblem,
+    ResolvedSandbox, SandboxError, SandboxLimits, SandboxPlaces, SandboxProfile, SandboxScratch,
+    ScratchError, StageLayers, describe_profile, prepare, probe, resolve_profile,
 };
 use serde_json::{Map, Value as Json, json};
 use std::ffi::OsStr;
@@ -36,6 +36,8 @@ pub struct OperatorPolicy {
     pub waived: Vec<Guarantee>,
     /// The guarantees that are needed whatever a profile says.
     pub required: Vec<Guarantee>,
+    /// The hosts that tools in a sandbox reach besides their own ones, as far as `profiles` allow them.
+    pub hosts: Vec<HostRule>,
 }
 
 /// What the sandboxes of a run are prepared from.
@@ -214,6 +216,7 @@ impl RunSandbox {
             landlock: machine.landlock,
             namespaces: machine.namespaces.is_ok(),
             policy: setup.policy.sources.clone(),
+            hosts: setup.policy.hosts.iter().map(ToString::to_string).collect(),
             without: setup.policy.waived.iter().map(|one| one.name().to_owned()).collect(),
             ..SandboxRecord::default()
         };
@@ -473,7 +476,7 @@ fn collect_uses(agent: &Agent, policy: &OperatorPolicy) -> Result<Vec<SandboxUse
         uses.push(SandboxUse {
             subject,
             role: SandboxRole::Tool(tool.name.clone()),
-            declared: tool.profile.clone(),
+            declared: tool.profile.clone().map(|profile| profile.with_hosts(&policy.hosts)),
         });
     }
     let declared = agent.sandbox.profile.clone();

@@ -35,6 +35,7 @@ use message_watch::MessageWatch;
 use messages::AfterLook;
 use serde_json::json;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use surviving::HeldCommands;
 use think::FailingCall;
@@ -98,6 +99,8 @@ pub struct Engine<'a> {
     child_runs: RefCell<ChildRunReader>,
     /// Whether the commands of tools with `survive` outlive this process.
     lets_survive: bool,
+    /// The options that have been named for what a sandbox refused.
+    named_hosts: RefCell<BTreeSet<String>>,
     /// What the operator has allowed in earlier runs.
     allowed_calls: Option<AllowedCalls>,
     /// Whether the run receives messages while it is driven.
@@ -274,6 +277,7 @@ impl<'a> Engine<'a> {
             held: RefCell::default(),
             child_runs: RefCell::default(),
             lets_survive: true,
+            named_hosts: RefCell::default(),
             allowed_calls: None,
             has_mailbox: false,
             message_watch: None,

@@ -83,7 +83,7 @@ impl LintLevel {
 }
 
 /// The names of the rules, in the order of docs/reference/lint.md.
-pub const LINT_RULES: [&str; 52] = [
+pub const LINT_RULES: [&str; 53] = [
     "load",
     "outdated",
     "option-injection",
@@ -109,6 +109,7 @@ pub const LINT_RULES: [&str; 52] = [
     "lost-session",
     "no-sandbox",
     "missing-hidden",
+    "loopback-port",
     "timeout",
     "parallel",
     "json-output",

@@ -13,13 +13,16 @@ use delta_agent::trust_store::{TRUST_VARIABLE, TRUSTED_HOSTS_VARIABLE};
 use delta_base::api_key_names::{KEY_COMMAND_VARIABLE, KEY_FILE_VARIABLE};
 use delta_base::durable;
 use delta_base::url_secrets::mask_url;
+use delta_http::host_of;
 use delta_llm::llm::ModelChoice;
 use delta_llm::llm::ModelSelection;
+use delta_llm::llm::endpoint::{EnvOrigin, EnvSetting};
 use delta_program::default_format::DEFAULT_FORMATS;
 use delta_program::stdio;
 use delta_program::user_directory::find_user_directory;
 use delta_run::event::approval::EVERY_TOOL;
 use delta_run::workspace::RUNS_DIR_VARIABLE;
+use delta_sandbox::{HostRule, parse_host_rule};
 use delta_words::WireForm;
 use delta_yaml::diagnostic::DiagnosticReport;
 use delta_yaml::yaml::mapping_schema::{KeySchema, MappingFields, MappingSchema, ValueShape};
@@ -103,7 +106,17 @@ pub static CONFIG_MAPPING: MappingSchema = MappingSchema::new(
             "api_key",
             "set DELTA_API_KEY, or write a command that prints the key: `api_key_command: pass show llm`",
         ),
-        KeySchema::misplaced("base_url", "set DELTA_BASE_URL, or write `llm: {base_url: URL}` in agent.yaml"),
+        KeySchema::optional(
+            "endpoint",
+            ValueShape::Mapping(&ENDPOINTS_MAPPING),
+            "The addresses of endpoints, by provider; used where neither agent.yaml nor a variable has one.",
+        ),
+        KeySchema::optional(
+            "net",
+            ValueShape::List(&ValueShape::Mapping(&NET_MAPPING)),
+            "Hosts that tools in a sandbox reach too, as with `--net`, for an agent in a directory.",
+        ),
+        KeySchema::misplaced("base_url", "write `endpoint: {openai: URL}`"),
         KeySchema::misplaced("provider", MODEL_HELP),
         KeySchema::misplaced("llm", MODEL_HELP),
     ],
@@ -117,6 +130,38 @@ static KEY_COMMANDS_MAPPING: MappingSchema = MappingSchema::new(
         KeySchema::optional("anthropic", ValueShape::Text, "For `anthropic`."),
         KeySchema::optional("gemini", ValueShape::Text, "For `gemini`."),
         KeySchema::optional("responses", ValueShape::Text, "For `responses` alone."),
+    ],
+);
+
+static ENDPOINTS_MAPPING: MappingSchema = MappingSchema::new(
+    "`endpoint`",
+    "An address for each provider.",
+    &[
+        KeySchema::optional("openai", ValueShape::Text, "For `openai` and `responses`."),
+        KeySchema::optional("anthropic", ValueShape::Text, "For `anthropic`."),
+        KeySchema::optional("gemini", ValueShape::Text, "For `gemini`."),
+    ],
+);
+
+static NET_MAPPING: MappingSchema = MappingSchema::new(
+    "an entry of `net`",
+    "Hosts for an agent in a directory.",
+    &[
+        KeySchema::required(
+            "agent",
+            ValueShape::Text,
+            "`coding`, the built-in agent, or the name of an agent in $XDG_DATA_HOME/delta/agents.",
+        ),
+        KeySchema::required(
+            "dir",
+            ValueShape::Text,
+            "The absolute path of a workspace; `/**` at its end adds the workspaces in it.",
+        ),
+        KeySchema::required(
+            "hosts",
+            ValueShape::List(&ValueShape::Text),
+            "Hosts such as `index.crates.io`, `github.com:22` or `localhost:8080`.",
+        ),
     ],
 );
 
@@ -170,6 +215,52 @@ pub struct OperatorConfig {
     runs_dir: Option<OperatorSetting<String>>,
     /// The directories whose skills are offered.
     project_skills: Option<OperatorSetting<Vec<String>>>,
+    /// The addresses by the name of the provider.
+    endpoints: Option<OperatorSetting<BTreeMap<String, String>>>,
+    net: Option<OperatorSetting<Vec<AllowedHosts>>>,
+}
+
+/// Hosts that an agent reaches in a directory.
+#[derive(Debug, Clone)]
+struct AllowedHosts {
+    agent: String,
+    /// A path, maybe with `/**`.
+    dir: String,
+    hosts: Vec<HostRule>,
+}
+
+impl AllowedHosts {
+    fn read(doc: &YamlDocument, node: &YamlNode) -> Option<Self> {
+        let fields = doc.fields(node, &NET_MAPPING)?;
+        fields.require("agent", "coding");
+        fields.require("dir", "/home/me/src/**");
+        fields.require("hosts", "[index.crates.io]");
+        let dir = fields.text("dir")?.to_owned();
+        if !Path::new(&dir).is_absolute() {
+            let help = "write, for example, `dir: /home/me/src/**`".to_owned();
+            doc.report(node, format!("expected an absolute path, found `{dir}`"), Some(help));
+        }
+        let mut hosts = Vec::new();
+        for item in fields.list("hosts") {
+            match parse_host_rule(item.scalar().unwrap_or_default()) {
+                Ok(host) => hosts.push(host),
+                Err(help) => {
+                    let text = item.scalar().unwrap_or_default();
+                    doc.report(item, format!("`{text}` is not a host"), Some(help));
+                }
+            }
+        }
+        Some(Self { agent: fields.text("agent")?.to_owned(), dir, hosts })
+    }
+
+    fn covers(&self, agent: &str, workspace: &Path) -> bool {
+        let canonical = |dir: &str| Path::new(dir).canonicalize().ok();
+        let is_in_dir = match self.dir.strip_suffix("/**") {
+            Some(dir) => canonical(dir).is_some_and(|dir| workspace.starts_with(dir)),
+            None => canonical(&self.dir).is_some_and(|dir| workspace == dir),
+        };
+        self.agent == agent && is_in_dir
+    }
 }
 
 impl OperatorConfig {
@@ -185,6 +276,12 @@ impl OperatorConfig {
         let of_same_vendor = (form == WireForm::Responses).then_some(WireForm::OpenAi);
         let mut forms = [Some(form), of_same_vendor].into_iter().flatten();
         forms.find_map(|form| commands.get(form.name())).map(String::as_str)
+    }
+
+    /// Whether there is an address for the provider.
+    fn has_endpoint(&self, form: WireForm) -> bool {
+        let endpoints = self.endpoints.as_ref();
+        endpoints.is_some_and(|setting| setting.value.contains_key(form.name()))
     }
 
     /// Whether there is a command for some provider.
@@ -269,6 +366,15 @@ impl OperatorConfig {
             Some(OperatorSetting { value, origin: format!("{path}:{}", node.line) })
         });
         self.pricing = setting("pricing");
+        self.endpoints = fields.non_null("endpoint").and_then(|node| {
+            let value = read_endpoints(doc, node)?;
+            Some(OperatorSetting { value, origin: format!("{path}:{}", node.line) })
+        });
+        self.net = fields.non_null("net").map(|node| {
+            let items = fields.list("net").iter();
+            let value = items.filter_map(|item| AllowedHosts::read(doc, item)).collect();
+            OperatorSetting { value, origin: format!("{path}:{}", node.line) }
+        });
         self.prices_url = setting("prices_url");
         self.sandbox = setting("sandbox");
         self.project_skills = fields.non_null("project_skills").map(|node| {
@@ -319,6 +425,26 @@ fn read_key_commands(doc: &YamlDocument, node: &YamlNode) -> Option<BTreeMap<Str
         }
     }
     Some(commands)
+}
+
+/// The addresses of endpoints by provider.
+fn read_endpoints(doc: &YamlDocument, node: &YamlNode) -> Option<BTreeMap<String, String>> {
+    let help = "write, for example, `endpoint: {openai: \"http://localhost:8080/v1\"}`";
+    doc.expect_mapping_or(node, "`endpoint`", || help.to_owned())?;
+    let fields = doc.fields(node, &ENDPOINTS_MAPPING)?;
+    let mut endpoints = BTreeMap::new();
+    for name in ENDPOINTS_MAPPING.key_names() {
+        let Some(value) = fields.non_null(name) else { continue };
+        let url = value.scalar().unwrap_or_default();
+        let has_scheme = url.starts_with("http://") || url.starts_with("https://");
+        if has_scheme && host_of(url).is_some() {
+            endpoints.insert(name.to_owned(), url.to_owned());
+        } else {
+            let message = format!("expected the URL of an endpoint, found `{}`", mask_url(url));
+            doc.report(value, message, Some(help.to_owned()));
+        }
+    }
+    Some(endpoints)
 }
 
 /// Whether the file is in the directory of another user, as with `sudo` and the HOME of the caller.
@@ -406,7 +532,8 @@ pub fn model_selection(option: Option<ModelChoice>) -> Result<ModelSelection, Co
     let is_set_up = |form: WireForm| {
         let names = [form.address_variables(), form.key_variables()].concat();
         let has_variable = names.iter().any(|name| environment::variable(name).is_some());
-        !has_address && (has_variable || config.api_key_command(form).is_some())
+        let has_endpoint = config.has_endpoint(form);
+        !has_address && (has_variable || has_endpoint || config.api_key_command(form).is_some())
     };
     let option = option.map(|choice| choice.by_vendor(is_set_up));
     let default = default_model()?.map(|setting| setting.value.by_vendor(is_set_up));
@@ -434,10 +561,11 @@ pub fn model_of_new_agent() -> Result<Option<(WireForm, String, String)>, Comman
     Ok(endpoint.map(|(form, model)| (form, model.to_owned(), origin)))
 }
 
-/// Whether the environment names an endpoint of Chat Completions.
+/// Whether the operator names an endpoint of Chat Completions.
 fn has_chat_address() -> bool {
     let names = WireForm::OpenAi.address_variables();
     names.iter().any(|name| environment::variable(name).is_some())
+        || read().is_ok_and(|config| config.has_endpoint(WireForm::OpenAi))
 }
 
 /// The format of commands without `--format`, of [`DEFAULT_FORMATS`]. A mistake in the file is for the commands that need the file.
@@ -460,6 +588,48 @@ pub fn default_format() -> Result<Option<&'static str>, String> {
 /// The configuration has a mistake: a call that should ask must not start without.
 pub fn approve() -> Result<Vec<String>, CommandFailure> {
     Ok(read()?.approve.as_ref().map_or_else(Vec::new, |setting| setting.value.clone()))
+}
+
+/// The address that the configuration has for `name`, the last variable with the address of a provider.
+///
+/// # Errors
+/// The configuration has a mistake.
+pub fn endpoint_setting(name: &str) -> Result<Option<EnvSetting>, CommandFailure> {
+    let Some(setting) = &read()?.endpoints else { return Ok(None) };
+    let form =
+        WireForm::ALL.into_iter().find(|form| form.address_variables().last() == Some(&name));
+    let value = form.and_then(|form| setting.value.get(form.name()));
+    Ok(value.map(|value| EnvSetting {
+        name: name.to_owned(),
+        value: value.clone(),
+        origin: EnvOrigin::KeySource(setting.origin.clone()),
+    }))
+}
+
+/// The addresses that the configuration has.
+///
+/// # Errors
+/// The configuration has a mistake.
+pub fn endpoint_settings() -> Result<Vec<EnvSetting>, CommandFailure> {
+    let names = WireForm::ALL.into_iter().filter_map(|form| form.address_variables().last());
+    let mut settings: Vec<EnvSetting> = Vec::new();
+    for name in names {
+        if settings.iter().all(|known| known.name != *name) {
+            settings.extend(endpoint_setting(name)?);
+        }
+    }
+    Ok(settings)
+}
+
+/// The hosts that tools of an installed agent, or of the built-in one, reach in a workspace.
+///
+/// # Errors
+/// The configuration has a mistake.
+pub fn allowed_hosts(agent: &str, workspace: &Path) -> Result<Vec<HostRule>, CommandFailure> {
+    let Some(setting) = &read()?.net else { return Ok(Vec::new()) };
+    let workspace = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
+    let entries = setting.value.iter().filter(|entry| entry.covers(agent, &workspace));
+    Ok(entries.flat_map(|entry| entry.hosts.clone()).collect())
 }
 
 /// Whether the operator allows the skills of a workspace, whose path is canonical.
@@ -574,6 +744,29 @@ fn list_pricing() -> Result<ListedSetting, CommandFailure> {
     })
 }
 
+fn list_endpoints(config: &OperatorConfig) -> ListedSetting {
+    let setting = config.endpoints.as_ref();
+    let value = setting.map(|setting| {
+        let items = setting.value.iter().map(|(name, url)| format!("{name}: {}", mask_url(url)));
+        items.collect::<Vec<_>>().join(", ")
+    });
+    let origin = setting.map_or_else(String::new, |setting| setting.origin.clone());
+    ListedSetting { key: "endpoint", value, origin }
+}
+
+fn list_net(config: &OperatorConfig) -> ListedSetting {
+    let setting = config.net.as_ref();
+    let value = setting.map(|setting| {
+        let entries = setting.value.iter().map(|AllowedHosts { agent, dir, hosts }| {
+            let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+            format!("{agent} in {dir}: {}", hosts.join(" "))
+        });
+        entries.collect::<Vec<_>>().join(", ")
+    });
+    let origin = setting.map_or_else(String::new, |setting| setting.origin.clone());
+    ListedSetting { key: "net", value, origin }
+}
+
 fn list_runs_dir(config: &OperatorConfig) -> ListedSetting {
     let (value, origin) = match environment::variable(RUNS_DIR_VARIABLE) {
         Some(value) => (Some(value), RUNS_DIR_VARIABLE.to_owned()),
@@ -645,6 +838,8 @@ fn list_settings() -> Result<Vec<ListedSetting>, CommandFailure> {
             Some(_) => of_variable("base_url", "DELTA_BASE_URL"),
             None => of_variable("base_url", "OPENAI_BASE_URL"),
         },
+        list_endpoints(config),
+        list_net(config),
         list_runs_dir(config),
         list_pricing()?,
         of_file("prices_url", config.prices_url.as_ref()),

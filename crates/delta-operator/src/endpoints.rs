@@ -1,7 +1,7 @@
 //! The endpoints that the environment of the operator configures.
 
-use crate::environment;
 use crate::failure::CommandFailure;
+use crate::{config, environment};
 use delta_llm::llm::endpoint::{EnvOrigin, EnvSetting};
 use delta_llm::llm::{Endpoint, LlmConfig, ModelChoice};
 use delta_words::WireForm;
@@ -23,12 +23,14 @@ pub fn model_config(choice: &ModelChoice) -> Result<LlmConfig, CommandFailure> {
     })
 }
 
-/// The values of a variable in the environment of this process, and the operator's key outside of it.
+/// The values of a variable in the environment of this process, and the operator's key and address outside of it. A mistake
+/// in the configuration is for the commands that need it.
 pub fn operator_settings(name: &str, key: Option<&EnvSetting>) -> Vec<EnvSetting> {
     let value = environment::variable(name);
     let setting =
         value.map(|value| EnvSetting { name: name.to_owned(), value, origin: EnvOrigin::Process });
-    key.filter(|key| key.name == name).cloned().into_iter().chain(setting).collect()
+    let address = config::endpoint_setting(name).ok().flatten();
+    key.filter(|key| key.name == name).cloned().into_iter().chain(setting).chain(address).collect()
 }
 
 /// The endpoint of `form`; `None` if it is not configured.

@@ -1,7 +1,7 @@
 //! The `.env` files whose variables an agent gets.
 
 use crate::failure::CommandFailure;
-use crate::{api_key, environment};
+use crate::{api_key, config, environment};
 use clap::Args;
 use delta_agent::agent::env_layers::{DotenvLocations, EnvLayers};
 use delta_agent::trust_store::OperatorTrust;
@@ -45,5 +45,6 @@ pub fn read_env_layers(
     if let Some(key) = api_key::read_operator_key()? {
         layers.set_operator_key(API_KEY_VARIABLES[0], key.value, key.description);
     }
+    layers.set_operator_addresses(config::endpoint_settings()?);
     Ok(layers)
 }

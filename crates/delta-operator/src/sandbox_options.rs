@@ -12,8 +12,8 @@ use delta_base::hex::sha256_hex;
 use delta_base::suggest;
 use delta_run::event::{MACHINE_POLICY, PolicySource};
 use delta_sandbox::{
-    DeclaredProfile, Guarantee, OFF_PROFILE, POLICY_MAPPING, ProfileKeys, READER_PROFILE,
-    WORKSPACE_PROFILE,
+    DeclaredProfile, Guarantee, HostRule, OFF_PROFILE, POLICY_MAPPING, ProfileKeys, READER_PROFILE,
+    WORKSPACE_PROFILE, parse_host_rule,
 };
 use delta_yaml::diagnostic::DiagnosticReport;
 use delta_yaml::yaml::{MappingFields, YamlDocument};
@@ -35,6 +35,11 @@ pub struct SandboxOptions {
     /// [default: DELTA_SANDBOX, else `sandbox` in config.yaml]
     #[arg(long, value_name = "NAME|FILE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     sandbox: Option<String>,
+    /// Let tools in a sandbox reach HOST, such as `crates.io` or `localhost:8080`; repeatable
+    ///
+    /// Within /etc/delta/sandbox.yaml and `--sandbox`; `net` in config.yaml is for every run.
+    #[arg(long, value_name = "HOST", value_parser = parse_host_rule, hide_short_help = true)]
+    net: Vec<HostRule>,
     /// Run even if these guarantees cannot be enforced: `net,sockets`, or `all`
     #[arg(long, value_name = "LIST", value_parser = parse_guarantees, hide_short_help = true)]
     sandbox_without: Option<GuaranteeList>,
@@ -64,7 +69,7 @@ fn parse_guarantees(text: &str) -> Result<GuaranteeList, String> {
 impl SandboxOptions {
     /// Whether an option is set.
     pub fn are_set(&self) -> bool {
-        self.sandbox.is_some() || self.sandbox_without.is_some()
+        self.sandbox.is_some() || self.sandbox_without.is_some() || !self.net.is_empty()
     }
 
     /// The options again, for a process in another directory.
@@ -76,6 +81,7 @@ impl SandboxOptions {
             let text = path.map_or(text.clone(), |path| path.to_string_lossy().into_owned());
             arguments.push(format!("--sandbox={text}"));
         }
+        arguments.extend(self.net.iter().map(|host| format!("--net={host}")));
         if let Some(GuaranteeList(list)) = &self.sandbox_without {
             let names: Vec<&str> = list.iter().map(|guarantee| guarantee.name()).collect();
             arguments.push(format!("--sandbox-without={}", names.join(",")));
@@ -99,6 +105,7 @@ impl SandboxOptions {
             policy.profiles.extend(file.profile);
             policy.sources.push(file.source);
         }
+        policy.hosts.clone_from(&self.net);
         policy.waived = self.sandbox_without.clone().unwrap_or_default().0;
         let is_all = policy.waived.len() == Guarantee::ALL.len();
         let refused: Vec<&str> = policy

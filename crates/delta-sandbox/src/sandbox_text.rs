@@ -1,7 +1,7 @@
 //! What the LLM reads about a sandbox: a line in the description of a tool, and the reason of a failure. Pure.
 
 use crate::network::ConnectFailure;
-use crate::profile::{HomeAccess, NetAccess, ReadAccess, SandboxProfile};
+use crate::profile::{HomeAccess, HostRule, NetAccess, ReadAccess, SandboxProfile};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -156,7 +156,13 @@ pub fn sandbox_hint(
             NetAccess::Hosts(_) => format!("the network reaches {}; ", host_names(&profile.net)),
             _ => String::new(),
         };
-        format!("{reach}the sandbox has its own localhost, which refused {refusals}")
+        let port = match &profile.net {
+            NetAccess::Hosts(rules) if rules.iter().any(HostRule::is_loopback_without_port) => {
+                "; of the machine, only port 443 is listed"
+            }
+            _ => "",
+        };
+        format!("{reach}the sandbox has its own localhost, which refused {refusals}{port}")
     } else {
         return None;
     };

@@ -70,6 +70,8 @@ pub struct EnvLayers {
     process: EnvMap,
     /// The key from a file, a descriptor or a command of the operator.
     operator_key: Option<EnvSetting>,
+    /// The addresses in the operator's configuration, which count where no variable has one.
+    operator_addresses: Vec<EnvSetting>,
     /// Notes for the operator about ignored files and variables.
     pub notes: Vec<String>,
     /// Whether the agent directory is inside of the workspace, so that its `.env` needs trust.
@@ -110,6 +112,7 @@ impl EnvLayers {
             files: Vec::new(),
             process,
             operator_key: None,
+            operator_addresses: Vec::new(),
             notes: Vec::new(),
             has_agent_in_workspace,
         };
@@ -219,6 +222,11 @@ impl EnvLayers {
         self.operator_key = Some(EnvSetting { name: name.to_owned(), value, origin });
     }
 
+    /// Sets the addresses in the operator's configuration.
+    pub fn set_operator_addresses(&mut self, addresses: Vec<EnvSetting>) {
+        self.operator_addresses = addresses;
+    }
+
     /// The variables for a program of the agent that runs before its tools do: the environment of the process and the
     /// `.env` file of the agent directory, without other values of the keys `key_names`.
     pub fn agent_program_variables(&self, key_names: &[String]) -> EnvMap {
@@ -247,7 +255,8 @@ impl EnvLayers {
             Some((values.get(name)?.as_str(), origin.clone()))
         });
         let process = self.process.get(OsStr::new(name)).and_then(|value| value.to_str());
-        let operator_key = self.operator_key.iter().filter(|key| key.name == name).cloned();
+        let of_operator = self.operator_key.iter().chain(&self.operator_addresses);
+        let of_operator = of_operator.filter(|setting| setting.name == name).cloned();
         layers
             .chain(process.map(|value| (value, EnvOrigin::Process)))
             .map(|(value, origin)| EnvSetting {
@@ -255,7 +264,7 @@ impl EnvLayers {
                 value: value.to_owned(),
                 origin,
             })
-            .chain(operator_key)
+            .chain(of_operator)
             .filter(|setting| !setting.value.is_empty())
             .collect()
     }

@@ -121,14 +121,13 @@ impl<'a> Engine<'a> {
 
     /// What the operator can allow in later runs of the directory, too.
     fn lasting_identity(&self, run: &Run, request: &ApprovalRequest) -> Option<CallIdentity> {
-        let hides =
-            |answer: &String| request.argv.iter().any(|word| word.contains(answer.as_str()));
-        if run.state().sensitive_answers.iter().any(hides) {
+        let mut answers = run.state().sensitive_answers.iter();
+        if answers.any(|answer| request.argv.iter().any(|word| word.contains(answer.as_str()))) {
             return None;
         }
-        let agent = (self.agent.name.as_str(), self.agent.home.as_path());
         let workspace = &self.environment.vars().cwd;
-        let identity = CallIdentity::new(agent, workspace, self.environment.sandbox()?, request)?;
+        let identity =
+            CallIdentity::new(self.agent, workspace, self.environment.sandbox()?, request)?;
         self.allowed_calls.as_ref()?.covers(&identity).then_some(identity)
     }
 

@@ -9,8 +9,12 @@ use delta_process::{self as process, LaunchContext, OutputCapture, ProcessEnd, P
 use delta_run::event::{CallSandbox, HostTrafficRecord};
 use delta_run::record::ExecutionSandbox;
 use delta_run::run::{Run, RunNotice};
-use delta_sandbox::{CallFacts, NetworkReport, sandbox_hint};
+use delta_run::run_result::ContinueCommand;
+use delta_sandbox::{CallFacts, NetAccess, NetworkReport, parse_host_rule, sandbox_hint};
 use std::path::PathBuf;
+
+/// How many hosts one line names.
+const MAX_NAMED_HOSTS: usize = 8;
 
 /// The exit code of a program that does not exist.
 const NOT_FOUND: i32 = 127;
@@ -47,6 +51,36 @@ impl Engine<'_> {
         Some(self.environment.sandbox()?.record().profile_of_tool(&tool.name).to_owned())
     }
 
+    /// Tells the operator how to allow what a sandbox has refused on the network, once for the same hosts. Not where the operator
+    /// limits the sandbox: the option would change nothing.
+    fn name_network_options(
+        &self,
+        run: &mut Run,
+        sandbox: ActiveSandbox<'_>,
+        facts: &CallFacts<'_>,
+    ) {
+        let is_limited =
+            self.environment.sandbox().is_none_or(|one| !one.record().policy.is_empty());
+        let is_without = facts.attempts > 0 && sandbox.profile().net == NetAccess::None;
+        let refused = facts.refused.keys().map(String::as_str);
+        let mut hosts: Vec<&str> = refused.filter(|host| parse_host_rule(host).is_ok()).collect();
+        if is_without {
+            hosts.push("HOST");
+        }
+        if hosts.is_empty() {
+            return;
+        }
+        let options = hosts.iter().take(MAX_NAMED_HOSTS).map(|host| format!("--net {host}"));
+        let options: Vec<String> = options.collect();
+        let options = options.join(" ");
+        if is_limited || !self.named_hosts.borrow_mut().insert(options.clone()) {
+            return;
+        }
+        let next = ContinueCommand::from_state(run.state());
+        let text = format!("to allow this network: `{next} {options}`, or `net` in config.yaml");
+        run.notify(RunNotice::Warning(&text));
+    }
+
     /// What the sandbox of a tool did during a call.
     pub(super) fn sandbox_outcome(
         &self,
@@ -73,6 +107,7 @@ impl Engine<'_> {
             hidden_program: hidden_program(&invocation.argv, &starting.launch, &finished.end),
             changed: sandbox.changed_path(),
         };
+        self.name_network_options(run, sandbox, &facts);
         let workspace = &self.environment.vars().cwd;
         let hint = sandbox_hint(sandbox.profile(), workspace, &facts);
         let reached = reached.into_iter().map(|(host, traffic)| {

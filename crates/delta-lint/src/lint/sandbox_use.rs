@@ -4,7 +4,7 @@ use super::context_sources::possible_workspaces;
 use super::{Linter, ToolSubject};
 use delta_agent::tool::ToolSyntax;
 use delta_base::engine_variables::{EngineVars, find_unknown_variable};
-use delta_sandbox::MissingHidden;
+use delta_sandbox::{MissingHidden, parse_host_rule};
 use delta_yaml::yaml::{YamlDocument, YamlNode};
 use std::path::PathBuf;
 
@@ -49,6 +49,20 @@ fn check_sandbox_entries(main: &YamlDocument, sandbox: Option<&YamlNode>, linter
     let hide = sandbox.and_then(|sandbox| sandbox.get("hide"));
     for node in hide.map(YamlNode::items).unwrap_or_default() {
         check_hidden_entry(main, node, linter);
+    }
+    let net = sandbox.and_then(|sandbox| sandbox.get("net"));
+    for node in net.map(YamlNode::items).unwrap_or_default() {
+        check_loopback_port(main, node, linter);
+    }
+}
+
+/// Reports this machine without a port: it means port 443, and local servers have others.
+fn check_loopback_port(main: &YamlDocument, node: &YamlNode, linter: &mut Linter<'_>) {
+    let Some(text) = node.scalar().filter(|text| !text.ends_with(":443")) else { return };
+    if parse_host_rule(text).is_ok_and(|rule| rule.is_loopback_without_port()) {
+        let message = format!("`{text}` is port 443 of this machine");
+        let help = "list the port of the server, such as `localhost:11434`".to_owned();
+        linter.warn("loopback-port", main.diagnostic_at(node, message, Some(help)));
     }
 }
 

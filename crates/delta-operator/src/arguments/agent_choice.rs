@@ -164,6 +164,17 @@ pub fn works_in_current_dir(home: &Path) -> bool {
         })
 }
 
+/// The name of the agent in `home`, if it is the built-in one or an installed one: no agent of a repository has such a name.
+pub fn installed_name(home: &Path) -> Option<String> {
+    let home = home.canonicalize().ok()?;
+    let canonical = |dir: Option<PathBuf>| dir?.canonicalize().ok();
+    if canonical(builtin_agent::builtin_directory()).is_some_and(|dir| home.starts_with(dir)) {
+        return Some(builtin_agent::BUILTIN_AGENT.to_owned());
+    }
+    let name = home.strip_prefix(canonical(config::agents_directory())?).ok()?;
+    name.to_str().filter(|name| !name.is_empty() && !name.contains('/')).map(str::to_owned)
+}
+
 /// Never an agent in the current directory, which may be a cloned repository.
 fn find_default_agent(setting: &OperatorSetting<String>) -> Result<ChosenAgent, CommandFailure> {
     let OperatorSetting { value, origin } = setting;

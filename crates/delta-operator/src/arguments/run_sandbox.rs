@@ -1,8 +1,9 @@
 //! Prepares the sandboxes of a run, and reports the ones that cannot be enforced.
 
+use crate::arguments::agent_choice;
 use crate::failure::CommandFailure;
 use crate::sandbox_options::SandboxOptions;
-use crate::{environment, state, trust};
+use crate::{config, environment, state, trust};
 use delta_agent::agent::Agent;
 use delta_agent::run_sandbox::{
     OperatorPolicy, RunSandbox, SandboxFailure, SandboxProblem, SandboxSetup, can_change_agent,
@@ -100,8 +101,11 @@ pub fn find_missing_guarantees(home: &Path) -> Option<(String, String)> {
 /// What sandboxes are prepared from in this process.
 pub fn sandbox_setup(
     vars: EngineVars,
-    policy: OperatorPolicy,
+    mut policy: OperatorPolicy,
 ) -> Result<SandboxSetup, CommandFailure> {
+    if let Some(agent) = agent_choice::installed_name(&vars.agent_home) {
+        policy.hosts.extend(config::allowed_hosts(&agent, &vars.cwd)?);
+    }
     let program = std::env::current_exe().map_err(|error| {
         CommandFailure::config(format!("could not find the program delta: {error}"), None)
     })?;

@@ -25,6 +25,9 @@ pub struct SandboxRecord {
     /// The profiles of the operator, which no tool exceeds.
     #[serde(default)]
     pub policy: Vec<PolicySource>,
+    /// The hosts that the operator adds to the network of tools in a sandbox.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
     /// The guarantees that the operator does without.
     #[serde(default)]
     pub without: Vec<String>,

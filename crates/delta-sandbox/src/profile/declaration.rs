@@ -2,7 +2,7 @@
 //! back. Paths and hosts are checked here as texts; `resolution` looks at the machine.
 
 use crate::profile::host_text::parse_host_rule;
-use crate::profile::{EnvAccess, HomeAccess, NetAccess, SandboxLimits};
+use crate::profile::{EnvAccess, HomeAccess, HostRule, NetAccess, SandboxLimits};
 use delta_base::engine_variables::{find_unknown_variable, is_identifier, unknown_variable_help};
 use delta_base::quantity::{parse_bytes, parse_time_ms};
 use delta_base::suggest;
@@ -217,6 +217,17 @@ pub struct DeclaredProfile {
 }
 
 impl DeclaredProfile {
+    /// The same profile, with which these hosts are reached too.
+    #[must_use]
+    pub fn with_hosts(mut self, hosts: &[HostRule]) -> Self {
+        self.net = match self.net {
+            NetAccess::None if !hosts.is_empty() => NetAccess::Hosts(hosts.to_vec()),
+            NetAccess::Hosts(rules) => NetAccess::Hosts([&rules, hosts].concat()),
+            net => net,
+        };
+        self
+    }
+
     /// The profile `workspace`.
     pub fn workspace() -> Self {
         Self {

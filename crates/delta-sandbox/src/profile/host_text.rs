@@ -55,6 +55,15 @@ fn is_host_label(label: &str) -> bool {
 }
 
 impl HostRule {
+    /// Whether the rule is for this machine and [`DEFAULT_PORT`], on which local models and most local servers do not listen.
+    pub fn is_loopback_without_port(&self) -> bool {
+        let is_loopback = self
+            .host
+            .parse::<IpAddr>()
+            .map_or(self.host == "localhost", |address| address.is_loopback());
+        is_loopback && self.port == DEFAULT_PORT
+    }
+
     /// Whether everything that `other` allows is allowed by this rule.
     pub fn covers(&self, other: &Self) -> bool {
         if self.port != other.port {
