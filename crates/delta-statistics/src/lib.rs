@@ -8,6 +8,7 @@
 
 pub mod comparison;
 pub mod estimate;
+pub mod max_drop;
 pub mod pass;
 mod resampling;
 mod student_t;
