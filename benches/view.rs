@@ -35,7 +35,11 @@ fn main() {
     let run_dir = dir.path().join(".delta/long");
     write_run(&run_dir);
     let began = Instant::now();
-    let wanted = PageOptions { run_dirs: vec![run_dir], with_requests: true };
+    let wanted = PageOptions {
+        run_dirs: vec![run_dir],
+        with_requests: true,
+        sweep_facts: Default::default(),
+    };
     let page = view::render_page(&wanted, time::current_time());
     println!(
         "{ITERATIONS} iterations: made in {:?}, {:.1} MB",

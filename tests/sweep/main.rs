@@ -5,6 +5,7 @@ mod budgets;
 mod by_hand;
 mod continued;
 mod grading;
+mod one_command;
 mod packs;
 mod plan_checks;
 mod plans;

@@ -180,7 +180,7 @@ fn the_reason_of_a_process_that_dies_before_its_run_begins_is_reported() {
     assert_eq!(failures[0]["runs"], 2, "{failures}");
     assert!(failures[0]["message"].as_str().unwrap().starts_with("its process died 2 times"));
     let table = sweep(&sandbox, &["collect", "s"]).expect_code(3).stdout;
-    assert!(table.contains("0 of 2 counted, 2 start"), "{table}");
+    assert!(table.contains("0 of 2\n  missing: 2 start; "), "{table}");
     // Whoever can begin the run does.
     rewrite_plan(&sandbox, &sandbox.read("s/plan.jsonl").replace("nope", "auto"));
     sweep(&sandbox, &["run", "s"]).expect_code(0);

@@ -3,6 +3,7 @@
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::quantity::parse_time_ms;
+use delta_base::shell_quote::shell_quote_path;
 use delta_base::terminal;
 use delta_base::time::{self, Timestamp};
 use delta_operator::arguments::completion_candidates;
@@ -14,6 +15,7 @@ use delta_operator::runs::run_list::{
 };
 use delta_program::number_argument::{parse_number_in, parse_time_in};
 use delta_program::stdio;
+use delta_run::sweep::packed;
 use delta_run::workspace::Workspace;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -134,8 +136,13 @@ fn read_listed_runs(args: &ListRunsArgs) -> Result<Vec<RunListEntry>, CommandFai
     let workspace = Workspace::open_existing(&args.work_dir)?;
     let runs = read_workspace_runs(&workspace)?;
     if runs.is_empty() && args.format == RunListFormat::Text {
-        // An agent directory has no runs of its own.
-        let note = match suggest_work_dirs(&workspace.root) {
+        // An agent directory has no runs of its own, and the runs of a sweep are in as many workspaces.
+        let is_sweep = packed::is_sweep(&workspace.root);
+        let dir = shell_quote_path(&args.work_dir);
+        let note = match suggest_work_dirs(&workspace.root).filter(|_| !is_sweep) {
+            None if is_sweep => format!(
+                "this is a sweep: `delta sweep status {dir}` shows how far it is, `delta sweep list {dir}` prints the ids of its runs"
+            ),
             Some(options) => {
                 format!("these workspaces have runs:\n  {}", options.replace('\n', "\n  "))
             }

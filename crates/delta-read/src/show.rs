@@ -20,6 +20,7 @@ use delta_operator::runs::run_list;
 use delta_operator::{cancel, environment};
 use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
+use delta_report::sweep_facts::SweepRunFacts;
 use delta_run::budget::budget_account::BudgetAccount;
 use delta_run::budget::ledger::Ledger;
 use delta_run::conversation::history::{CallHistory, Iteration, RunHistory};
@@ -104,7 +105,11 @@ pub fn show_command(args: &ShowArgs) -> Result<ExitCode, CommandFailure> {
         return Ok(ExitCode::SUCCESS);
     }
     if args.format == ShowFormat::Json && !args.follow {
-        stdio::print_text(&format!("{}\n", run_json(&run.dir, &events)));
+        let mut json = run_json(&run.dir, &events);
+        if let Some(facts) = read_sweep_facts(&run, &RunState::from_events(&events)) {
+            json["sweep"] = json!(facts);
+        }
+        stdio::print_text(&format!("{json}\n"));
         return Ok(ExitCode::SUCCESS);
     }
     follow_run(args, &run, events)
@@ -195,6 +200,15 @@ fn open_input(run: &LocatedRun) -> Option<Arc<RunInput>> {
         return None;
     }
     RunInput::open(&InputLine::default(), &run.id, &run.dir, mailbox)
+}
+
+/// What the sweep of the run knows of its last result; a sweep that cannot be read is reported.
+fn read_sweep_facts(run: &LocatedRun, state: &RunState) -> Option<SweepRunFacts> {
+    let facts = SweepRunFacts::read(&run.sweep_workspace(), &run.id).unwrap_or_else(|error| {
+        stdio::print_error_line(&format!("warning: {error}"));
+        None
+    });
+    Some(facts?.at_epoch(state.start.as_ref()?.epoch))
 }
 
 /// Prints the result of the run alone, and why there is none on stderr; returns the exit code of the run, or of a wait that was
@@ -299,6 +313,8 @@ fn print_summary(
         }
         Err(error) => print_line(&error.to_string()),
     }
+    let facts = read_sweep_facts(run, state);
+    facts.iter().flat_map(SweepRunFacts::to_lines).for_each(|line| print_line(&line));
     child_run_lines(&run.dir, state, is_verbose).iter().for_each(|line| print_line(line));
     if !run.is_in_workspace() {
         return;

@@ -2,6 +2,7 @@
 
 use crate::live_view::{self, AddressOutput};
 use clap::Args;
+use delta_base::id::RunId;
 use delta_base::{durable, time};
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::page::{check_page_file, open_in_browser};
@@ -9,7 +10,9 @@ use delta_operator::runs::page_server;
 use delta_operator::runs::run_argument::LocatedRun;
 use delta_operator::runs::run_arguments::RunArguments;
 use delta_program::stdio;
+use delta_report::sweep_facts::SweepRunFacts;
 use delta_report::view::{self, PageEnd, PageOptions};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 /// Render runs as an HTML page
@@ -47,6 +50,19 @@ Examples:
   delta view --follow --open                  # watch the last run until it ends
   delta view ONE OTHER -w ./work -o both.html";
 
+/// What their sweeps know of the runs; a sweep that cannot be read is reported.
+fn read_facts_of_runs(runs: &[LocatedRun]) -> HashMap<RunId, SweepRunFacts> {
+    let mut facts = HashMap::new();
+    for run in runs {
+        match SweepRunFacts::read(&run.sweep_workspace(), &run.id) {
+            Ok(Some(of_run)) => drop(facts.insert(run.id.clone(), of_run)),
+            Ok(None) => {}
+            Err(error) => stdio::print_error_line(&format!("warning: {error}")),
+        }
+    }
+    facts
+}
+
 /// Writes the page.
 pub fn view_command(args: &ViewArgs) -> Result<(), CommandFailure> {
     let names = args.runs.select(|_| true)?.into_iter();
@@ -58,7 +74,11 @@ pub fn view_command(args: &ViewArgs) -> Result<(), CommandFailure> {
         return Err(CommandFailure::not_found("there are no runs in these directories", hint));
     }
     let run_dirs = runs.iter().map(|run| run.dir.clone()).collect();
-    let options = PageOptions { run_dirs, with_requests: !args.no_requests };
+    let options = PageOptions {
+        run_dirs,
+        with_requests: !args.no_requests,
+        sweep_facts: read_facts_of_runs(&runs),
+    };
     if args.start_page_server {
         return page_server::start_page_server(&runs[0].dir);
     }

@@ -6,5 +6,6 @@ pub mod replay;
 pub mod request_breakdown;
 pub mod run_diff;
 pub mod run_names;
+pub mod sweep_facts;
 pub mod verify;
 pub mod view;

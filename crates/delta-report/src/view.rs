@@ -2,12 +2,15 @@
 //!
 //! `html_document` builds the file; the page of a sweep is another one of that form.
 
+use crate::sweep_facts::SweepRunFacts;
+use delta_base::id::RunId;
 use delta_base::time::Timestamp;
 use html_document::{HtmlDocument, escape_json_for_html};
 use page_redaction::HiddenAnswers;
 use page_run::PageRun;
 use serde::Serialize;
 use serde_json::Value as Json;
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 mod html_document;
@@ -47,6 +50,8 @@ pub struct PageOptions {
     pub run_dirs: Vec<PathBuf>,
     /// Whether the page includes the requests to the LLM.
     pub with_requests: bool,
+    /// What their sweeps know of the runs, by their ids.
+    pub sweep_facts: HashMap<RunId, SweepRunFacts>,
 }
 
 #[derive(Debug, Serialize)]

@@ -60,7 +60,8 @@ pub struct ForkArgs {
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
     /// Workspace of the new run: a new or empty directory, or RUN's workspace, whose files stay unchanged [default: a new
-    /// one in the agent's workspaces/; for an installed, default or built-in agent, NAME-fork next to RUN's workspace NAME]
+    /// one in the agent's workspaces/; for an installed, default or built-in agent, NAME-fork next to RUN's workspace NAME;
+    /// for a run of a sweep, one in forks/ of the sweep]
     #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     into: Option<PathBuf>,
     /// Id of the new run [default: generated]
@@ -223,7 +224,7 @@ enum ForkDestination {
     SameWorkspace,
     /// A new or empty directory.
     Directory(PathBuf),
-    /// A new one of the workspaces of the agent in this directory.
+    /// A new one of the workspaces in this directory: the agent's, or the one for forks of a sweep.
     NextWorkspace(PathBuf),
     /// A new directory next to the workspace of the source.
     Sibling,
@@ -244,7 +245,7 @@ impl ForkDestination {
             if agent_choice::works_in_current_dir(&home) {
                 return Ok(Self::Sibling);
             }
-            return Ok(Self::NextWorkspace(home));
+            return Ok(Self::NextWorkspace(agent_choice::workspaces_home(&home)));
         };
         if dir.canonicalize().is_ok_and(|dir| dir == source.run.workspace.root) {
             return Ok(Self::SameWorkspace);

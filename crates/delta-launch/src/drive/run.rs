@@ -387,9 +387,9 @@ impl WorkspaceChoice {
         let workspace = match self {
             Self::Directory(path) => return Workspace::open(path),
             Self::Existing(path) => Workspace::open(path)?,
-            Self::New => Workspace::create_next(&agent.home)?,
+            Self::New => Workspace::create_next(&agent_choice::workspaces_home(&agent.home))?,
         };
-        workspace.mark_last_used(&agent.home);
+        workspace.mark_last_used(&agent_choice::workspaces_home(&agent.home));
         Ok(workspace)
     }
 }
@@ -399,12 +399,13 @@ fn choose_workspace(
     agent: &Agent,
     cancel: &CancelToken,
 ) -> Result<WorkspaceChoice, CommandFailure> {
-    let names = Workspace::list_names(&agent.home);
+    let home = agent_choice::workspaces_home(&agent.home);
+    let names = Workspace::list_names(&home);
     if args.yes || names.is_empty() || !terminal::can_prompt() {
         return Ok(WorkspaceChoice::New);
     }
     let mut prompt = String::from("Workspace?\n");
-    let last_used = Workspace::last_used_name(&agent.home);
+    let last_used = Workspace::last_used_name(&home);
     for (index, name) in names.iter().enumerate() {
         let last = if *name == last_used { "  (last used)" } else { "" };
         prompt.push_str(&format!("  {}) {name}{last}\n", index + 1));
@@ -424,7 +425,7 @@ fn choose_workspace(
         if let Some(name) =
             by_number.or_else(|| names.iter().find(|name| name.eq_ignore_ascii_case(answer)))
         {
-            return Ok(WorkspaceChoice::Existing(agent.home.join("workspaces").join(name)));
+            return Ok(WorkspaceChoice::Existing(home.join("workspaces").join(name)));
         }
         prompt = format!("expected a number, a name or n, found `{answer}`> ");
     }

@@ -10,6 +10,7 @@ use delta_agent::agent::{self, Agent};
 use delta_base::suggest;
 use delta_lint::lint::intended_key;
 use delta_llm::llm::{LlmSetting, ModelChoice, ModelSelection};
+use delta_run::sweep::packed;
 use delta_words::WireForm;
 use std::collections::BTreeMap;
 use std::io;
@@ -173,6 +174,15 @@ pub fn installed_name(home: &Path) -> Option<String> {
     }
     let name = home.strip_prefix(canonical(config::agents_directory())?).ok()?;
     name.to_str().filter(|name| !name.is_empty() && !name.contains('/')).map(str::to_owned)
+}
+
+/// The directory whose `workspaces/` has the workspaces of the agent in `home`: its own directory, or `forks` of the sweep for
+/// a copy that a sweep has of an agent. Such a copy never changes: its content has its hash.
+pub fn workspaces_home(home: &Path) -> PathBuf {
+    let path = home.canonicalize().unwrap_or_else(|_| home.to_owned());
+    let agents = path.parent().filter(|agents| agents.ends_with("agents"));
+    let sweep = agents.and_then(Path::parent).filter(|root| packed::is_sweep(root));
+    sweep.map_or_else(|| home.to_owned(), |root| root.join("forks"))
 }
 
 /// Never an agent in the current directory, which may be a cloned repository.

@@ -11,12 +11,17 @@ use delta_run::event::Event;
 use delta_run::run_files::JOURNAL_FILE;
 use delta_run::run_tree;
 use delta_run::sweep::packed;
-use delta_run::sweep::sweep_dir::SweepDir;
+use delta_run::sweep::sweep_dir::{SweepDir, read_plan_files};
 use delta_run::workspace::{self, CONTROL_DIR, Workspace, WorkspaceError};
+use serde::Deserialize;
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 /// The name of the run of a workspace that was updated last. A run with this id is named by its path.
 pub const LAST: &str = "last";
+
+/// The most ids of a sweep that a failure lists.
+const MAX_LISTED_IDS: usize = 8;
 
 /// The name of a run, as the user wrote it.
 #[derive(Debug, Clone)]
@@ -48,6 +53,12 @@ impl LocatedRun {
     /// Whether the run is in a workspace and can be continued.
     pub fn is_in_workspace(&self) -> bool {
         control_dir_of(&self.dir).is_some()
+    }
+
+    /// The workspace under which a sweep knows the run, also while the run is packed.
+    pub fn sweep_workspace(&self) -> PathBuf {
+        let named = &self.workspace_argument;
+        named.canonicalize().unwrap_or_else(|_| named.clone())
     }
 
     /// The workspace, quoted for the shell.
@@ -141,6 +152,9 @@ impl RunArgument {
 
     /// Finds the run; a name in the workspace or the sweep `work_dir`. A packed run of a sweep is unpacked.
     pub fn find(&self, work_dir: &Path) -> Result<LocatedRun, CommandFailure> {
+        if let Some(complete) = self.complete_in_sweep(work_dir)? {
+            return complete.find(work_dir);
+        }
         let unpacked_from = match self.find_absent(work_dir) {
             Some((dir, id)) => packed::RunPacks::new(&dir).unpack(&id)?,
             None => None,
@@ -167,12 +181,58 @@ impl RunArgument {
 
     /// Finds the run for a command that only reads it; the run directory may be a copy outside of any workspace.
     pub fn find_readable(&self, work_dir: &Path) -> Result<LocatedRun, CommandFailure> {
+        if let Some(complete) = self.complete_in_sweep(work_dir)? {
+            return complete.find_readable(work_dir);
+        }
         if let Some(copy) = self.copy_packed(work_dir)? {
             return Ok(copy);
         }
         match self {
             Self::Dir(dir) if control_dir_of(dir).is_none() => locate_copied_run(dir),
             _ => self.find(work_dir),
+        }
+    }
+
+    /// The whole id, if `work_dir` is a sweep and the argument a prefix or suffix of the id of one of its runs, packed or not.
+    fn complete_in_sweep(&self, work_dir: &Path) -> Result<Option<Self>, CommandFailure> {
+        #[derive(Deserialize)]
+        struct PlannedRunId<'a> {
+            #[serde(borrow)]
+            id: Cow<'a, str>,
+        }
+        let Self::Name(name) = self else { return Ok(None) };
+        if !packed::is_sweep(work_dir) || self.sweep_workspace(work_dir).is_some() {
+            return Ok(None);
+        }
+        let mut matches: Vec<String> = Vec::new();
+        let _ = read_plan_files(&SweepDir::new(work_dir), |text| {
+            let lines = text.lines().skip(1).filter(|line| line.contains(name.as_str()));
+            let ids = lines.filter_map(|line| serde_json::from_str::<PlannedRunId<'_>>(line).ok());
+            let ids = ids.map(|line| line.id);
+            let ids = ids.filter(|id| id.starts_with(name.as_str()) || id.ends_with(name.as_str()));
+            matches.extend(ids.map(Cow::into_owned));
+            Ok(())
+        });
+        match matches.as_slice() {
+            // A workspace whose file has the name of a plan has runs of its own.
+            [] if !work_dir.join(CONTROL_DIR).exists() => {
+                let sweep = shell_quote_path(work_dir);
+                let message =
+                    format!("the sweep {sweep} has no run whose id begins or ends with `{name}`");
+                let hint = format!("`delta sweep list {sweep}` prints the ids");
+                Err(CommandFailure::not_found(message, hint))
+            }
+            [id] if id != name => Ok(Some(Self::Name(id.clone()))),
+            many if many.len() < 2 || many.contains(name) => Ok(None),
+            many => {
+                let count = many.len();
+                let sweep = work_dir.display();
+                let message = format!("`{name}` begins or ends the ids of {count} runs in {sweep}");
+                let more = if count > MAX_LISTED_IDS { "\n..." } else { "" };
+                let listed = &many[..count.min(MAX_LISTED_IDS)];
+                let hint = format!("write more of the id:\n{}{more}", listed.join("\n"));
+                Err(CommandFailure::ambiguous(message, hint))
+            }
         }
     }
 

@@ -287,12 +287,24 @@ let run = home;
 
 // ---- the head and the side --------------------------------------------------------------------------------------
 
-const chip = status => h('span', {class: 'chip ' + status}, (status || 'unknown').replaceAll('_', ' '));
+const chip = (status, shown = status) => h('span', {class: 'chip ' + shown}, (status || 'unknown').replaceAll('_', ' '));
+// What COMPLETED does not say: whether the graders of a sweep passed the run. One that did not pass is not green.
+const hasFailedGrade = run => !!run.sweep && run.sweep.grades.some(grade => grade.pass === false);
+const shownStatus = run => run.status === 'COMPLETED' && hasFailedGrade(run) ? 'FAILED' : run.status;
+const verdictChips = run => hasFailedGrade(run) ? [h('span', {class: 'chip FAILED'}, 'NOT PASSED')] : [];
+function gradeBox(grade) {
+  const said = grade.score === null ? 'no score' : (grade.pass ? 'passed' : 'not passed') + ', score ' + grade.score.toFixed(2);
+  return h('div', {class: 'task ' + (grade.pass === false ? 'bad-box' : 'calm')}, h('div', {class: 'who ' + (grade.pass === false ? 'bad' : '')}, 'Grader ' + grade.grader + ' · ' + said), grade.why && text(grade.why, {lines: 8}));
+}
+function inputFields(input) {
+  const fields = Object.entries(input).filter(([name]) => !['id', 'task', 'files', 'from', 'tree', 'group'].includes(name));
+  return fields.map(([name, value]) => part('Input ' + name, text(asText(value), {lines: 8})));
+}
 const config = () => (run.start && run.start.config) || {};
 
 function drawBar() {
   const start = run.start || {};
-  $('where').replaceChildren(h('b', {}, start.agent_name || run.id), idElement(run.id, 'dim mono'), chip(run.status));
+  $('where').replaceChildren(h('b', {}, start.agent_name || run.id), idElement(run.id, 'dim mono'), chip(run.status, shownStatus(run)), ...verdictChips(run));
   document.title = (start.agent_name ? start.agent_name + ' · ' : '') + run.id + ' · delta';
 }
 
@@ -316,7 +328,7 @@ function tree(list, seen) {
     const other = one.run;
     if (!other) return h('li', {}, h('span', {class: 'gone dim', title: 'no child run at ' + one.known.run_dir}, h('i', {class: 'dot'}), idElement(one.known.run_id), h('span', {class: 'why'}, ' (not found)')));
     const known = seen.has(other);
-    const item = h('li', {}, h('a', {href: hash(other, ''), 'aria-current': other === run && 'page', title: other.id + ' · ' + other.status}, h('i', {class: 'dot ' + other.status}), h('span', {class: 'agent'}, (other.start ? other.start.agent_name : '?') + ' '), idElement(other.id, 'dim')));
+    const item = h('li', {}, h('a', {href: hash(other, ''), 'aria-current': other === run && 'page', title: other.id + ' · ' + other.status}, h('i', {class: 'dot ' + shownStatus(other)}), h('span', {class: 'agent'}, (other.start ? other.start.agent_name : '?') + ' '), idElement(other.id, 'dim')));
     if (!known) {
       seen.add(other);
       if (other.children.length) item.append(tree(childrenOf(other), seen));
@@ -457,6 +469,7 @@ function drawTop() {
     if (error && run.status === 'INTERRUPTED') inside.push(h('div', {class: 'task calm'}, h('div', {class: 'who'}, 'Interrupted', error.type && error.type !== 'interrupted' && ' · ' + error.type), text(error.message, {lines: 8}), error.details && h('div', {class: 'row'}, error.details)));
     else if (error) inside.push(h('div', {class: 'task bad-box'}, h('div', {class: 'who bad'}, 'Error', error.type && ' · ' + error.type), text(error.message, {lines: 8}), error.details && h('div', {class: 'row'}, error.details)));
   }
+  if (run.sweep) inside.push(...run.sweep.grades.map(gradeBox), ...inputFields(run.sweep.input));
   if (result) {
     const usage = result.metrics.usage, copied = run.iterations.length - run.own.length, sum = key => run.own.reduce((total, it) => total + ((it.usage && it.usage[key]) || 0), 0);
     const cached = sum('cached_input_tokens'), written = sum('cache_write_tokens'), reasoned = sum('reasoning_tokens'), below = [...descendants(run)].filter(other => other !== run);

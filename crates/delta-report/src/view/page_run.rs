@@ -6,7 +6,9 @@ use super::page_markdown::RunMarkdown;
 use super::page_requests::PageRequests;
 use super::run_files::{self, PageCapacity, PageText};
 use super::workspace_changes::PageSnapshots;
+use crate::sweep_facts::SweepRunFacts;
 use delta_base::durable;
+use delta_base::id::RunId;
 use delta_base::time::Timestamp;
 use delta_run::conversation::history::RunHistory;
 use delta_run::event::{Event, ParentRun, Payload, RunStatus};
@@ -34,6 +36,8 @@ pub struct PageRun {
     status: String,
     /// Problems with the run's files, and facts that the journal does not hold.
     notes: Vec<String>,
+    /// What its sweep knows of it.
+    sweep: Option<SweepRunFacts>,
     /// The result as `--format json` prints it.
     pub result: Option<RunResult>,
     /// The last ENGINE_START.
@@ -97,6 +101,9 @@ impl PageRun {
         let state = RunState::from_events(events);
         let history = RunHistory::from_events(events);
         self.status = self.status_with_owner(&state);
+        let epoch = state.start.as_ref().map_or(0, |start| start.epoch);
+        let facts = RunId::parse(&self.id).ok().and_then(|id| options.sweep_facts.get(&id));
+        self.sweep = facts.cloned().map(|facts| facts.at_epoch(epoch));
         self.start = state.start.as_ref().and_then(|start| serde_json::to_value(start).ok());
         self.created_at = state.created_at;
         self.updated_at = state.updated_at;

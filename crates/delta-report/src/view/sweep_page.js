@@ -235,10 +235,10 @@ function showCosts() {
 // ---- failures -------------------------------------------------------------------------------------------------------
 
 function showFailures() {
+  // By the kind of error or by the grader: the reasons of two runs are seldom the same text.
   const groups = new Map();
   for (const run of runs.filter(run => run.kind)) {
-    const key = run.kind + '\n' + run.note;
-    (groups.get(key) || groups.set(key, { kind: run.kind, note: run.note, runs: [] }).get(key)).runs.push(run);
+    (groups.get(run.kind) || groups.set(run.kind, { kind: run.kind, runs: [] }).get(run.kind)).runs.push(run);
   }
   if (!groups.size) return;
   const by = data.tables.length ? data.tables[0].by : 'model';
@@ -253,13 +253,17 @@ function failureGroup(group, by) {
   const values = new Map();
   for (const run of group.runs) values.set(field(run, by), (values.get(field(run, by)) || 0) + 1);
   const split = [...values].slice(0, 6).map(([value, n]) => `${clean(value)} ${count(n)}`).join(', ') + (values.size > 6 ? ', …' : '');
-  const details = h('details', { class: 'failure' }, h('summary', {}, h('b', { class: 'num' }, count(group.runs.length)), h('span', { class: 'kind' }, clean(group.kind)),
-    h('span', { class: 'note' }, clean(group.note).slice(0, 200)), h('span', { class: 'dim split' }, split)));
+  const notes = new Map();
+  for (const run of group.runs) notes.set(run.note, (notes.get(run.note) || 0) + 1);
+  const [[note]] = [...notes].sort(([, a], [, b]) => b - a), others = notes.size > 1 ? ` and ${plural(notes.size - 1, 'other reason')}` : '';
+  const grader = data.grader && ['not passed', 'ungraded'].includes(group.kind) ? ` by ${clean(data.grader)}` : '';
+  const details = h('details', { class: 'failure' }, h('summary', {}, h('b', { class: 'num' }, count(group.runs.length)), h('span', { class: 'kind' }, clean(group.kind) + grader),
+    h('span', { class: 'note' }, clean(note).slice(0, 200) + others), h('span', { class: 'dim split' }, split)));
   // Made when it is opened: a group may have thousands of runs.
   details.addEventListener('toggle', () => {
     if (details.childElementCount > 1) return;
-    const items = group.runs.slice(0, 12).map(run => h('li', {}, runLink(run), h('span', { class: 'dim' }, ` ${clean([run.model, run.agent, run.params].filter(Boolean).join(' · '))} · repeat ${run.repeat}`)));
-    details.append(h('ul', {}, items), h('button', { onclick: () => filterBy({ failure: group.kind + '\n' + group.note }) }, `show ${plural(group.runs.length, 'run')} in the table`));
+    const items = group.runs.slice(0, 12).map(run => h('li', {}, runLink(run), h('span', { class: 'dim' }, ` ${clean([run.model, run.agent, run.params].filter(Boolean).join(' · '))} · repeat ${run.repeat}`), run.note ? h('div', { class: 'dim' }, clean(run.note)) : ''));
+    details.append(h('ul', {}, items), h('button', { onclick: () => filterBy({ failure: group.kind }) }, `show ${plural(group.runs.length, 'run')} in the table`));
   });
   return details;
 }
@@ -296,7 +300,7 @@ function matcher() {
   const text = (filters.text || '').toLowerCase().trim();
   const exact = Object.entries(filters).filter(([key, value]) => value && !['text', 'score', 'failure'].includes(key));
   return run => (!text || run.words.includes(text)) && exact.every(([key, value]) => field(run, key) === value) &&
-    (!filters.score || SCORES[filters.score](run)) && (!filters.failure || run.kind + '\n' + run.note === filters.failure);
+    (!filters.score || SCORES[filters.score](run)) && (!filters.failure || run.kind === filters.failure);
 }
 function search() {
   found = runs.filter(matcher());

@@ -1,32 +1,26 @@
 //! `delta sweep collect`: the results of a sweep, as a table and as files for other programs.
 
+use crate::commands::compare::{TableView, print_table};
 use crate::formats::csv::to_csv;
 use crate::formats::grade::GradeLine;
-use crate::formats::plan::PlannedRun;
-use crate::formats::plan_file::SweepPlan;
-use crate::formats::result_line::{ResultLine, SweepResults};
+use crate::formats::result_line::ResultLine;
 use crate::formats::selection::RunSelection;
 use crate::grading::sweep_scores::SweepScores;
-use crate::running::continued_runs::refresh_results;
-use crate::running::run_choice::{ONLY_HELP, choose_runs};
-use crate::running::run_standing::{RunWorkState, look_at_run};
-use crate::scores::score_table::{ScoredRun, score_rows};
-use crate::scores::score_text::rows_text;
+use crate::running::run_choice::ONLY_HELP;
 use clap::Args;
 use delta_base::durable::DraftFile;
 use delta_base::id::RunId;
 use delta_operator::failure::CommandFailure;
 use delta_program::stdio;
 use delta_run::sweep::sweep_dir::SweepDir;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Collect the results of a sweep
 ///
-/// Prints a row for each agent, model and set of parameters: the mean score with its 95 % interval, the number of runs, cost,
-/// tokens and time. Without graders, the score is 1 for a run that COMPLETED. A failure of the infrastructure is missing from
-/// its row, never a 0.
+/// With `-o`, writes the result lines with their grades for other programs, else prints the table of `delta sweep compare`.
+/// The exit code says whether all runs are finished.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct CollectArgs {
@@ -36,7 +30,7 @@ pub struct CollectArgs {
     /// Grader whose scores are used [default: the first one]
     #[arg(long, value_name = "NAME")]
     grader: Option<String>,
-    /// Write the result lines with their grades into FILE instead: FILE.jsonl, one JSON object a line, or FILE.csv; `-` prints
+    /// Write the result lines with their grades into FILE: FILE.jsonl, one JSON object a line, or FILE.csv; `-` prints
     /// JSON lines
     #[arg(short, long, value_name = "FILE", value_parser = parse_output)]
     output: Option<PathBuf>,
@@ -64,49 +58,17 @@ fn parse_output(text: &str) -> Result<PathBuf, String> {
 /// Prints or writes the results; returns the exit code.
 pub fn collect_command(args: &CollectArgs) -> Result<ExitCode, CommandFailure> {
     let dir = SweepDir::new(&args.dir);
-    let mut scores = SweepScores::read(&dir)?;
-    if let Some(only) = &args.only {
-        choose_runs(&scores.plan.runs, Some(only))?;
-        scores.plan.runs.retain(|run| only.selects(run));
-    }
-    let SweepScores { plan, results, .. } = &mut scores;
-    refresh_results(&dir, plan, plan.runs.iter(), results);
-    look_up_missing_lines(&dir, plan, results);
+    let only = args.only.as_ref();
+    let scores = SweepScores::read_current(&dir, only)?;
     match &args.output {
-        None => {
-            let grader = scores.grader(args.grader.as_deref())?;
-            let runs = scores.scored_runs(grader, None)?;
-            let rows = score_rows(&runs, &distinguishing_keys(&runs), scores.seed());
-            stdio::print_text(&rows_text(&rows, grader.map(|grader| grader.name.as_str())));
-            scores.print_other_graders(args.grader.as_deref());
-        }
         Some(path) => write_results(&scores, path)?,
+        None => {
+            let view = TableView::new(args.grader.as_deref(), only);
+            print_table(&scores, &args.dir, &view)?;
+        }
     }
     let is_settled = scores.plan.runs.iter().all(|run| scores.results.is_settled(&run.id));
     Ok(ExitCode::from(if is_settled { 0 } else { 3 }))
-}
-
-/// The agent, the model if there are several, and the parameters.
-fn distinguishing_keys(runs: &[ScoredRun<'_>]) -> Vec<String> {
-    let models: BTreeSet<&str> = runs.iter().map(|scored| &*scored.run.model).collect();
-    let params: BTreeSet<&str> =
-        runs.iter().flat_map(|scored| scored.run.params.keys().map(String::as_str)).collect();
-    let mut keys = vec!["agent".to_owned()];
-    keys.extend((models.len() > 1).then(|| "model".to_owned()));
-    keys.extend(params.into_iter().map(|name| format!("param.{name}")));
-    keys
-}
-
-/// Adds the lines of runs whose worker died between the end of the run and its line.
-fn look_up_missing_lines(dir: &SweepDir, plan: &SweepPlan, results: &mut SweepResults) {
-    let Some(settings) = plan.settings() else { return };
-    let mut missing: Vec<&PlannedRun> = plan.runs.iter().collect();
-    missing.retain(|run| results.lines.get(&run.id).is_none_or(ResultLine::is_of_unbegun_run));
-    for run in missing {
-        if let RunWorkState::Left(left) = look_at_run(dir, run, &settings.retry, false) {
-            results.add(left.line.clone());
-        }
-    }
 }
 
 fn write_results(scores: &SweepScores, path: &Path) -> Result<(), CommandFailure> {

@@ -1,35 +1,43 @@
 //! `delta sweep compare`: the scores of agents, models or parameters, and which differences the sweep shows.
 
+use crate::commands::status::terminal_width;
+use crate::formats::plan_file::SweepPlan;
 use crate::formats::selection::RunSelection;
 use crate::grading::sweep_scores::SweepScores;
 use crate::running::run_choice::ONLY_HELP;
-use crate::scores::pair_table::{InputsView, PairedRow, compare_values};
-use crate::scores::score_table::{ScoreRow, ScoredRun, has_several_values, score_rows};
-use crate::scores::score_text::{pairs_text, rows_text};
+use crate::scores::pair_table::{DropRow, InputsView, PairedRow, compare_values, judge_drops};
+use crate::scores::score_table::{
+    ScoreRow, ScoredRun, changed_agent_labels, has_several_values, score_rows,
+};
+use crate::scores::score_text::{drops_text, pairs_text, rows_text};
 use clap::{Args, ValueEnum};
 use delta_base::json::to_json;
-use delta_base::shell_quote::shell_quote_path;
-use delta_base::suggest;
+use delta_base::shell_quote::{shell_quote, shell_quote_path};
+use delta_base::{suggest, time};
 use delta_operator::failure::CommandFailure;
+use delta_operator::runs::run_list::format_age;
 use delta_program::stdio;
 use delta_run::sweep::sweep_dir::SweepDir;
+use delta_statistics::max_drop::DropVerdict;
 use serde_json::{Value as Json, json};
-use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::UNIX_EPOCH;
 
 /// Compare agents, models or parameters of a sweep
 ///
-/// For each, prints the mean score, its 95 % interval and the number of runs; for each pair, the difference on the inputs that
-/// both have. A run without a score is missing, never a 0.
+/// For each agent, model and set of parameters, prints the mean score, its 95 % interval, the number of runs, cost, tokens and
+/// time; for each pair, the difference on the inputs that both have. Without graders, the score is 1 for a run that COMPLETED.
+/// A failure of the infrastructure is missing, never a 0.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct CompareArgs {
     /// Directory of the sweep
     #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
     dir: PathBuf,
-    /// What to compare: model, agent, repeat or param.NAME; or only print rows: input, group [default: the first of model,
-    /// agent and parameters that has several values]
+    /// What to compare, with one row for each value: model, agent, repeat or param.NAME; input and group only print rows
+    /// [default: the first of model, agent and parameters that has several values, and rows by all of them]
     #[arg(long, value_name = "KEY")]
     by: Option<String>,
     /// Use the scores of this grader [default: the first one]
@@ -40,9 +48,23 @@ pub struct CompareArgs {
     inputs: InputsView,
     #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]
     only: Option<RunSelection>,
+    /// Judge whether the score has dropped by D, from 0 to 1: exit with 0 PASS, a drop of D is excluded, 1 FAIL, a drop is
+    /// shown, or 3 INCONCLUSIVE
+    #[arg(long, value_name = "D", value_parser = parse_max_drop)]
+    max_drop: Option<f64>,
+    /// With `--max-drop`: the value of KEY that the others are judged against [default: the first one]
+    #[arg(long, value_name = "VALUE", requires = "max_drop")]
+    against: Option<String>,
     /// Output format
     #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
     format: CompareFormat,
+}
+
+fn parse_max_drop(text: &str) -> Result<f64, String> {
+    let drop = text.parse().ok().filter(|drop| (0.0..=1.0).contains(drop) && *drop > 0.0);
+    drop.ok_or_else(|| {
+        "expected a difference of scores above 0 and at most 1, such as 0.1".to_owned()
+    })
 }
 
 const EXAMPLES: &str = "\
@@ -50,58 +72,192 @@ Examples:
   delta sweep compare DIR --by model
   delta sweep compare DIR --inputs fixed   # three tasks, many repeats
   delta sweep compare DIR --by param.style --only 'model=local' --grader tests
+  delta sweep compare DIR --max-drop 0.05 --against old-model   # for CI
   delta sweep compare DIR --format json | jq '.comparisons[] | select(.shown)'
 
-Exit codes: 0 printed, 1 a file could not be read, 2 usage error, 126 there is no plan, or the sweep has nothing to compare";
+Exit codes: 0 printed, 1 a file could not be read, 2 usage error, 126 there is no plan, or no run has KEY
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum CompareFormat {
+With --max-drop: 0 PASS, 1 FAIL, 3 INCONCLUSIVE, 126 every error";
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum CompareFormat {
     /// Readable tables
+    #[default]
     Text,
     /// One JSON object
     Json,
 }
 
+/// What of a sweep is in its table.
+#[derive(Default)]
+pub struct TableView<'a> {
+    /// The key whose values are compared; without one, a row has all that differs between the runs.
+    pub by: Option<&'a str>,
+    pub grader: Option<&'a str>,
+    pub only: Option<&'a RunSelection>,
+    pub inputs: InputsView,
+    pub format: CompareFormat,
+    /// The largest drop that passes, and the value that others are judged against.
+    max_drop: Option<(f64, Option<&'a str>)>,
+}
+
+impl<'a> TableView<'a> {
+    /// The table by all that differs between the selected runs, as text.
+    pub fn new(grader: Option<&'a str>, only: Option<&'a RunSelection>) -> Self {
+        Self { grader, only, ..Self::default() }
+    }
+}
+
 /// Prints the comparison; returns the exit code.
 pub fn compare_command(args: &CompareArgs) -> Result<ExitCode, CommandFailure> {
-    let dir = SweepDir::new(&args.dir);
-    let scores = SweepScores::read(&dir)?;
-    let grader = scores.grader(args.grader.as_deref())?;
-    let runs = scores.scored_runs(grader, args.only.as_ref())?;
-    let key = match &args.by {
-        Some(key) => key.clone(),
-        None => default_key(&runs)?,
+    let only = args.only.as_ref();
+    let view = TableView {
+        by: args.by.as_deref(),
+        grader: args.grader.as_deref(),
+        only,
+        inputs: args.inputs,
+        format: args.format,
+        max_drop: args.max_drop.map(|max_drop| (max_drop, args.against.as_deref())),
     };
-    check_compared_key(&key, &runs)?;
+    let scores = SweepScores::read_current(&SweepDir::new(&args.dir), only);
+    let verdict = scores.and_then(|scores| print_table(&scores, &args.dir, &view));
+    if args.max_drop.is_none() {
+        return verdict.map(|_| ExitCode::SUCCESS);
+    }
+    // The exit code 1 is a verdict.
+    let verdict = verdict.map_err(|failure| {
+        CommandFailure::config(failure.message(), failure.hint().map(str::to_owned))
+    })?;
+    Ok(ExitCode::from(match verdict {
+        Some(DropVerdict::Pass) => 0,
+        Some(DropVerdict::Fail) => 1,
+        Some(DropVerdict::Inconclusive) | None => 3,
+    }))
+}
+
+/// Prints the rows of the sweep at `dir` and their differences; returns the worst verdict, if one was asked for.
+///
+/// # Errors
+/// A file cannot be read, or the sweep has no such grader, key or value, or none to judge.
+pub fn print_table(
+    scores: &SweepScores,
+    dir: &Path,
+    view: &TableView<'_>,
+) -> Result<Option<DropVerdict>, CommandFailure> {
+    let grader = scores.grader(view.grader)?;
+    let grader_name = grader.map(|grader| grader.name.as_str());
+    let runs = scores.scored_runs(grader, view.only)?;
+    let differing = differing_keys(&runs);
+    let (keys, compared_key) = match view.by {
+        Some(key) => {
+            check_compared_key(key, &runs)?;
+            (vec![key.to_owned()], Some(key))
+        }
+        None if differing.is_empty() => (vec!["agent".to_owned()], None),
+        None => (differing.clone(), differing.first().map(String::as_str)),
+    };
     let seed = scores.seed();
-    let rows = score_rows(&runs, std::slice::from_ref(&key), seed);
-    let compared = compare_values(&runs, &key, seed, args.inputs);
+    let rows = score_rows(&runs, &keys, seed);
+    let compared = compared_key.map(|key| compare_values(&runs, key, seed, view.inputs));
+    let compared = compared.unwrap_or_else(|| Ok(Vec::new()));
     let pairs: &[PairedRow] = compared.as_deref().unwrap_or_default();
-    if args.format == CompareFormat::Json {
+    let drops = match view.max_drop {
+        Some((max_drop, base)) => judge(&runs, compared_key, base, max_drop)?,
+        None => Vec::new(),
+    };
+    let verdict = drops.iter().map(|row| row.verdict).max();
+    let max_drop = view.max_drop.map_or(0.0, |(max_drop, _)| max_drop);
+    if view.format == CompareFormat::Json {
         let comparisons: Vec<Json> = pairs.iter().map(PairedRow::to_json).collect();
-        let table = json!({
-            "by": key,
-            "grader": grader.map(|grader| &grader.name),
+        let mut table = json!({
+            "by": compared_key,
+            "grader": grader_name,
             "rows": rows,
             "comparisons": comparisons,
         });
+        if view.max_drop.is_some() {
+            let rows = drops.iter().map(|row| row.to_json(grader_name, max_drop, drops.len()));
+            table["verdicts"] = rows.collect();
+        }
         stdio::print_text(&(to_json(&table) + "\n"));
-        return Ok(ExitCode::SUCCESS);
+        return Ok(verdict);
     }
-    let mut text = rows_text(&rows, grader.map(|grader| grader.name.as_str()));
+    let width = terminal_width();
+    let ages = agent_ages(&SweepDir::new(dir), &scores.plan);
+    let mut text = rows_text(&rows, grader_name, &ages, width);
     if !pairs.is_empty() {
         text.push('\n');
-        text.push_str(&pairs_text(pairs));
+        text.push_str(&pairs_text(pairs, &ages, width));
+    }
+    if !drops.is_empty() {
+        text.push('\n');
+        text.push_str(&drops_text(&drops, grader_name, max_drop, width));
     }
     stdio::print_text(&text);
     if let Err(reason) = &compared {
         stdio::print_error_line(&format!("no comparisons: {reason}"));
     }
-    scores.print_other_graders(args.grader.as_deref());
-    if let Some(hint) = next_step(&rows, &shell_quote_path(&args.dir)) {
+    if view.by.is_none() && differing.len() > 1 {
+        let others: Vec<String> =
+            differing.iter().skip(1).map(|key| format!("--by {}", shell_quote(key))).collect();
+        stdio::print_error_line(&format!("other comparisons: {}", others.join(", ")));
+    }
+    scores.print_other_graders(view.grader);
+    if let Some(hint) = next_step(&rows, &shell_quote_path(dir)) {
         stdio::print_error_line(&hint);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(verdict)
+}
+
+/// The verdicts for the values of `key`.
+fn judge(
+    runs: &[ScoredRun<'_>],
+    key: Option<&str>,
+    base: Option<&str>,
+    max_drop: f64,
+) -> Result<Vec<DropRow>, CommandFailure> {
+    let judged = key.filter(|key| *key != "repeat" && has_several_values(runs, key));
+    let Some(key) = judged else {
+        let message = "`--max-drop` needs two values of a model, an agent or a parameter";
+        let hint = "`delta sweep compare DIR --by KEY` prints which values the sweep has";
+        return Err(CommandFailure::config(message, hint.to_owned()));
+    };
+    let drops = judge_drops(runs, key, base, max_drop)
+        .map_err(|reason| CommandFailure::config(format!("no verdict: {reason}"), None))?;
+    let base = base.or(drops.first().map(|row| row.base.as_str())).unwrap_or_default();
+    let of_base = || runs.iter().filter(|scored| scored.field(key).as_deref() == Some(base));
+    if of_base().next().is_none() {
+        let values: BTreeSet<String> = runs.iter().filter_map(|run| run.field(key)).collect();
+        let hint = suggest::did_you_mean(base, values.iter().map(String::as_str));
+        return Err(CommandFailure::config(format!("no run has {key} `{base}`"), hint));
+    }
+    if of_base().all(|scored| scored.score.is_err()) {
+        let reasons: BTreeSet<&String> =
+            of_base().filter_map(|run| run.score.as_ref().err()).collect();
+        let reasons: Vec<&str> = reasons.into_iter().map(String::as_str).collect();
+        let message = format!("no run of {key} `{base}` has a score: {}", reasons.join(", "));
+        return Err(CommandFailure::config(message, None));
+    }
+    Ok(drops)
+}
+
+/// How old each form of an agent that changed is: the age of its first plan, or `here` for the form of the newest plan.
+fn agent_ages(dir: &SweepDir, plan: &SweepPlan) -> BTreeMap<String, String> {
+    let now = time::current_time().as_millis();
+    let mut ages = BTreeMap::new();
+    for (label, plan) in changed_agent_labels(plan) {
+        let Some(index) = plan else {
+            ages.insert(label, "here".to_owned());
+            continue;
+        };
+        let modified = dir.plan_file(index + 1).metadata().and_then(|plan| plan.modified());
+        let since_epoch = modified.ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let planned_at = since_epoch.and_then(|time| i64::try_from(time.as_millis()).ok());
+        if let Some(planned_at) = planned_at {
+            ages.insert(label, format_age(u64::try_from(now - planned_at).unwrap_or(0)));
+        }
+    }
+    ages
 }
 
 /// What would make incomplete rows complete.
@@ -128,18 +284,12 @@ fn has_value(runs: &[ScoredRun<'_>], key: &str) -> bool {
     runs.iter().any(|scored| scored.field(key).is_some())
 }
 
-/// The first of models, agents and parameters of which the sweep has several.
-fn default_key(runs: &[ScoredRun<'_>]) -> Result<String, CommandFailure> {
-    let keys = comparable_keys(runs);
-    let mut compared =
-        keys.iter().filter(|key| !matches!(key.as_str(), "repeat" | "input" | "group"));
-    if let Some(key) = compared.find(|key| has_several_values(runs, key)) {
-        return Ok(key.clone());
-    }
-    let options: Vec<String> = keys.iter().map(|key| format!("`--by {key}`")).collect();
-    let hint = format!("{} prints one row for each value", options.join(" or "));
-    let message = "nothing to compare: the sweep has one model, one agent and no parameter with several values";
-    Err(CommandFailure::config(message, Some(hint).filter(|_| !options.is_empty())))
+/// The models, agents and parameters of which the sweep has several.
+fn differing_keys(runs: &[ScoredRun<'_>]) -> Vec<String> {
+    let mut keys = comparable_keys(runs);
+    keys.retain(|key| !matches!(key.as_str(), "repeat" | "input" | "group"));
+    keys.retain(|key| has_several_values(runs, key));
+    keys
 }
 
 fn check_compared_key(key: &str, runs: &[ScoredRun<'_>]) -> Result<(), CommandFailure> {

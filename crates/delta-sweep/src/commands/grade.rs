@@ -47,7 +47,7 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(200);
 ///
 /// Gives each finished run a score with each grader of sweep.yaml, unless it has one. A run whose grader fails stays ungraded,
 /// which is never a 0. On one host, a second command waits for the first.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct GradeArgs {
     /// Directory of the sweep
@@ -70,6 +70,9 @@ pub struct GradeArgs {
     /// Read variables for agents that judge from FILE; repeatable
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     env_file: Vec<PathBuf>,
+    /// Print errors only
+    #[arg(short, long)]
+    quiet: bool,
 }
 
 impl GradeArgs {
@@ -97,6 +100,27 @@ Examples:
   delta sweep grade DIR --grader judge --only 'model=local' --regrade
 
 Exit codes: 0 every finished run has a score, 1 a run is ungraded or a file could not be written, 2 usage error, 126 no plan, no grader in it, or a changed file of a grader, 130 interrupted";
+
+/// Grades what is finished in the sweep at `dir` and has no grade, if the sweep has graders; returns the exit code of
+/// [`grade_command`].
+pub fn grade_finished_runs(
+    dir: &Path,
+    only: Option<&RunSelection>,
+    env_files: &[PathBuf],
+    quiet: bool,
+) -> Result<ExitCode, CommandFailure> {
+    let plan = read_existing_plans(&SweepDir::new(dir))?;
+    if plan.settings().is_none_or(|settings| settings.grade.is_empty()) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    grade_command(&GradeArgs {
+        dir: dir.to_owned(),
+        only: only.cloned(),
+        env_file: env_files.to_vec(),
+        quiet,
+        ..GradeArgs::default()
+    })
+}
 
 /// Grades; returns the exit code.
 pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {
@@ -141,8 +165,10 @@ pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {
     if let Some(shared) = &shared {
         shared.give_back()?;
     }
-    stdio::print_text(&counts.to_text());
-    if counts.ungraded > 0 {
+    if !args.quiet {
+        stdio::print_text(&counts.to_text());
+    }
+    if counts.ungraded > 0 && !args.quiet {
         stdio::print_text(&format!("next: {}\n", args.retry_command()));
     }
     let planned: usize = tasks.iter().map(|task| task.grades.len()).sum();

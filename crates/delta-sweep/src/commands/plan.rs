@@ -45,10 +45,39 @@ Examples:
 
 Exit codes: 0 planned, 1 a file could not be written, 2 usage error, 126 a file has a mistake, 130 interrupted";
 
+/// A sweep that has been planned, or would be.
+pub struct PlannedSweep {
+    pub dir: SweepDir,
+    /// What is new, for the user.
+    pub report: String,
+    /// How many runs are new.
+    new: u64,
+}
+
 /// Plans a sweep; returns the exit code.
 pub fn plan_command(args: &PlanArgs) -> Result<ExitCode, CommandFailure> {
-    let mut sources = PlanSources::read(&args.file)?;
-    let dir = SweepDir::new(args.dir.clone().unwrap_or_else(|| PathBuf::from(&sources.file.name)));
+    let planned = plan_file(&args.file, args.dir.as_deref(), args.dry_run)?;
+    let mut text = planned.report;
+    let next = if args.dry_run { None } else { next_command(&planned.dir, planned.new)? };
+    if let Some(command) = next {
+        let dir = shell_quote_path(&planned.dir.root);
+        text.push_str(&format!("next: delta sweep {command} {dir}\n"));
+    }
+    stdio::print_text(&text);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Plans what is new in a sweep.yaml, in `dir` or else in the directory that the file names; a dry run writes nothing.
+///
+/// # Errors
+/// A file has a mistake or could not be written.
+pub fn plan_file(
+    file: &Path,
+    dir: Option<&Path>,
+    is_dry: bool,
+) -> Result<PlannedSweep, CommandFailure> {
+    let mut sources = PlanSources::read(file)?;
+    let dir = SweepDir::new(dir.unwrap_or(Path::new(&sources.file.name)));
     loop {
         let plan = read_plans(&dir)?;
         let known: HashSet<&RunId> = plan.runs.iter().map(|run| &run.id).collect();
@@ -58,13 +87,15 @@ pub fn plan_command(args: &PlanArgs) -> Result<ExitCode, CommandFailure> {
         .map_err(plan_failure)?;
         plan_checks::check_run_settings(&sources, &new.settings.list)?;
         let report = PlanReport::new(&dir, &plan, &new, &sources.header);
-        if args.dry_run {
-            return print_plan_report(&report, &dir, true);
+        let planned =
+            PlannedSweep { dir: dir.clone(), report: report.to_text(is_dry), new: report.new };
+        if is_dry {
+            return Ok(planned);
         }
         if report.is_unchanged() {
             // The process that wrote the plan may have died before it wrote this.
             write_newest_total(&dir, &plan.headers)?;
-            return print_plan_report(&report, &dir, false);
+            return Ok(planned);
         }
         let header = PlanHeader { runs: new.len() as u64, ..sources.header.clone() };
         let number = plan.headers.len() + 1;
@@ -76,25 +107,10 @@ pub fn plan_command(args: &PlanArgs) -> Result<ExitCode, CommandFailure> {
         sources.write_copies(&dir)?;
         if write_plan(&dir.plan_file(number), text.as_bytes())? {
             write_newest_total(&dir, &[&plan.headers[..], &[header]].concat())?;
-            return print_plan_report(&report, &dir, false);
+            return Ok(planned);
         }
         // Another command has planned meanwhile: what is new is found again.
     }
-}
-
-/// Prints what a command has planned and what is next; returns the exit code.
-fn print_plan_report(
-    report: &PlanReport,
-    dir: &SweepDir,
-    is_dry: bool,
-) -> Result<ExitCode, CommandFailure> {
-    let mut text = report.to_text(is_dry);
-    let next = if is_dry { None } else { next_command(dir, report.new)? };
-    if let Some(command) = next {
-        text.push_str(&format!("next: delta sweep {command} {}\n", shell_quote_path(&dir.root)));
-    }
-    stdio::print_text(&text);
-    Ok(ExitCode::SUCCESS)
 }
 
 /// The command for what is left of a sweep with so many new runs, if anything is.

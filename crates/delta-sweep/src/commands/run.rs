@@ -1,12 +1,15 @@
 //! `delta sweep run` and `delta sweep task`: work on the runs of a sweep.
 
+use crate::commands::compare::{TableView, print_table};
+use crate::commands::grade::grade_finished_runs;
+use crate::commands::plan::plan_file;
 use crate::commands::status;
 use crate::formats::host_grant::describe_used_budget;
 use crate::formats::plan::PlanHeader;
 use crate::formats::plan_file::SweepPlan;
 use crate::formats::result_line::{ResultLine, SweepResults};
 use crate::formats::selection::{RunSelection, TaskShare};
-use crate::grading::sweep_scores::lacks_grades;
+use crate::grading::sweep_scores::{SweepScores, lacks_grades};
 use crate::planning::plan_reader::read_plan_of_run;
 use crate::running::continued_runs::record_continued_runs;
 use crate::running::host_grants::{open_shared_limits, read_host_grants, write_newest_total};
@@ -41,13 +44,16 @@ const MAX_TIME_MS: u64 = (1 << 40) - 1;
 /// Work on the runs of a sweep on this machine
 ///
 /// Starts the remaining runs, several at a time, then prints the status of the sweep. You can start it again, or on several
-/// hosts at once: no run is done twice.
+/// hosts at once: no run is done twice. With FILE, a sweep.yaml, it plans what is new first, and grades and compares afterwards.
 #[derive(Debug, Args)]
 #[command(after_long_help = RUN_EXAMPLES)]
 pub struct RunSweepArgs {
-    /// Directory of the sweep
-    #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
-    dir: PathBuf,
+    /// Directory of the sweep, or the file that describes it
+    #[arg(value_name = "DIR|FILE", default_value = ".", value_hint = clap::ValueHint::AnyPath)]
+    path: PathBuf,
+    /// With FILE: directory of the sweep [default: `name` in FILE, in the current directory]
+    #[arg(short, long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    dir: Option<PathBuf>,
     #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]
     only: Option<RunSelection>,
     #[command(flatten)]
@@ -104,10 +110,11 @@ struct PoolArgs {
 
 const RUN_EXAMPLES: &str = "\
 Examples:
+  delta sweep run sweep.yaml       # plan, run, grade and compare
   delta sweep run terse-or-not --jobs 32
   delta sweep run terse-or-not --only 'model=local input=a*'
 
-Exit codes: 0 no run remains, 1 a run FAILED, with --strict, 2 usage error, 3 the remaining runs cannot start now, 126 the plan has an error or runs do not start, 130 stopped, and runs remain";
+Exit codes: 0 no run remains, 1 a run FAILED, with --strict, or is ungraded, with FILE, 2 usage error, 3 the remaining runs cannot start now, 126 the plan has an error or runs do not start, 130 stopped, and runs remain";
 
 /// The line in the help of `task`, which shares options with `run`.
 const POOL_OPTIONS: &str = "Takes the options of `delta sweep run` too, except `--only`";
@@ -210,20 +217,65 @@ impl SelectedRuns {
 
 /// Works on all selected runs; returns the exit code.
 pub fn run_sweep_command(args: &RunSweepArgs) -> Result<ExitCode, CommandFailure> {
+    // A name that no directory of a sweep has: a file that is missing is reported as one.
+    let is_yaml = args.path.extension().is_some_and(|end| end == "yaml" || end == "yml");
+    if args.path.is_file() || is_yaml && !args.path.is_dir() {
+        return run_file(args);
+    }
+    if args.dir.is_some() {
+        let hint = "write the directory alone, or name the file that describes the sweep";
+        return Err(CommandFailure::usage("`--dir` requires FILE".to_owned(), hint.to_owned()));
+    }
+    let runs = work_on_selected(args, &args.path)?;
+    if runs.needs_grades {
+        let dir = shell_quote_path(&args.path);
+        stdio::print_text(&format!("next: delta sweep grade {dir}\n"));
+    }
+    Ok(runs.code.into())
+}
+
+/// Plans a sweep.yaml, works on its selected runs, grades the finished ones, and compares; returns the exit code.
+fn run_file(args: &RunSweepArgs) -> Result<ExitCode, CommandFailure> {
+    let planned = plan_file(&args.path, args.dir.as_deref(), false)?;
+    let PoolArgs { quiet, env_files, .. } = &args.pool;
+    if !quiet {
+        stdio::print_text(&planned.report);
+    }
+    let dir = planned.dir.root;
+    let code = work_on_selected(args, &dir)?.code;
+    // Stopped, or no run starts: what has finished is graded when the command is started again.
+    if matches!(code, 126 | 130) {
+        return Ok(code.into());
+    }
+    let only = args.only.as_ref();
+    let graded = grade_finished_runs(&dir, only, &env_files.env_file, *quiet)?;
+    if !quiet {
+        let view = TableView::new(None, only);
+        stdio::print_text("\n");
+        print_table(&SweepScores::read_current(&SweepDir::new(&dir), only)?, &dir, &view)?;
+    }
+    Ok(if code == 0 { graded } else { code.into() })
+}
+
+/// Works on the runs of the sweep at `dir` that `--only` selects.
+fn work_on_selected(args: &RunSweepArgs, path: &Path) -> Result<WorkedOn, CommandFailure> {
     let cancel = cancel::install_cancel()?;
-    let dir = absolute_dir(&args.dir)?;
+    let dir = absolute_dir(path)?;
     let (plan, results) = read_sweep(&dir)?;
     let only = args.only.as_ref();
     choose_runs(&plan.runs, only)?;
     let indexes: Vec<usize> = (0..plan.runs.len())
         .filter(|index| only.is_none_or(|only| only.selects(&plan.runs[*index])))
         .collect();
-    let mut command = format!("delta sweep run {}", shell_quote_path(&args.dir));
+    let mut command = format!("delta sweep run {}", shell_quote_path(&args.path));
+    if let Some(dir) = &args.dir {
+        command.push_str(&format!(" -d {}", shell_quote_path(dir)));
+    }
     if let Some(only) = only {
         command.push_str(&format!(" --only {}", shell_quote(&only.to_string())));
     }
     let runs = SelectedRuns { dir, plan, indexes, share: TaskShare::ALL, command };
-    work_on_share(&args.dir, &runs, results, &args.pool, cancel)
+    work_on_share(&runs, results, &args.pool, cancel)
 }
 
 /// Works on a share, or on one run; returns the exit code.
@@ -238,33 +290,45 @@ pub fn task_command(args: &TaskArgs) -> Result<ExitCode, CommandFailure> {
     let indexes = (0..plan.runs.len()).collect();
     let command = format!("delta sweep task {} {share}", shell_quote_path(&args.dir));
     let runs = SelectedRuns { dir, plan, indexes, share, command };
-    work_on_share(&args.dir, &runs, results, &args.pool, cancel)
+    let worked_on = work_on_share(&runs, results, &args.pool, cancel)?;
+    if worked_on.needs_grades {
+        let dir = shell_quote_path(&args.dir);
+        stdio::print_text(&format!("next: delta sweep grade {dir}\n"));
+    }
+    Ok(worked_on.code.into())
 }
 
-/// Works on runs of the sweep at `path`, and prints its status and what is next; returns the exit code.
+/// What became of the runs that a command has worked on.
+#[derive(Default)]
+struct WorkedOn {
+    /// The exit code.
+    code: u8,
+    /// Whether all are finished, the sweep has runs without a grade, and the user wants to know.
+    needs_grades: bool,
+}
+
+/// Works on runs, and prints the status of their sweep.
 fn work_on_share(
-    path: &Path,
     runs: &SelectedRuns,
     results: ResultReader,
     args: &PoolArgs,
     cancel: CancelToken,
-) -> Result<ExitCode, CommandFailure> {
-    let Some(settings) = runs.plan.settings() else { return Ok(ExitCode::SUCCESS) };
+) -> Result<WorkedOn, CommandFailure> {
+    let Some(settings) = runs.plan.settings() else { return Ok(WorkedOn::default()) };
     let options = args.options(settings.rate.concurrent);
     let pool = work_on(runs, settings, results, args.call_interval_ms(), options, cancel)?;
+    let mut needs_grades = false;
     if !args.quiet {
         let results = &pool.results.results;
         stdio::print_text(&status::status_text(&runs.dir, &runs.plan, results)?);
         let is_settled = runs.lines(results).all(|line| line.is_some_and(|line| line.settled));
-        if is_settled && lacks_grades(&runs.dir, &runs.plan, results)? {
-            stdio::print_text(&format!("next: delta sweep grade {}\n", shell_quote_path(path)));
-        }
+        needs_grades = is_settled && lacks_grades(&runs.dir, &runs.plan, results)?;
     }
     let code = pool_exit_code(&pool, runs, args.strict);
-    if code == ExitCode::from(130) && !args.quiet {
+    if code == 130 && !args.quiet {
         stdio::print_error_line(&format!("next: {}", runs.command));
     }
-    Ok(code)
+    Ok(WorkedOn { code, needs_grades })
 }
 
 /// Works on one run, and prints its status; returns the exit code. A sweep may do this for each of its runs, so nothing is
@@ -294,7 +358,7 @@ fn work_on_one_run(
     if let Some(line) = pool.results.results.lines.get(&run.id) {
         print_run_status(line, args.quiet);
     }
-    Ok(pool_exit_code(&pool, &runs, args.strict))
+    Ok(pool_exit_code(&pool, &runs, args.strict).into())
 }
 
 fn print_run_status(line: &ResultLine, quiet: bool) {
@@ -383,15 +447,15 @@ fn report_problems(
     Ok(())
 }
 
-fn pool_exit_code(pool: &RunPool<'_>, runs: &SelectedRuns, is_strict: bool) -> ExitCode {
+fn pool_exit_code(pool: &RunPool<'_>, runs: &SelectedRuns, is_strict: bool) -> u8 {
     let lines: Vec<Option<&ResultLine>> = runs.lines(&pool.results.results).collect();
     let is_work_left = !lines.iter().all(|line| line.is_some_and(|line| line.settled));
     let has_failed = lines.iter().flatten().any(|line| line.status == RunStatus::Failed);
-    ExitCode::from(match () {
+    match () {
         () if pool.broken_reasons().next().is_some() => 126,
         () if is_work_left && (pool.is_stopped() || !pool.may_start()) => 130,
         () if is_work_left => 3,
         () if is_strict && has_failed => 1,
         () => 0,
-    })
+    }
 }

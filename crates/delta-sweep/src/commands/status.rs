@@ -86,7 +86,8 @@ fn to_text(summary: &SweepSummary, dir: &SweepDir) -> String {
     summary.to_text(terminal_width().max(40), &shell_quote_path(&dir.root))
 }
 
-fn terminal_width() -> usize {
+/// The columns of the terminal; 80 without one.
+pub fn terminal_width() -> usize {
     terminal::stdout_size().map_or(DEFAULT_WIDTH, |(columns, _)| usize::from(columns))
 }
 

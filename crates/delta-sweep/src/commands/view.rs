@@ -10,6 +10,7 @@ use delta_base::{durable, time};
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::page::{check_page_file, open_in_browser};
 use delta_program::stdio;
+use delta_report::sweep_facts::SweepRunFacts;
 use delta_report::view::{self, PageOptions, SWEEP_PAGE_MARK};
 use delta_run::sweep::packed::{extract_to_read, remove_extracted_runs};
 use delta_run::sweep::sweep_dir::SweepDir;
@@ -136,7 +137,9 @@ fn write_run_pages<'a>(
         let workspace = Workspace { root: root.unwrap_or_else(|| dir.workspace(id)) };
         // A run whose directory was removed has no page; its line has the command.
         let Ok(Some(run_dir)) = workspace.find_run(id) else { continue };
-        let options = PageOptions { run_dirs: vec![run_dir], with_requests: false };
+        let facts = SweepRunFacts::read(&dir.workspace(id), id)?;
+        let sweep_facts = facts.map(|facts| (id.clone(), facts)).into_iter().collect();
+        let options = PageOptions { run_dirs: vec![run_dir], with_requests: false, sweep_facts };
         let page = view::render_page(&options, time::current_time());
         durable::ensure_private_dir(pages_dir)?;
         durable::replace_private_unsynced(&pages_dir.join(format!("{id}.html")), page.as_bytes())?;

@@ -41,26 +41,36 @@ pub fn to_csv<'a, 'g>(
     header.extend(RESULT_COLUMNS.map(str::to_owned));
     header
         .extend(graders.iter().flat_map(|name| [format!("score.{name}"), format!("pass.{name}")]));
-    // A column without any number is a text for DuckDB.
-    let unknown_cost = if lines.clone().any(|line| line.cost_usd.is_some()) { "" } else { "NaN" };
-    // RFC 4180 ends lines with both characters.
-    let mut writer = WriterBuilder::new().terminator(Terminator::CRLF).from_writer(Vec::new());
-    writer.write_record(&header).expect("memory takes every record");
+    let mut records: Vec<Vec<String>> = Vec::new();
     for line in lines {
-        let mut cells = record(line, &params, unknown_cost);
+        let mut cells = record(line, &params);
         for grade in grades_of(line) {
             let score = grade.and_then(|grade| grade.score);
             let pass = grade.and_then(|grade| grade.pass);
             cells.push(score.map(|score| score.to_string()).unwrap_or_default());
             cells.push(pass.map(|pass| pass.to_string()).unwrap_or_default());
         }
-        writer.write_record(&cells).expect("memory takes every record");
+        records.push(cells);
+    }
+    for (column, name) in header.iter().enumerate() {
+        if name != "cost_usd" && !name.starts_with("score.") {
+            continue;
+        }
+        // A column without any number is a text for DuckDB.
+        if records.iter().all(|cells| cells[column].is_empty()) {
+            records.iter_mut().for_each(|cells| "NaN".clone_into(&mut cells[column]));
+        }
+    }
+    // RFC 4180 ends lines with both characters.
+    let mut writer = WriterBuilder::new().terminator(Terminator::CRLF).from_writer(Vec::new());
+    for cells in [header].iter().chain(&records) {
+        writer.write_record(cells).expect("memory takes every record");
     }
     let text = writer.into_inner().expect("memory takes every record");
     String::from_utf8(text).expect("cells are UTF-8")
 }
 
-fn record(line: &ResultLine, params: &BTreeSet<&str>, unknown_cost: &str) -> Vec<String> {
+fn record(line: &ResultLine, params: &BTreeSet<&str>) -> Vec<String> {
     let error = line.error.as_ref();
     let mut cells = vec![
         line.n.to_string(),
@@ -88,7 +98,7 @@ fn record(line: &ResultLine, params: &BTreeSet<&str>, unknown_cost: &str) -> Vec
         line.usage.input_tokens.to_string(),
         line.usage.cached_input_tokens.to_string(),
         line.usage.output_tokens.to_string(),
-        line.cost_usd.map_or_else(|| unknown_cost.to_owned(), |cost| cost.to_string()),
+        line.cost_usd.map(|cost| cost.to_string()).unwrap_or_default(),
         result.as_ref().map(value_text).unwrap_or_default(),
         line.host.clone(),
         line.ended_at.clone(),

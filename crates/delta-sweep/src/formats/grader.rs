@@ -1,12 +1,14 @@
 //! Graders: the entries of `grade` in sweep.yaml, and what a plan keeps of them.
 
 use crate::formats::canonical_json::{content_hash, to_canonical_json};
-use crate::formats::placeholder::check_text_placeholders;
+use crate::formats::placeholder::{
+    PlaceholderError, check_input_placeholders, check_text_placeholders,
+};
 use crate::formats::sweep_file::read_time;
 use delta_lint::sweep_schema::GRADER_MAPPING;
 use delta_yaml::yaml::{YamlDocument, YamlNode};
 use serde::{Deserialize, Serialize};
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -88,6 +90,25 @@ impl PlannedGrader {
 }
 
 impl GraderEntry {
+    /// Checks that an input has a value for each placeholder `${input.NAME}`: without one, no run of the input could be graded.
+    ///
+    /// # Errors
+    /// A placeholder without a value.
+    pub fn check_input(&self, input: &Map<String, Json>) -> Result<(), PlaceholderError> {
+        let mut checked = Ok(());
+        let mut check = |text: &str| {
+            if checked.is_ok() {
+                checked = check_input_placeholders(text, input);
+            }
+        };
+        match &self.kind {
+            GraderKind::Expect(expect) => for_each_text(expect, &mut check),
+            GraderKind::Command { argv, .. } => argv.iter().skip(1).for_each(|text| check(text)),
+            GraderKind::Agent { .. } => {}
+        }
+        checked
+    }
+
     /// The absolute paths among the arguments of a command. Relative ones are relative to the workspace of the run.
     pub fn absolute_arguments(&self) -> impl Iterator<Item = &str> {
         let arguments = match &self.kind {

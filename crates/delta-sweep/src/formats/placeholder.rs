@@ -96,6 +96,23 @@ pub fn check_text_placeholders<'a>(
     errors
 }
 
+/// Checks that an input has a value for each placeholder `${input.NAME}` of a text.
+///
+/// # Errors
+/// The first one without a value.
+pub fn check_input_placeholders(
+    text: &str,
+    input: &Map<String, Json>,
+) -> Result<(), PlaceholderError> {
+    let params = Map::new();
+    let values = PlaceholderValues { input, params: &params, repeat: 1 };
+    let names = split_text(text).into_iter().filter_map(|piece| match piece {
+        Ok(Piece::Placeholder(name)) if name.starts_with("input.") => Some(name),
+        _ => None,
+    });
+    names.map(|name| find_value(name, values)).try_for_each(|value| value.map(drop))
+}
+
 /// The parameters that the placeholders of a text name.
 pub fn used_parameters(text: &str) -> impl Iterator<Item = &str> {
     split_text(text).into_iter().filter_map(|piece| match piece {

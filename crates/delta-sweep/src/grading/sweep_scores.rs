@@ -10,6 +10,7 @@ use crate::formats::retry_policy::is_infrastructure_error;
 use crate::formats::selection::RunSelection;
 use crate::grading::graded_inputs::GradedInputs;
 use crate::planning::plan_reader::unreadable_file;
+use crate::running::continued_runs::{look_up_missing_lines, refresh_results};
 use crate::running::result_reader::{ResultReader, read_sweep};
 use crate::running::run_choice::choose_runs;
 use crate::scores::score_table::ScoredRun;
@@ -35,6 +36,24 @@ impl SweepScores {
         let (plan, ResultReader { results, .. }) = read_sweep(dir)?;
         let inputs = RefCell::new(GradedInputs::new(dir));
         Ok(Self { plan, results, grades: read_grades(dir)?, inputs })
+    }
+
+    /// Reads the selected runs as they are now: runs that were continued by hand and runs whose worker died before it wrote
+    /// their lines have the results that their directories have. Writes nothing.
+    ///
+    /// # Errors
+    /// A file cannot be read, or no run is selected.
+    pub fn read_current(
+        dir: &SweepDir,
+        only: Option<&RunSelection>,
+    ) -> Result<Self, CommandFailure> {
+        let mut scores = Self::read(dir)?;
+        choose_runs(&scores.plan.runs, only)?;
+        scores.plan.runs.retain(|run| only.is_none_or(|only| only.selects(run)));
+        let Self { plan, results, .. } = &mut scores;
+        refresh_results(dir, plan, plan.runs.iter(), results);
+        look_up_missing_lines(dir, plan, results);
+        Ok(scores)
     }
 
     /// The graders of the newest plan.

@@ -67,8 +67,10 @@ impl PlanSources {
         let file = SweepFile::parse(&name, text.clone())?;
         check_llm_keys(&name, text)?;
         let base = path.parent().unwrap_or(Path::new(""));
+        let inputs = load_inputs(&file, base)?;
+        check_graded_inputs(&file, &inputs)?;
         let mut copies = SourceCopies::create(cancel::install_cancel()?)?;
-        let (inputs, input_trees) = copy_input_dirs(load_inputs(&file, base)?, base, &mut copies)?;
+        let (inputs, input_trees) = copy_input_dirs(inputs, base, &mut copies)?;
         let mut model_files = BTreeMap::new();
         let mut model_hashes = BTreeMap::new();
         for model in &file.models {
@@ -235,6 +237,21 @@ fn find_input_dirs(pattern: &str, base: &Path) -> Result<InputSet, CommandFailur
         ));
     }
     Ok(InputSet::from_inputs(inputs.values()))
+}
+
+/// Checks that graders have values for their placeholders on all inputs: a run costs before it is graded.
+fn check_graded_inputs(file: &SweepFile, inputs: &InputSet) -> Result<(), CommandFailure> {
+    for input in inputs.iter() {
+        let input = input.map_err(changed_inputs_failure)?;
+        for grader in &file.grade {
+            grader.check_input(&input.members).map_err(|error| {
+                let SweepInput { id, .. } = &input;
+                let message = format!("grader `{}`, input `{id}`: {error}", grader.name);
+                CommandFailure::config(message, error.help)
+            })?;
+        }
+    }
+    Ok(())
 }
 
 /// Takes in the directories under `from`; returns the lines with their trees.

@@ -65,6 +65,18 @@ pub fn refresh_results<'a>(
     lines
 }
 
+/// Adds the lines of runs whose worker died between the end of the run and its line.
+pub fn look_up_missing_lines(dir: &SweepDir, plan: &SweepPlan, results: &mut SweepResults) {
+    let Some(settings) = plan.settings() else { return };
+    let mut missing: Vec<&PlannedRun> = plan.runs.iter().collect();
+    missing.retain(|run| results.lines.get(&run.id).is_none_or(ResultLine::is_of_unbegun_run));
+    for run in missing {
+        if let RunWorkState::Left(left) = look_at_run(dir, run, &settings.retry, false) {
+            results.add(left.line.clone());
+        }
+    }
+}
+
 /// Whether the directory of the run names another time of its end than its line, or none. A packed run has no directory.
 fn has_other_end(dir: &SweepDir, line: &ResultLine) -> bool {
     /// What is read of metadata.json: null while a process works on the run, or after it died.

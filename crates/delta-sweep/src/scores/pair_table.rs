@@ -6,6 +6,7 @@
 use crate::scores::score_table::{ScoredRun, cluster};
 use delta_statistics::comparison::{Comparison, compare, compare_fixed, holm, shows_difference};
 use delta_statistics::estimate::Interval;
+use delta_statistics::max_drop::{DropEstimate, DropVerdict, FAIL_LEVEL, PASS_LEVEL};
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -67,9 +68,10 @@ impl PairedRow {
 }
 
 /// What the inputs of a comparison are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum InputsView {
     /// As a sample: the comparison applies to other inputs of the same kind too
+    #[default]
     Sampled,
     /// As the complete set: the comparison applies to these inputs only, and needs scores of 0 and 1
     Fixed,
@@ -99,6 +101,25 @@ pub fn compare_values(
     seed: u64,
     inputs: InputsView,
 ) -> Result<Vec<PairedRow>, NotComparable> {
+    let (values, scores) = scores_by_value(runs, key)?;
+    if values.len() > MAX_COMPARED_VALUES {
+        return Err(NotComparable::TooMany(values.len()));
+    }
+    let mut rows = Vec::new();
+    for (index, first) in values.iter().enumerate() {
+        for second in &values[index + 1..] {
+            rows.push(compare_pair(first, second, &scores, seed, inputs)?);
+        }
+    }
+    adjust(&mut rows);
+    Ok(rows)
+}
+
+/// The values of a key in the order of the plan, and the scores of each.
+fn scores_by_value(
+    runs: &[ScoredRun<'_>],
+    key: &str,
+) -> Result<(Vec<String>, BTreeMap<String, ScoresByPair>), NotComparable> {
     if matches!(key, "input" | "group" | "id") {
         return Err(NotComparable::Pairs);
     }
@@ -113,17 +134,121 @@ pub fn compare_values(
         let of_value = scores.entry(value).or_default();
         of_value.entry(PairKey::new(scored, key)).or_default().push(score);
     }
-    if values.len() > MAX_COMPARED_VALUES {
-        return Err(NotComparable::TooMany(values.len()));
-    }
-    let mut rows = Vec::new();
-    for (index, first) in values.iter().enumerate() {
-        for second in &values[index + 1..] {
-            rows.push(compare_pair(first, second, &scores, seed, inputs)?);
+    Ok((values, scores))
+}
+
+/// Whether the scores of one value of a key have dropped against another one's.
+#[derive(Debug, Clone)]
+pub struct DropRow {
+    /// The value that is the base.
+    pub base: String,
+    /// The value that is judged.
+    pub change: String,
+    /// The mean scores of both, of the inputs that both have.
+    pub means: [f64; 2],
+    /// The difference, from what has a score; none with fewer than two inputs.
+    pub estimate: Option<DropEstimate>,
+    /// How many inputs or groups have scores of both.
+    pub inputs: usize,
+    /// How many pairs of runs are planned.
+    pub planned: usize,
+    /// What the scores say, whatever the missing ones are.
+    pub verdict: DropVerdict,
+    /// Whether missing scores could make it another verdict.
+    pub is_open: bool,
+}
+
+impl DropRow {
+    /// `PASS`, `FAIL` or `INCONCLUSIVE`.
+    pub fn verdict_name(&self) -> &'static str {
+        match self.verdict {
+            DropVerdict::Pass => "PASS",
+            DropVerdict::Inconclusive => "INCONCLUSIVE",
+            DropVerdict::Fail => "FAIL",
         }
     }
-    adjust(&mut rows);
-    Ok(rows)
+
+    /// The verdict with all of its numbers; `verdicts` is how many the table has.
+    pub fn to_json(&self, grader: Option<&str>, max_drop: f64, verdicts: usize) -> Json {
+        let used = self.estimate.map_or(0, |estimate| estimate.pairs);
+        json!({
+            "verdict": self.verdict_name(),
+            "grader": grader,
+            "max_drop": max_drop,
+            "base": self.base,
+            "change": self.change,
+            "means": self.means,
+            "difference": self.estimate.map(|estimate| estimate.difference),
+            "low": self.estimate.map(|estimate| estimate.low),
+            "high": self.estimate.map(|estimate| estimate.high),
+            "levels": [FAIL_LEVEL / verdicts as f64, PASS_LEVEL],
+            "pairs": {
+                "used": used,
+                "planned": self.planned,
+                "missing": self.planned.saturating_sub(used),
+            },
+        })
+    }
+}
+
+/// A verdict for each value of `key` but `base`, which is the first value if none is named.
+///
+/// # Errors
+/// The values of this key are not compared.
+pub fn judge_drops(
+    runs: &[ScoredRun<'_>],
+    key: &str,
+    base: Option<&str>,
+    max_drop: f64,
+) -> Result<Vec<DropRow>, NotComparable> {
+    let (values, scores) = scores_by_value(runs, key)?;
+    let Some(base) = base.or(values.first().map(String::as_str)) else { return Ok(Vec::new()) };
+    let none = ScoresByPair::new();
+    let of_base = scores.get(base).unwrap_or(&none);
+    let changes = values.iter().filter(|value| *value != base);
+    let count = changes.clone().count();
+    let judged = changes.map(|change| {
+        let of_change = scores.get(change).unwrap_or(&none);
+        judge_drop([base, change], of_base, of_change, max_drop, count)
+    });
+    Ok(judged.collect())
+}
+
+fn judge_drop(
+    [base, change]: [&str; 2],
+    of_base: &ScoresByPair,
+    of_change: &ScoresByPair,
+    max_drop: f64,
+    verdicts: usize,
+) -> DropRow {
+    let estimate = |missing_base, missing_change| {
+        let mut pairs = pair_scores(of_base, of_change, missing_base, missing_change);
+        pairs.retain(|(first, second)| !first.is_empty() && !second.is_empty());
+        (DropEstimate::new(&pairs, verdicts), pairs)
+    };
+    let verdict = |estimate: Option<DropEstimate>| {
+        estimate
+            .map_or(DropVerdict::Inconclusive, |estimate: DropEstimate| estimate.verdict(max_drop))
+    };
+    let (observed, pairs) = estimate(None, None);
+    let means = |side: fn(&(Vec<f64>, Vec<f64>)) -> &Vec<f64>| {
+        let means = pairs.iter().map(side).map(|scores| mean_score(scores));
+        means.sum::<f64>() / pairs.len() as f64
+    };
+    let worst = verdict(estimate(Some(1.0), Some(0.0)).0);
+    let best = verdict(estimate(Some(0.0), Some(1.0)).0);
+    let is_open = verdict(observed) != worst || verdict(observed) != best;
+    let planned = of_base.iter().filter_map(|(key, scores)| Some((scores, of_change.get(key)?)));
+    DropRow {
+        base: base.to_owned(),
+        change: change.to_owned(),
+        means: [means(|pair| &pair.0), means(|pair| &pair.1)],
+        estimate: observed,
+        inputs: pairs.len(),
+        planned: planned.map(|(first, second)| first.len().min(second.len())).sum(),
+        verdict: if is_open { DropVerdict::Inconclusive } else { verdict(observed) },
+        is_open,
+    }
 }
 
 fn compare_pair(
@@ -228,10 +353,13 @@ fn each_input(first: &ScoresByPair, second: &ScoresByPair) -> Vec<(Vec<f64>, Vec
     both.collect()
 }
 
+fn mean_score(scores: &[f64]) -> f64 {
+    scores.iter().sum::<f64>() / scores.len() as f64
+}
+
 /// The mean of the differences of at least one pair of scores.
 fn mean_difference(pairs: &[(Vec<f64>, Vec<f64>)]) -> f64 {
-    let mean = |scores: &[f64]| scores.iter().sum::<f64>() / scores.len() as f64;
-    let sum: f64 = pairs.iter().map(|(first, second)| mean(first) - mean(second)).sum();
+    let sum: f64 = pairs.iter().map(|(first, second)| mean_score(first) - mean_score(second)).sum();
     sum / pairs.len() as f64
 }
 

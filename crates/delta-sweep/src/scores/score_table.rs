@@ -67,17 +67,36 @@ impl<'a> ScoredRun<'a> {
 
 /// The agent's name in the sweep; with its tree where the sweep has several agents of that name, because it changed.
 pub fn agent_label(plan: &SweepPlan, run: &PlannedRun) -> String {
-    let tree =
-        |header: &crate::formats::plan::PlanHeader| header.agents.get(run.agent.as_ref()).cloned();
-    let Some(own_tree) = plan.header_of(run).and_then(tree) else {
+    let Some(own_tree) = plan.header_of(run).and_then(|header| header.agents.get(&*run.agent))
+    else {
         return run.agent.to_string();
     };
-    let is_one = plan.headers.iter().filter_map(tree).all(|other| other == own_tree);
-    if is_one {
-        run.agent.to_string()
-    } else {
-        format!("{}@{}", run.agent, own_tree.get(..8).unwrap_or(&own_tree))
+    tree_label(plan, &run.agent, own_tree)
+}
+
+fn tree_label(plan: &SweepPlan, agent: &str, own_tree: &str) -> String {
+    let mut trees = plan.headers.iter().filter_map(|header| header.agents.get(agent));
+    if trees.all(|other| other == own_tree) {
+        return agent.to_owned();
     }
+    format!("{agent}@{}", own_tree.get(..8).unwrap_or(own_tree))
+}
+
+/// The labels of agents that changed, each with the index of the first plan that has it; none for an agent as the newest plan
+/// has it.
+pub fn changed_agent_labels(plan: &SweepPlan) -> BTreeMap<String, Option<usize>> {
+    let mut labels = BTreeMap::new();
+    let newest = plan.settings();
+    for (index, header) in plan.headers.iter().enumerate() {
+        for (agent, tree) in &header.agents {
+            let label = tree_label(plan, agent, tree);
+            let is_newest = newest.is_some_and(|newest| newest.agents.get(agent) == Some(tree));
+            if label != *agent {
+                labels.entry(label).or_insert((!is_newest).then_some(index));
+            }
+        }
+    }
+    labels
 }
 
 /// Whether the runs have several values of a key.

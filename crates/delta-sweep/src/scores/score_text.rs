@@ -1,11 +1,16 @@
 //! The tables of `delta sweep collect` and `compare` as text.
 
-use crate::scores::pair_table::PairedRow;
+use crate::scores::pair_table::{DropRow, PairedRow};
 use crate::scores::score_table::{NumberWithInterval, ScoreRow};
 use delta_base::terminal_text::strip_terminal_controls;
-use delta_base::text::text_width::display_width;
+use delta_base::text::text_width::{clip_to_width, display_width, wrap_words};
 use delta_base::time::format_duration;
 use delta_statistics::comparison::Comparison;
+use delta_statistics::max_drop::{DropVerdict, FEWEST_PAIRS, unseen_share};
+use std::collections::BTreeMap;
+
+/// How old each form of an agent that changed is, by the agent's name with its tree.
+pub type AgentAges = BTreeMap<String, String>;
 
 /// The widest that a name is printed, in columns.
 const MAX_NAME_WIDTH: usize = 30;
@@ -13,22 +18,33 @@ const MAX_NAME_WIDTH: usize = 30;
 /// The name of the score of a sweep without graders.
 const UNGRADED_NAME: &str = "completed";
 
-/// A line or two for each row, with a header, in which the score has the name of its grader. Columns without values are left
-/// out.
-pub fn rows_text(rows: &[ScoreRow], grader: Option<&str>) -> String {
+/// A line for each row under a header, in which the score has the name of its grader, and lines about runs that are missing.
+/// Columns without values are left out. Columns that do not fit into `width` follow in further blocks, which repeat the keys.
+pub fn rows_text(
+    rows: &[ScoreRow],
+    grader: Option<&str>,
+    ages: &AgentAges,
+    width: usize,
+) -> String {
     let Some(first) = rows.first() else { return String::new() };
     let mut header: Vec<String> = first.key.iter().map(|(key, _)| key_name(key)).collect();
     let key_columns = header.len();
     let pass_count = common_pass_count(rows);
     let pass_name = pass_count.map_or_else(String::new, |k| format!("pass@{k}, ^{k}"));
-    header.extend([grader.unwrap_or(UNGRADED_NAME), "runs", &pass_name].map(str::to_owned));
+    let coverage = if grader.is_some() { "graded" } else { "counted" };
+    header
+        .extend([&clip(grader.unwrap_or(UNGRADED_NAME)), coverage, &pass_name].map(str::to_owned));
     header.extend(["USD a run", "tokens", "time p50, p90"].map(str::to_owned));
     let mut table = vec![header];
     for row in rows {
-        let mut cells: Vec<String> = row.key.iter().map(|(_, value)| clip(value)).collect();
+        let names = row.key.iter().map(|(key, value)| match key.as_str() {
+            "agent" => clip_with_age(value, ages),
+            _ => clip(value),
+        });
+        let mut cells: Vec<String> = names.collect();
         cells.extend([
             row.score.map_or_else(|| "-".to_owned(), number_text),
-            coverage(row, grader.is_some()),
+            format!("{} of {}", row.graded, row.planned),
             row.pass
                 .iter()
                 .find(|chance| Some(chance.k) == pass_count)
@@ -45,21 +61,76 @@ pub fn rows_text(rows: &[ScoreRow], grader: Option<&str>) -> String {
         ]);
         table.push(cells);
     }
-    let mut lines = align(&table).into_iter();
-    let mut text = lines.next().unwrap_or_default() + "\n";
-    let indent: usize = (0..key_columns).map(|column| column_width(&table, column) + 2).sum();
-    for (line, row) in lines.zip(rows) {
-        text.push_str(&line);
-        text.push('\n');
-        let mut add_note = |note: String| {
-            text.push_str(&format!("{}{note}\n", " ".repeat(indent)));
-        };
-        if row.missing.len() > 1 {
-            add_note(format!("missing: {}", missing_text(row)));
+    let (table, lead) = lead_columns(table, key_columns, width);
+    let score_column = table[0].len() - FIGURES;
+    let blocks = column_blocks(&table, lead, width);
+    let texts = blocks.iter().map(|columns| {
+        // Line 0 is the header.
+        lines_text(&align(&table, columns), width, |line| match line.checked_sub(1) {
+            Some(index) if columns.contains(&score_column) => {
+                missing_note(&rows[index]).into_iter().collect()
+            }
+            _ => Vec::new(),
+        })
+    });
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+/// How many columns of a row are figures: all but its keys.
+const FIGURES: usize = 6;
+
+/// The table with the number of columns that each of its blocks begins with: the keys. Keys that leave no room for a figure are
+/// columns like the others, and the number of its row names a row in every block.
+fn lead_columns(
+    mut table: Vec<Vec<String>>,
+    key_columns: usize,
+    width: usize,
+) -> (Vec<Vec<String>>, usize) {
+    let widths = |columns: std::ops::Range<usize>| {
+        columns.map(|column| column_width(&table, column) + 2).collect::<Vec<_>>()
+    };
+    let keys: usize = widths(0..key_columns).iter().sum();
+    let widest = widths(key_columns..table[0].len()).into_iter().max().unwrap_or(0);
+    if keys + widest <= width + 2 {
+        return (table, key_columns);
+    }
+    for (index, cells) in table.iter_mut().enumerate() {
+        cells.insert(0, if index == 0 { String::new() } else { index.to_string() });
+    }
+    (table, 1)
+}
+
+/// The columns of each block: the first `lead` ones, and as many of the others as fit.
+fn column_blocks(table: &[Vec<String>], lead: usize, width: usize) -> Vec<Vec<usize>> {
+    let columns = table.first().map_or(0, Vec::len);
+    let room = |column: usize| column_width(table, column) + 2;
+    let lead_width: usize = (0..lead).map(room).sum();
+    let mut blocks: Vec<Vec<usize>> = Vec::new();
+    let mut used = usize::MAX;
+    for column in (lead..columns).filter(|column| has_values(table, *column)) {
+        match blocks.last_mut() {
+            Some(block) if used + room(column) <= width + 2 => {
+                block.push(column);
+                used += room(column);
+            }
+            _ => {
+                blocks.push((0..lead).chain([column]).collect());
+                used = lead_width + room(column);
+            }
         }
-        if let Some([low, high]) = row.bounds {
-            let [low, high] = [low, high].map(|score| tie_up(score, 2));
-            add_note(format!("incomplete: {low:.2} if all missing runs score 0, {high:.2} if 1"));
+    }
+    blocks
+}
+
+/// The lines, each followed by its notes, which are indented and wrapped.
+fn lines_text(lines: &[String], width: usize, notes: impl Fn(usize) -> Vec<String>) -> String {
+    let mut text = String::new();
+    for (index, line) in lines.iter().enumerate() {
+        text.push_str(&format!("{line}\n"));
+        for note in notes(index) {
+            for part in wrap_words(&note, width.saturating_sub(2)) {
+                text.push_str(&format!("  {part}\n"));
+            }
         }
     }
     text
@@ -83,7 +154,15 @@ fn duration_text(seconds: f64) -> String {
 
 fn clip(text: &str) -> String {
     let text = strip_terminal_controls(text).replace(['\n', '\t'], " ");
-    delta_base::text::text_width::clip_to_width(&text, MAX_NAME_WIDTH).to_owned()
+    clip_to_width(&text, MAX_NAME_WIDTH)
+}
+
+/// The name of an agent; of one that changed with its age, `agent@3f2a91c0 2d`.
+fn clip_with_age(name: &str, ages: &AgentAges) -> String {
+    match ages.get(name) {
+        Some(age) => format!("{} {age}", clip(name)),
+        None => clip(name),
+    }
 }
 
 /// `0.62 [0.51, 0.72]`.
@@ -95,18 +174,50 @@ fn number_text(number: NumberWithInterval) -> String {
     }
 }
 
-/// `47 of 50 graded, 3 llm`, or `47 of 50 counted` without a grader; several reasons have a line of their own.
-fn coverage(row: &ScoreRow, has_grader: bool) -> String {
-    let word = if has_grader { "graded" } else { "counted" };
-    let text = format!("{} of {} {word}", row.graded, row.planned);
-    if row.missing.len() == 1 { format!("{text}, {}", missing_text(row)) } else { text }
-}
-
-/// `3 llm, 2 not run`.
-fn missing_text(row: &ScoreRow) -> String {
+/// `missing: 3 llm, 2 not run; 0.58 if all score 0, 0.64 if all score 1`.
+fn missing_note(row: &ScoreRow) -> Option<String> {
+    let [low, high] = row.bounds?.map(|score| tie_up(score, 2));
     let reasons = row.missing.iter();
     let reasons = reasons.map(|(why, count)| format!("{count} {}", strip_terminal_controls(why)));
-    reasons.collect::<Vec<_>>().join(", ")
+    let reasons = reasons.collect::<Vec<_>>().join(", ");
+    Some(format!("missing: {reasons}; {low:.2} if all score 0, {high:.2} if all score 1"))
+}
+
+/// A line for each verdict, with its numbers and what could hide a drop.
+pub fn drops_text(rows: &[DropRow], grader: Option<&str>, max_drop: f64, width: usize) -> String {
+    let grader = clip(grader.unwrap_or(UNGRADED_NAME));
+    let mut lines = Vec::new();
+    for row in rows {
+        let [base, change] = [&row.base, &row.change].map(|name| clip(name));
+        lines.push(format!("{}  {base} -> {change}", row.verdict_name()));
+    }
+    lines_text(&lines, width, |index| {
+        let row = &rows[index];
+        let mut notes = Vec::new();
+        if let Some(estimate) = row.estimate {
+            let [base, change] = row.means.map(|mean| tie_up(mean, 2));
+            let ends = [estimate.difference, estimate.low, estimate.high];
+            let [difference, low, high] = ends.map(|end| tie_up(end.clamp(-1.0, 1.0), 2));
+            notes.push(format!(
+                "{grader} {base:.2} -> {change:.2}, {difference:+.2} [{low:+.2}, {high:+.2}], may drop by {max_drop}; {}",
+                pair_count_text(estimate.pairs, row.planned)
+            ));
+        }
+        match row.verdict {
+            DropVerdict::Pass => notes.push(format!(
+                "inputs like these: at most {:.1} % broken unseen",
+                unseen_share(row.inputs) * 100.0
+            )),
+            DropVerdict::Inconclusive if row.is_open => {
+                notes.push("the scores of missing runs could change the verdict".to_owned());
+            }
+            DropVerdict::Inconclusive if row.planned < FEWEST_PAIRS => {
+                notes.push(format!("fewer than {FEWEST_PAIRS} pairs pass nothing"));
+            }
+            DropVerdict::Inconclusive | DropVerdict::Fail => {}
+        }
+        notes
+    })
 }
 
 /// A number that rounds half away from zero when it is printed with `digits` decimals, as the page of a sweep rounds. Printing
@@ -128,11 +239,13 @@ fn cost_text(usd: f64) -> String {
     }
 }
 
-/// A line or two for each comparison.
-pub fn pairs_text(rows: &[PairedRow]) -> String {
+/// A line for each comparison, and lines about what it does not show. Names that leave no room for figures have a line of their
+/// own.
+pub fn pairs_text(rows: &[PairedRow], ages: &AgentAges, width: usize) -> String {
     let mut table: Vec<Vec<String>> = Vec::new();
     for row in rows {
-        let names = format!("{} - {}", clip(&row.first), clip(&row.second));
+        let [first, second] = [&row.first, &row.second].map(|name| clip_with_age(name, ages));
+        let names = format!("{first} - {second}");
         let [difference, pairs, p] = match &row.comparison {
             Some(comparison) => [
                 difference_text(comparison),
@@ -143,35 +256,39 @@ pub fn pairs_text(rows: &[PairedRow]) -> String {
             ],
             None => ["-".to_owned(), "no pair has both scores".to_owned(), String::new()],
         };
-        let verdict = match &row.comparison {
-            Some(_) if row.shows_difference() => "",
-            Some(_) => "no difference shown",
-            None => "",
+        table.push(vec![names, difference, pairs, p]);
+    }
+    let lines = align(&table, &[0, 1, 2, 3]);
+    if lines.iter().all(|line| display_width(line) <= width) {
+        return lines_text(&lines, width, |index| pair_notes(&rows[index]));
+    }
+    let names: Vec<String> = table.iter().map(|cells| cells[0].clone()).collect();
+    let figures = align(&table, &[1, 2, 3]);
+    lines_text(&names, width, |index| {
+        let mut notes = pair_notes(&rows[index]);
+        notes.insert(0, figures[index].clone());
+        notes
+    })
+}
+
+/// What a comparison does not show, and why.
+fn pair_notes(row: &PairedRow) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some([low, high]) = row.bounds {
+        let [low, high] = [low, high].map(|difference| tie_up(difference, 2));
+        notes.push(format!("incomplete: {low:+.2} to {high:+.2} with any scores of missing runs"));
+    }
+    if let Some(comparison) = row.comparison.as_ref().filter(|_| !row.shows_difference()) {
+        let reach = match comparison.detectable.filter(|size| *size > 0.0) {
+            Some(detectable) if detectable > 1.0 => "; so few inputs show none".to_owned(),
+            Some(detectable) => {
+                format!("; this sweep shows differences from {:.2} on", tie_up(detectable, 2))
+            }
+            None => String::new(),
         };
-        table.push(vec![names, difference, pairs, p, verdict.to_owned()]);
+        notes.push(format!("no difference shown{reach}"));
     }
-    let indent = column_width(&table, 0) + 2;
-    let mut text = String::new();
-    for (line, row) in align(&table).into_iter().zip(rows) {
-        text.push_str(&line);
-        text.push('\n');
-        if let Some([low, high]) = row.bounds {
-            let [low, high] = [low, high].map(|difference| tie_up(difference, 2));
-            let note =
-                format!("incomplete: {low:+.2} to {high:+.2} with any scores of missing runs");
-            text.push_str(&format!("{}{note}\n", " ".repeat(indent)));
-        }
-        let detectable = row.comparison.as_ref().and_then(|comparison| comparison.detectable);
-        if let Some(detectable) = detectable.filter(|size| !row.shows_difference() && *size > 0.0) {
-            let note = if detectable > 1.0 {
-                "so few inputs show no difference".to_owned()
-            } else {
-                format!("this sweep shows differences from {:.2} on", tie_up(detectable, 2))
-            };
-            text.push_str(&format!("{}{note}\n", " ".repeat(indent)));
-        }
-    }
-    text
+    notes
 }
 
 /// `+0.45 [+0.31, +0.59]`.
@@ -200,23 +317,19 @@ fn p_text(p: f64) -> String {
     if p < 0.0001 { "p < 0.0001".to_owned() } else { format!("p = {:.4}", tie_up(p, 4)) }
 }
 
-/// The cells in columns, two spaces apart; a column that has only a header is left out.
-fn align(table: &[Vec<String>]) -> Vec<String> {
-    let columns = table.iter().map(Vec::len).max().unwrap_or(0);
-    let used_columns: Vec<usize> =
-        (0..columns).filter(|column| has_values(table, *column)).collect();
-    table
-        .iter()
-        .map(|cells| {
-            let mut line = String::new();
-            for column in &used_columns {
-                line.push_str(&cells[*column]);
-                let padding = column_width(table, *column) - display_width(&cells[*column]);
-                line.push_str(&" ".repeat(padding + 2));
-            }
-            line.trim_end().to_owned()
-        })
-        .collect()
+/// The cells of these columns, two spaces apart.
+fn align(table: &[Vec<String>], columns: &[usize]) -> Vec<String> {
+    let widths: Vec<usize> = columns.iter().map(|column| column_width(table, *column)).collect();
+    let mut lines = Vec::new();
+    for cells in table {
+        let mut line = String::new();
+        for (column, width) in columns.iter().zip(&widths) {
+            let padding = width - display_width(&cells[*column]);
+            line.push_str(&format!("{}{}", cells[*column], " ".repeat(padding + 2)));
+        }
+        lines.push(line.trim_end().to_owned());
+    }
+    lines
 }
 
 /// Whether a column has more than a header.
@@ -231,7 +344,9 @@ fn column_width(table: &[Vec<String>], column: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
+    use crate::scores::score_table::{AmountSummary, PassChance};
+    use delta_statistics::comparison::compare;
+    use proptest::prelude::*;
 
     fn row(model: &str, graded: u64, missing: &[(&str, u64)]) -> ScoreRow {
         ScoreRow {
@@ -273,24 +388,76 @@ mod tests {
 
     #[test]
     fn c_26_3_every_row_says_how_many_runs_it_rests_on() {
-        let text = rows_text(
-            &[row("good", 50, &[]), row("poor\u{1b}[2J", 47, &[("llm", 3)])],
-            Some("score"),
-        );
+        let rows = [row("good", 50, &[]), row("poor\u{1b}[2J", 44, &[("llm", 3), ("not run", 3)])];
         let expected = "\
-model  score              runs
-good   0.62 [0.51, 0.72]  50 of 50 graded
-poor   0.62 [0.51, 0.72]  47 of 50 graded, 3 llm
-       incomplete: 0.58 if all missing runs score 0, 0.64 if 1
+model  score              graded
+good   0.62 [0.51, 0.72]  50 of 50
+poor   0.62 [0.51, 0.72]  44 of 50
+  missing: 3 llm, 3 not run; 0.58 if all score 0, 0.64 if all score 1
 ";
-        assert_eq!(text, expected);
-        let text = rows_text(&[row("m", 44, &[("llm", 3), ("not run", 3)])], Some("score"));
-        assert!(text.contains("44 of 50 graded\n       missing: 3 llm, 3 not run\n"), "{text}");
+        assert_eq!(rows_text(&rows, Some("score"), &AgentAges::new(), 80), expected);
         let none = ScoreRow { score: None, missing: BTreeMap::new(), ..row("m", 0, &[]) };
         assert_eq!(
-            rows_text(&[none], Some("score")),
-            "model  score  runs\nm      -      0 of 50 graded\n"
+            rows_text(&[none], None, &AgentAges::new(), 80),
+            "model  completed  counted\nm      -          0 of 50\n"
         );
-        assert_eq!(rows_text(&[], None), "");
+        assert_eq!(rows_text(&[], None, &AgentAges::new(), 80), "");
+    }
+
+    fn amount(value: f64) -> AmountSummary {
+        let mean = NumberWithInterval { value, interval: None };
+        AmountSummary { runs: 50, sum: value * 50.0, mean, p50: value, p90: value }
+    }
+
+    #[test]
+    fn what_does_not_fit_follows_in_blocks_with_the_same_keys() {
+        let mut row = row("m", 50, &[]);
+        row.pass = vec![PassChance { k: 3, inputs: 9, any: 0.9, all: 0.5 }];
+        row.cost_usd = Some(amount(0.5));
+        row.tokens = Some(amount(12_000.0));
+        let expected = "\
+model  score              graded    pass@3, ^3
+m      0.62 [0.51, 0.72]  50 of 50  0.90, 0.50
+
+model  USD a run  tokens
+m      0.50       12000
+";
+        assert_eq!(rows_text(&[row.clone()], Some("score"), &AgentAges::new(), 50), expected);
+        let names = ["a", "b"].map(|name| (name.to_owned(), name.repeat(30)));
+        row.key = names.to_vec();
+        let text = rows_text(&[row], Some("score"), &AgentAges::new(), 50);
+        assert!(text.starts_with("   a\n1  aaaaaa"), "{text}");
+        assert!(text.contains("1  0.62 [0.51, 0.72]"), "{text}");
+    }
+
+    proptest! {
+        #[test]
+        fn c_34_28_tables_fit_80_columns(
+            names in prop::collection::vec("[a-z@]{0,60}", 1..9),
+            missing in prop::collection::btree_map("[a-z]{1,12}", 1..1000_u64, 0..9),
+            usd in prop::option::of(0.0..1e6),
+            grader in prop::option::of("[a-z]{1,60}"),
+        ) {
+            let mut row = row("m", 50, &[]);
+            row.key = names.iter().map(|name| (format!("param.{name}"), name.clone())).collect();
+            row.bounds = (!missing.is_empty()).then_some([0.0, 1.0]);
+            row.missing = missing;
+            row.pass = vec![PassChance { k: 10, inputs: 9, any: 0.9, all: 0.5 }];
+            row.cost_usd = usd.map(amount);
+            row.tokens = usd.map(amount);
+            row.seconds = usd.map(amount);
+            let mut text = rows_text(&[row], grader.as_deref(), &AgentAges::new(), 80);
+            let pair = PairedRow {
+                first: names[0].clone(),
+                second: names[0].clone(),
+                planned: 1_000_000,
+                comparison: compare(&[(vec![0.25], vec![0.5]), (vec![0.5], vec![0.25]), (vec![1.0], vec![0.0])], 1),
+                bounds: Some([-1.0, 1.0]),
+                adjusted_p: Some(0.5),
+            };
+            text.push_str(&pairs_text(&[pair], &AgentAges::new(), 80));
+            let widest = text.lines().map(display_width).max();
+            prop_assert!(widest <= Some(80), "{text}");
+        }
     }
 }

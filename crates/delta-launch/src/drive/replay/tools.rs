@@ -151,7 +151,7 @@ fn create_replay_run(
     let is_new = !args.into.as_deref().is_some_and(Path::exists);
     let workspace = match &args.into {
         Some(dir) => Workspace::open(dir)?,
-        None => Workspace::create_next(&agent.agent.home)?,
+        None => Workspace::create_next(&agent_choice::workspaces_home(&agent.agent.home))?,
     };
     let new_run = run::create_run_dir(None, &workspace)?;
     if let Err(failure) = agent.prepare_sandbox(&new_run.dir, &workspace) {

@@ -1,5 +1,6 @@
 //! Which runs refer to others: a fork to the run that it was forked from, a run that a tool started to its parent.
 
+use delta_operator::arguments::agent_choice::workspaces_home;
 use delta_operator::runs::run_list::{RunListEntry, read_runs_of};
 use delta_run::run_tree;
 use delta_run::workspace::Workspace;
@@ -29,8 +30,8 @@ pub fn find_links(targets: &[RunListEntry]) -> Vec<RunLink> {
     let mut roots: BTreeSet<PathBuf> = BTreeSet::new();
     for target in targets {
         roots.insert(target.workspace.clone());
-        let homes = Path::new(&target.agent_home);
-        for name in Workspace::list_names(homes) {
+        let homes = workspaces_home(Path::new(&target.agent_home));
+        for name in Workspace::list_names(&homes) {
             roots.extend(homes.join("workspaces").join(name).canonicalize());
         }
         for child in run_tree::read_child_runs(&target.dir()) {
