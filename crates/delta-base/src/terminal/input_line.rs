@@ -3,7 +3,7 @@
 
 use crate::terminal::key_decoder::Key;
 use crate::terminal::line_editor::{EditorEffect, LineEditor, show_start};
-use crate::text::text_width::clip_to_width;
+use crate::text::text_width::{clip_to_width, wrap_words};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -45,7 +45,7 @@ pub struct InputRows {
     /// The messages that wait.
     pub waiting: Vec<String>,
     /// Why a text was not sent.
-    pub notice: Option<String>,
+    pub notice: Vec<String>,
     /// What the line begins with.
     pub mark: &'static str,
     /// The text, or the placeholder.
@@ -187,9 +187,24 @@ impl InputLine {
         if hidden > 0 {
             waiting.insert(0, clip_to_width(&format!("  … {hidden} more wait"), room));
         }
-        let notice =
-            state.notice.as_ref().map(|notice| clip_to_width(&format!("! {notice}"), room));
+        let notice = state.notice.as_ref().map(|notice| format!("! {notice}"));
+        let notice = notice.iter().flat_map(|notice| wrap_words(notice, room));
+        let notice = notice.map(|row| clip_to_width(row, room)).collect();
         let cursor_column = mark.len() + window.cursor_column;
         Some(InputRows { waiting, notice, mark, text, is_placeholder, cursor_column })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notice_is_broken_at_spaces() {
+        let line = InputLine::default();
+        line.open("");
+        line.set_notice("/clear was not sent: delta run".to_owned());
+        let rows = line.rows(20, true).unwrap();
+        assert_eq!(rows.notice, ["! /clear was not", "sent: delta run"]);
     }
 }

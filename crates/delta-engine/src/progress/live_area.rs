@@ -257,7 +257,8 @@ impl LiveScreen {
         let input = input.and_then(|input| input.rows(size.columns, self.has_colours));
         let mut rows = self.text_rows(size);
         if self.is_erasable {
-            let below = input.as_ref().map_or(0, |input| input.waiting.len() + 2);
+            let below =
+                input.as_ref().map_or(0, |input| input.waiting.len() + input.notice.len() + 2);
             let hidden = rows.len() - self.count_fitting(&rows, below, size);
             rows.drain(..hidden);
         }
@@ -274,7 +275,7 @@ impl LiveScreen {
         let style = if is_placeholder { DIM } else { Style::new() };
         let mut rows: Vec<String> =
             waiting.iter().map(|row| format!("{DIM}{row}{DIM:#}")).collect();
-        rows.extend(notice.map(|row| format!("{WARN}{row}{WARN:#}")));
+        rows.extend(notice.iter().map(|row| format!("{WARN}{row}{WARN:#}")));
         rows.push(format!("{BOLD}{mark}{BOLD:#}{style}{text}{style:#}"));
         self.finish_rows(rows)
     }
