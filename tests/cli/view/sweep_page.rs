@@ -95,7 +95,7 @@ fn c_18_3_the_page_of_a_sweep_sorts_filters_and_runs_nothing_of_its_runs() {
     assert_eq!(count(&mut browser), "12 runs");
     // Failures: the reason of the grader three times, and the endpoint.
     let groups = browser.value("[...document.querySelectorAll('.failure')].map(one => one.querySelector('b').textContent + ' ' + one.querySelector('.kind').textContent)");
-    assert_eq!(groups, json!(["3 not passed", "1 llm"]));
+    assert_eq!(groups, json!(["3 not passed by g", "1 llm"]));
     browser.value("document.querySelectorAll('details').forEach(one => { one.open = true; })");
     browser.settle();
     assert_eq!(browser.value("document.querySelectorAll('.failure li a').length"), 4);
@@ -123,6 +123,14 @@ fn c_18_3_the_page_of_a_sweep_sorts_filters_and_runs_nothing_of_its_runs() {
     // To the page of the run, and back to the filters.
     click(&mut browser, "document.querySelector('#list td a')");
     browser.wait_for("document.title.startsWith('test-agent')");
+    // COMPLETED is not green for a run that did not pass.
+    let chips = browser.value("[...document.querySelectorAll('#where .chip')].map(one => one.className + ' ' + one.textContent)");
+    assert_eq!(chips, json!(["chip FAILED COMPLETED", "chip FAILED NOT PASSED"]));
+    let grade = browser.value("document.querySelector('#top .bad-box').textContent");
+    assert!(
+        grade.as_str().unwrap().starts_with("Grader g · not passed, score 0.00wrong "),
+        "{grade}"
+    );
     browser.value("history.back()");
     browser.wait_for("document.title.startsWith('s')");
     browser.settle();

@@ -231,10 +231,8 @@ fn judge_drop(
             .map_or(DropVerdict::Inconclusive, |estimate: DropEstimate| estimate.verdict(max_drop))
     };
     let (observed, pairs) = estimate(None, None);
-    let means = |side: fn(&(Vec<f64>, Vec<f64>)) -> &Vec<f64>| {
-        let means = pairs.iter().map(side).map(|scores| mean_score(scores));
-        means.sum::<f64>() / pairs.len() as f64
-    };
+    let base_means: Vec<f64> = pairs.iter().map(|(scores, _)| mean_score(scores)).collect();
+    let change_means: Vec<f64> = pairs.iter().map(|(_, scores)| mean_score(scores)).collect();
     let worst = verdict(estimate(Some(1.0), Some(0.0)).0);
     let best = verdict(estimate(Some(0.0), Some(1.0)).0);
     let is_open = verdict(observed) != worst || verdict(observed) != best;
@@ -242,7 +240,7 @@ fn judge_drop(
     DropRow {
         base: base.to_owned(),
         change: change.to_owned(),
-        means: [means(|pair| &pair.0), means(|pair| &pair.1)],
+        means: [mean_score(&base_means), mean_score(&change_means)],
         estimate: observed,
         inputs: pairs.len(),
         planned: planned.map(|(first, second)| first.len().min(second.len())).sum(),
