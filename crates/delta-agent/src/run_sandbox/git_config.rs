@@ -17,7 +17,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The files and directories that git reads or runs when it is used in `workspace`, besides those in its git directory:
 /// included files of configuration, the directory of hooks, files of attributes, files that are named as a program, a filter
-/// or a driver, and those of the submodules and other repositories in it. Some may be missing, or be symlinks. `home` is what
+/// or a driver, and the same in submodules and other repositories in it. Some may be missing, or be symlinks. `home` is what
 /// `~` means.
 pub fn followed_paths(workspace: &Path, variables: &EnvMap, home: Option<&Path>) -> Vec<PathBuf> {
     let mut paths = followed_in_work_trees(workspace);

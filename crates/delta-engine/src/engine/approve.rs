@@ -44,7 +44,7 @@ impl<'a> Engine<'a> {
                 // Who says yes to everything does not look.
                 let asked = approval.filter(|_| by != ApprovalSource::Flag);
                 if let Some(mut then) = asked.map(|approval| approval.request.clone()) {
-                    // The hashes of another operator's key say nothing about the values here.
+                    // Hashes with another operator's key cannot be compared with the values here.
                     let has_other_key =
                         run.state().operator_approval().is_some_and(|one| one.renew);
                     then.environment = then.environment.filter(|_| !has_other_key);

@@ -128,7 +128,7 @@ pub(super) struct CodeFiles {
 }
 
 impl CodeFiles {
-    /// Looks at the files in `workspace`, but not into them: nobody can set the time of the last change of a file. Symlinks are
+    /// Looks at the files in `workspace`, but not into them: only the kernel sets the time of the last change of a file. Symlinks are
     /// not followed.
     ///
     /// # Errors
@@ -181,7 +181,7 @@ impl CodeFiles {
         self.fingerprint.as_ref()
     }
 
-    /// The names of the files that have changed since `then`; a general name for those that are gone.
+    /// The names of the files that have changed since `then`; one name for all that were removed.
     pub(super) fn names_changed_since(&self, then: &WorkspaceCode) -> Vec<String> {
         if self.fingerprint() == Some(then) {
             return Vec::new();

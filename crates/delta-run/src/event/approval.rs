@@ -40,7 +40,7 @@ pub struct ApprovalRequest {
     /// servers and in runs of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<WorkspaceCode>,
-    /// What of these has changed since the call was approved, so that it is asked about again.
+    /// The variables and files that have changed since the call was approved, so that it is asked about again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
     /// The number of the rule that asks, from 1; absent if no rule does.

@@ -118,7 +118,7 @@ impl SealKey {
             .map(|bytes| Self::from_bytes(&bytes))
     }
 
-    /// A hash of the variable `name` with this value, in 16 hexadecimal digits. Without the key, nobody can try values.
+    /// A hash of the variable `name` with this value, in 16 hexadecimal digits. Without the key, no guess of the value can be checked.
     pub fn hash_variable(&self, name: &[u8], value: &[u8]) -> String {
         let mut hash = self.seal(&[b"delta environment", name, value]);
         hash.truncate(16);
