@@ -449,7 +449,11 @@ fn c_38_7_every_key_with_a_value_of_every_wrong_kind_is_an_error_at_its_place() 
             name: "config.yaml",
             below: "",
             mapping: &CONFIG_MAPPING,
-            contents: vec![json!({"api_key_command": {"openai": "x"}})],
+            contents: vec![json!({
+                "api_key_command": {"openai": "x"},
+                "endpoint": {"openai": "http://localhost:8080/v1"},
+                "net": [{"agent": "coding", "dir": "/w", "hosts": ["a.example"]}],
+            })],
             load: Box::new(|text| {
                 OperatorConfig::parse("config.yaml".into(), text.to_owned())
                     .err()
