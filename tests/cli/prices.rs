@@ -506,7 +506,7 @@ fn c_35_2_prices_are_fetched_from_a_named_address_only_and_without_a_key() {
         ran.stdout
     );
     let written: Value = serde_json::from_str(&sandbox.read(list)).unwrap();
-    assert_eq!(written["sha256"], delta_base::hex::sha256_hex(&price_list(5.0)));
+    assert_eq!(written["sha256"], delta_base::hex::sha256_hex(price_list(5.0)));
     assert_eq!(
         (&written["source"], written["models"].as_object().unwrap().len()),
         (&json!(address("list")), 10)
