@@ -44,6 +44,10 @@ fn c_11_2_a_word_that_names_no_run_is_not_sent_to_another_run() {
     assert!(ran.stderr.ends_with(hint), "{}", ran.stderr);
     assert_eq!(sandbox.events("USER_MESSAGE").len(), 1);
     assert_eq!(continued(&sandbox, &["last", "yes"]).expect_code(0).stdout, "seen yes\n");
+    for option in ["--yolo", "-x"] {
+        let ran = continued(&sandbox, &["r", option]);
+        assert_eq!(ran.code, 2, "an unknown option is not a text: {}", ran.stderr);
+    }
     // No run has such an id.
     let sandbox = in_state("COMPLETED");
     assert_eq!(continued(&sandbox, &["done!"]).expect_code(0).stdout, "seen done!\n");

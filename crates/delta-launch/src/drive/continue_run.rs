@@ -79,12 +79,12 @@ pub use run_message::{MissingMessage, answered_hint};
 #[command(mut_args = show_only(CONTINUE_ARGUMENTS), after_help = RUN_OPTIONS, after_long_help = format!("{RUN_OPTIONS}\n\n{EXAMPLES}"), override_usage = "delta continue [OPTIONS] [RUN] [TEXT]")]
 pub struct ContinueArgs {
     /// Run: id, unique prefix or suffix, directory or `last` [default: last]
-    #[arg(value_name = "RUN", allow_hyphen_values = true, add = ArgValueCandidates::new(run_list::run_candidates))]
+    #[arg(value_name = "RUN", add = ArgValueCandidates::new(run_list::run_candidates))]
     run_or_text: Option<String>,
     /// Next message, or answer to what the run waits for; `-` reads it from stdin
     ///
     /// A single argument that can be the name of a run, such as `yes`, is RUN: write `delta continue last yes`.
-    #[arg(value_name = "TEXT", allow_hyphen_values = true)]
+    #[arg(value_name = "TEXT")]
     text: Option<String>,
     /// Id of the run, as an option
     #[arg(long, value_name = "ID", conflicts_with = "text", value_parser = RunArgument::parse_name, add = ArgValueCandidates::new(run_list::run_candidates))]
@@ -157,13 +157,6 @@ impl ContinueArgs {
             }
         }
     }
-
-    /// What to type if the only argument, which names no run, is a message.
-    fn message_hint(&self) -> Option<String> {
-        let word = self.run_or_text.as_deref()?;
-        let is_alone = self.text.is_none() && self.message.is_none() && self.run_id.is_none();
-        is_alone.then(|| format!("if it is a message: `delta continue last {}`", shell_quote(word)))
-    }
 }
 
 /// What the help shows; `run` has the other options too.
@@ -214,8 +207,11 @@ pub fn continue_command(args: &ContinueArgs) -> ExitCode {
         run_message::check_last_event(id, state, args.at_event)?;
         message
     });
-    let result = result.map_err(|failure| match args.message_hint() {
-        Some(hint) if failure.is_not_found() => failure.adding_hint(&hint),
+    let result = result.map_err(|failure| match args.run_or_text.as_deref() {
+        Some(word) if text.is_none() && failure.is_not_found() => {
+            let word = shell_quote(word);
+            failure.adding_hint(&format!("if it is a message: `delta continue last {word}`"))
+        }
         _ => failure,
     });
     if converses {
