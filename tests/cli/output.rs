@@ -349,7 +349,7 @@ fn c_25_12_a_usage_error_shows_the_usage_of_the_help() {
     let sandbox = Sandbox::new(DELTA);
     for (command, usage) in [
         (&["continue", "-w", "x", "--wrong"] as &[&str], "delta continue [OPTIONS] [RUN] [TEXT]"),
-        (&["sweep", "run", "--jobs", "2", "--wrong"], "delta sweep run [OPTIONS] [DIR]"),
+        (&["sweep", "run", "--jobs", "2", "--wrong"], "delta sweep run [OPTIONS] [DIR|FILE]"),
         (&["fork", "--at", "2"], "delta fork [OPTIONS] <RUN> [TEXT]"),
         (&["--runs-dir", "x", "show", "--wrong"], "delta show [OPTIONS] [RUN]"),
         (&["diff", "--stat", "--wrong"], "delta diff [OPTIONS] <RUN>"),

@@ -336,7 +336,7 @@ fn c_21_2_approve_and_deny_continue_a_run_that_waits_for_them() {
     let reply = |arguments: &[&str]| sandbox.delta([arguments, &["-w", "work"]].concat()).output();
     sandbox.run("go", &[]).expect_code(101);
     let ran = reply(&["approve", "r"]).expect_code(1);
-    let answer = format!("delta answer r -w {} TEXT", sandbox.path("work").display());
+    let answer = format!("delta continue r -w {} TEXT", sandbox.path("work").display());
     assert!(
         ran.stderr.contains(&format!("help: it waits for an answer: {answer}\n")),
         "{}",

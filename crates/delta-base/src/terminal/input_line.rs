@@ -139,6 +139,14 @@ impl InputLine {
         });
     }
 
+    /// Shows another label at a message, if it still waits.
+    pub fn relabel_waiting(&self, id: &str, label: &'static str) {
+        self.change(|state| {
+            let waiting = state.waiting.iter_mut().filter(|message| message.id == id);
+            waiting.for_each(|message| message.label = label);
+        });
+    }
+
     /// The message was received.
     pub fn remove_waiting(&self, id: &str) {
         self.change(|state| state.waiting.retain(|message| message.id != id));

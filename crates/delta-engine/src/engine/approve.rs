@@ -42,8 +42,8 @@ impl<'a> Engine<'a> {
             ApprovalPlan::Approved { by, at, rule } => {
                 let approval = run.state().asked_approval(&checked.call().id);
                 // Who says yes to everything does not look.
-                let asked = approval.filter(|_| by != ApprovalSource::Flag);
-                if let Some(mut then) = asked.map(|approval| approval.request.clone()) {
+                let approval = approval.filter(|_| by != ApprovalSource::Flag);
+                if let Some(mut then) = approval.map(|approval| approval.request.clone()) {
                     // Hashes with another operator's key cannot be compared with the values here.
                     let has_other_key =
                         run.state().operator_approval().is_some_and(|one| one.renew);
@@ -81,8 +81,8 @@ impl<'a> Engine<'a> {
         checked: CheckedCall<'_>,
         rule: Option<u32>,
     ) -> Result<(ApprovalRequest, CodeFiles), EngineError> {
-        let (tool, vars) = (checked.tool(), self.environment.vars());
-        let command_sha256 = tool.command_sha256(checked.invocation(), vars);
+        let tool = checked.tool();
+        let command_sha256 = tool.command_sha256(checked.invocation(), self.environment.vars());
         let tool_args = checked.arguments().json().clone();
         let (call, _, invocation) = checked.into_parts();
         let mut request = ApprovalRequest {
@@ -223,8 +223,8 @@ fn changes_since(
     let in_workspace = then.workspace.as_ref().map(|then| code.names_changed_since(then));
     names.extend(in_workspace.unwrap_or_default());
     let more = names.len().saturating_sub(MAX_CHANGED_NAMES);
-    let shown = names.into_iter().take(MAX_CHANGED_NAMES);
-    shown.chain((more > 0).then(|| format!("{more} more"))).collect()
+    let first_names = names.into_iter().take(MAX_CHANGED_NAMES);
+    first_names.chain((more > 0).then(|| format!("{more} more"))).collect()
 }
 
 fn record_decision(run: &mut Run, request: &ApprovalRequest, answer: ApprovalAnswer) {

@@ -146,7 +146,8 @@ impl CodeFiles {
                 if entries > MAX_ENTRIES {
                     return Ok(Self::default());
                 }
-                let (name, path) = (entry.file_name(), entry.path());
+                let name = entry.file_name();
+                let path = entry.path();
                 let Ok(metadata) = entry.metadata() else { continue };
                 let is_git_dir = directory.ends_with(".git");
                 if is_git_dir && !GIT_NAMES.iter().any(|one| name == *one) {

@@ -112,11 +112,12 @@ fn read_fallback_entry(
         return None;
     }
     let is_elsewhere = names("provider") || names("base_url");
-    let is_inherited = |name: &str| {
-        !names(name) && !OWN_KEYS.contains(&name) && (!is_elsewhere || SHARED_KEYS.contains(&name))
-    };
-    let inherited = section.entries().iter();
-    let inherited = inherited.filter(|(key, _)| key.scalar().is_some_and(is_inherited)).cloned();
+    let inherited = section.entries().iter().filter(|(key, _)| {
+        key.scalar().is_some_and(|name| {
+            let is_shared = !is_elsewhere || SHARED_KEYS.contains(&name);
+            is_shared && !names(name) && !OWN_KEYS.contains(&name)
+        })
+    });
     let own_keys = match entry.scalar() {
         Some(_) => {
             let value = YamlValue::Scalar { text: "model".to_owned(), is_plain: true };
@@ -124,7 +125,7 @@ fn read_fallback_entry(
         }
         None => entry.entries().to_vec(),
     };
-    let keys = YamlValue::Mapping(inherited.chain(own_keys).collect());
+    let keys = YamlValue::Mapping(inherited.cloned().chain(own_keys).collect());
     let merged = YamlNode { value: keys, ..entry.clone() };
     let config = LlmConfig::read(doc, &merged, home, None);
     config.filter(|config| config.wire_form().is_some())

@@ -113,13 +113,16 @@ impl MessageTarget {
             MessageTime::End => "for the end",
         };
         // Before the run can have received it.
-        line.add_waiting(WaitingText { id: id.clone(), label, text: text.clone() });
+        line.add_waiting(WaitingText { id: id.clone(), label: "sending", text: text.clone() });
         let source = new_message_source(id.clone(), mailbox::TERMINAL, when);
         let message = MailboxMessage::new(source, self.run_id.clone(), Some(text.clone()));
-        if let Err(reason) = self.deliver(&message, &text, stop) {
-            line.remove_waiting(&id);
-            line.put_back(&text);
-            line.set_notice(format!("not sent: {reason}"));
+        match self.deliver(&message, &text, stop) {
+            Ok(()) => line.relabel_waiting(&id, label),
+            Err(reason) => {
+                line.remove_waiting(&id);
+                line.put_back(&text);
+                line.set_notice(format!("not sent: {reason}"));
+            }
         }
     }
 
