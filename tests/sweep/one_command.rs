@@ -40,7 +40,7 @@ fn c_34_24_one_command_plans_runs_grades_and_compares_and_twice_does_nothing_mor
     // More inputs: only what is new runs.
     write_sweep(&sandbox, 4, 1, GRADE);
     let more = sweep(&sandbox, &["run", "sweep.yaml"]).expect_code(0).stdout;
-    assert!(more.starts_with("planned 1 run more in s, after 3 runs planned before\n"), "{more}");
+    assert!(more.starts_with("planned 1 more run in s; 3 runs planned before\n"), "{more}");
     assert!(more.contains("graded 1 run: right 0 passed\n"), "{more}");
     assert_eq!(effects(&sandbox).len(), 4);
 }

@@ -98,7 +98,7 @@ fn c_12_9_a_ledger_cut_at_any_byte_holds_its_whole_lines() {
     let begin = ledger_line(&entries[0]);
     assert_eq!(
         outcome(format!("{begin}nothing\n{text}").as_bytes()),
-        Err("the budget b is damaged at line 2: expected ident".to_owned())
+        Err("the budget b is damaged at line 2: not JSON".to_owned())
     );
     assert_eq!(
         outcome(&text.as_bytes()[begin.len()..]),
