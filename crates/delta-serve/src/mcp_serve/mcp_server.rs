@@ -156,8 +156,9 @@ impl McpServer {
             }
             ToolRequest::Wait { run_id, wait } => {
                 let run = self.served_run(run_id);
+                let seq = self.supervisor.last_event(&run);
                 self.continue_if_left(&run)?;
-                self.calls.push(WaitingCall::new(request, run, wait, false));
+                self.calls.push(WaitingCall::new(request, run, seq, wait, false));
                 Ok(None)
             }
             ToolRequest::Stop { run_id } => {
@@ -167,8 +168,9 @@ impl McpServer {
                         .stop_run(&run)
                         .map_err(|error| format!("could not stop run {}: {error}", run.id))?;
                 }
+                let seq = self.supervisor.last_event(&run);
                 let wait = self.settings.wait;
-                self.calls.push(WaitingCall::new(request, run, wait, false));
+                self.calls.push(WaitingCall::new(request, run, seq, wait, false));
                 Ok(None)
             }
         }
@@ -181,18 +183,20 @@ impl McpServer {
             Some(id) => self.served_run(id),
             None => ServedRun::with_new_id(&self.settings.work_dir),
         };
+        // Before the start: the run may have recorded answers when the call begins to wait.
+        let seq = self.supervisor.last_event(&run);
         match self.supervisor.look_at(&run) {
             RunStanding::Absent => {
                 self.start_worker(|supervisor| supervisor.start_run(&run, Some(message)))?;
             }
             _ => self.continue_if_left(&run)?,
         }
-        self.wait_for(request, run)
+        self.wait_for(request, run, seq)
     }
 
-    /// Waits for a run that was started or continued.
-    fn wait_for(&mut self, request: ClientRequest, run: ServedRun) -> CallReply {
-        self.calls.push(WaitingCall::new(request, run, self.settings.wait, true));
+    /// Waits for a run that was started or continued after its event `seq`.
+    fn wait_for(&mut self, request: ClientRequest, run: ServedRun, seq: u64) -> CallReply {
+        self.calls.push(WaitingCall::new(request, run, seq, self.settings.wait, true));
         Ok(None)
     }
 
@@ -200,7 +204,7 @@ impl McpServer {
     fn deliver(&mut self, request: ClientRequest, run: ServedRun, message: &str) -> CallReply {
         let seq = self.supervisor.last_event(&run);
         if recorded_event(&request, &run, seq)? != seq {
-            return self.wait_for(request, run);
+            return self.wait_for(request, run, seq);
         }
         let wait = self.settings.tool_name("wait");
         let answer = self.settings.tool_name("answer");
@@ -216,7 +220,7 @@ impl McpServer {
             RunStanding::Absent | RunStanding::Ended(_) => return Err(unknown_run(id)),
         }
         self.start_recorded(&request, &run, message, seq)?;
-        self.wait_for(request, run)
+        self.wait_for(request, run, seq)
     }
 
     /// Delivers the answer to a question. An approval is for a person, and not for the LLM that calls.
@@ -228,7 +232,7 @@ impl McpServer {
     ) -> CallReply {
         let seq = self.supervisor.last_event(&run);
         if recorded_event(&request, &run, seq)? != seq {
-            return self.wait_for(request, run);
+            return self.wait_for(request, run, seq);
         }
         let is_yes_or_no =
             matches!(answer.trim().to_lowercase().as_str(), "y" | "yes" | "n" | "no");
@@ -250,7 +254,7 @@ impl McpServer {
             return Err("expected `yes` or `no` as `answer`; the run still waits".to_owned());
         }
         self.start_recorded(&request, &run, answer, seq)?;
-        self.wait_for(request, run)
+        self.wait_for(request, run, seq)
     }
 
     /// Records the call of the client, and continues the run with its message.
@@ -281,7 +285,7 @@ impl McpServer {
             // It was delivered before, or was forgotten: the run says what comes next.
             _ => self.continue_if_left(&run)?,
         }
-        self.wait_for(request, run)
+        self.wait_for(request, run, seq)
     }
 
     /// Delivers what the user did with a form; the result of a call if that was nothing.

@@ -28,8 +28,20 @@ pub struct WaitingCall {
 }
 
 impl WaitingCall {
-    pub fn new(request: ClientRequest, run: ServedRun, wait: Duration, drives_run: bool) -> Self {
-        let progress = request.progress_token().map(|token| ProgressFeed::new(token, &run));
+    /// A call about what the run does after its event `seq`.
+    pub fn new(
+        request: ClientRequest,
+        run: ServedRun,
+        seq: u64,
+        wait: Duration,
+        drives_run: bool,
+    ) -> Self {
+        let progress = request.progress_token().map(|token| ProgressFeed {
+            token,
+            journal_bytes: 0,
+            seq,
+            reported: None,
+        });
         Self { request, run, drives_run, asked: None, started: Instant::now(), wait, progress }
     }
 
@@ -58,19 +70,13 @@ impl WaitingCall {
 struct ProgressFeed {
     token: Json,
     journal_bytes: u64,
-    /// The iterations before the call.
-    base: u32,
+    /// The last event before the call.
+    seq: u64,
     /// The last iteration that was reported, counted from the call; `None` before the first report.
     reported: Option<u32>,
 }
 
 impl ProgressFeed {
-    fn new(token: Json, run: &ServedRun) -> Self {
-        let state = own_run::fold_journal(&run.id, &run.dir());
-        let base = state.map_or(0, |state| state.iterations);
-        Self { token, journal_bytes: 0, base, reported: None }
-    }
-
     fn read(&mut self, run: &ServedRun) -> Vec<RpcMessage> {
         let mut messages = Vec::new();
         if self.reported.is_none() {
@@ -84,9 +90,14 @@ impl ProgressFeed {
         }
         let Ok(contents) = own_run::read_journal(&run.id, &run.dir()) else { return messages };
         self.journal_bytes = bytes;
+        let mut earlier_iterations = 0;
         for event in &contents.events {
             let Payload::Thought(thought) = &event.payload else { continue };
-            let count = thought.iteration.saturating_sub(self.base);
+            if event.seq <= self.seq {
+                earlier_iterations = thought.iteration;
+                continue;
+            }
+            let count = thought.iteration.saturating_sub(earlier_iterations);
             if self.reported.is_some_and(|reported| count > reported) {
                 self.reported = Some(count);
                 let text = strip_terminal_controls(&thought.content);
