@@ -72,12 +72,11 @@ impl SlurmScript<'_> {
 # Written by `delta sweep submit`. SLURM_JOB_ID of the last task is the id of the whole array, so it names no task.
 id=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID
 end=$(squeue -h -j "$id" -o %e 2>/dev/null) && [ -n "$end" ] && end=$(date -u -d "$end" +%FT%TZ 2>/dev/null) || end=
-{program} sweep task {dir} "$SLURM_ARRAY_TASK_ID/{tasks}" --jobs "${{SLURM_CPUS_PER_TASK:-1}}" ${{end:+--until "$end"}} &
-pid=$!
 # A script that did not forward the signal would end alone, and leave its engine running.
-trap 'again=yes; kill -TERM $pid 2>/dev/null' TERM INT
+trap 'again=yes; kill -TERM $! 2>/dev/null' TERM INT
+{program} sweep task {dir} "$SLURM_ARRAY_TASK_ID/{tasks}" --jobs "${{SLURM_CPUS_PER_TASK:-1}}" ${{end:+--until "$end"}} &
 again=yes
-while [ -n "$again" ]; do again=; wait $pid; code=$?; done
+while [ -n "$again" ]; do again=; wait $!; code=$?; done
 # 130: it was stopped, and runs remain.
 if [ $code = 130 ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {MAX_RESTARTS} ]; then scontrol requeue "$id"; fi
 exit $code
