@@ -2,6 +2,7 @@
 
 use super::{DELTA, acting_sandbox, effects, planned, sweep, write_sweep};
 use serde_json::Value;
+use std::process::Command;
 use test_support::sandbox::Sandbox;
 
 /// A grader that passes what a run has answered to `t0`.
@@ -55,6 +56,8 @@ fn c_34_24_the_directory_and_silence_can_be_chosen_and_a_missing_file_is_one() {
     assert_eq!(listed.lines().count(), 1, "{listed}");
     let missing = sweep(&sandbox, &["run", "sweeps.yaml"]).expect_code(126).stderr;
     assert!(missing.contains("sweeps.yaml does not exist"), "{missing}");
+    let directory = sweep(&sandbox, &["plan", "there"]).expect_code(126).stderr;
+    assert!(directory.contains("name the file in it: there/sweep.yaml"), "{directory}");
     let useless = sweep(&sandbox, &["run", "there/x", "-d", "s"]).expect_code(2).stderr;
     assert!(useless.contains("`--dir` requires FILE"), "{useless}");
 }
@@ -347,6 +350,11 @@ fn c_34_1_compare_exits_with_its_verdict() {
     ] {
         sweep(&sandbox, &words).expect_code(code);
     }
+    // A verdict that nobody could read: 1 would be a FAIL.
+    let scene = "exec \"$0\" sweep compare s --max-drop 0.8 > /dev/full";
+    let mut command = Command::new("sh");
+    command.args(["-c", scene, DELTA]).current_dir(sandbox.path(""));
+    assert_eq!(command.status().unwrap().code(), Some(126));
     std::fs::rename(sandbox.path("s/grades"), sandbox.path("s/kept")).unwrap();
     sandbox.write("s/grades", "no directory");
     sweep(&sandbox, &["compare", "s"]).expect_code(1);

@@ -232,7 +232,7 @@ fn c_26_7_a_task_that_was_stopped_requeues_itself_and_no_other() {
 #[test]
 fn c_26_7_a_task_gets_the_signal_of_its_script_and_is_waited_for() {
     let sandbox = planned(5);
-    let program = "trap 'echo stopped >\"$SANDBOX/stopped\"; exit 130' TERM\nkill -TERM $PPID\nwhile :; do sleep 0.1; done";
+    let program = "trap 'echo stopped >\"$SANDBOX/stopped\"; exit 130' TERM\nkill -TERM $PPID\nwhile kill -0 $PPID 2>/dev/null; do sleep 0.1; done";
     let (code, _, scontrol) = run_script(&sandbox, program, "0", "exit 1");
     assert_eq!((code, scontrol.as_str()), (130, "requeue 7_3\n"));
     assert_eq!(sandbox.read("stopped"), "stopped\n");

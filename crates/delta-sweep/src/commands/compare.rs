@@ -179,7 +179,7 @@ pub fn print_table(
             let rows = drops.iter().map(|row| row.to_json(grader_name, max_drop, drops.len()));
             table["verdicts"] = rows.collect();
         }
-        stdio::print_text(&(to_json(&table) + "\n"));
+        print_judged(&(to_json(&table) + "\n"), verdict)?;
         return Ok(verdict);
     }
     let width = terminal_width();
@@ -193,7 +193,7 @@ pub fn print_table(
         text.push('\n');
         text.push_str(&drops_text(&drops, grader_name, max_drop, width));
     }
-    stdio::print_text(&text);
+    print_judged(&text, verdict)?;
     if let Err(reason) = &compared {
         stdio::print_error_line(&format!("no comparisons: {reason}"));
     }
@@ -207,6 +207,17 @@ pub fn print_table(
         stdio::print_error_line(&hint);
     }
     Ok(verdict)
+}
+
+/// Prints the table. With a verdict, a failed write is a failure of this command: its usual exit code would be a verdict.
+fn print_judged(text: &str, verdict: Option<DropVerdict>) -> Result<(), CommandFailure> {
+    if verdict.is_none() {
+        stdio::print_text(text);
+        return Ok(());
+    }
+    stdio::print_result(text).map_err(|error| {
+        CommandFailure::config(format!("could not write the verdict to stdout: {error}"), None)
+    })
 }
 
 /// The verdicts for the values of `key`.

@@ -132,6 +132,10 @@ fn read_sweep_text(path: &Path) -> Result<String, CommandFailure> {
             let hint = "a sweep.yaml has `name`, `agents` and `inputs`; `delta schema sweep` prints all keys";
             CommandFailure::config(format!("{} does not exist", path.display()), hint.to_owned())
         }
+        _ if path.is_dir() => {
+            let hint = format!("name the file in it: {}", path.join("sweep.yaml").display());
+            CommandFailure::config(format!("{} is a directory", path.display()), hint)
+        }
         _ => unreadable_file(path.to_owned(), source),
     })
 }
