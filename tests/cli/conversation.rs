@@ -2,10 +2,10 @@
 //! (C-33.16 to C-33.20).
 
 use super::DELTA;
+use super::ownership::{holding_with, release};
 use super::runs::{in_state, snapshot};
 use rustix::process::Signal;
 use std::fs;
-use std::process::Command;
 use test_support::pty::Terminal;
 use test_support::sandbox::{Ran, Sandbox};
 use test_support::wait::until_line;
@@ -81,15 +81,7 @@ const TOOLS: &str = "  - name: hold\n    shell: echo held > held; cat gate\n  \
      - name: note\n    shell: echo noted\n";
 
 fn holding(turns: &str) -> Sandbox {
-    let sandbox = Sandbox::scripted(DELTA, TOOLS, turns);
-    fs::create_dir(sandbox.path("work")).unwrap();
-    let made = Command::new("mkfifo").arg(sandbox.path("work/gate")).status();
-    assert!(made.unwrap().success());
-    sandbox
-}
-
-fn release(sandbox: &Sandbox) {
-    fs::write(sandbox.path("work/gate"), "go\n").unwrap();
+    holding_with(TOOLS, turns)
 }
 
 /// `delta run` without a text at a terminal of 80 columns and 24 lines.

@@ -28,14 +28,19 @@ fn active(sandbox: &Sandbox, pid: u32) -> String {
 }
 
 fn holding(turns: &str) -> Sandbox {
-    let sandbox = Sandbox::scripted(DELTA, HOLD, turns);
+    holding_with(HOLD, turns)
+}
+
+/// An agent with tools that read the pipe `gate`.
+pub fn holding_with(tools: &str, turns: &str) -> Sandbox {
+    let sandbox = Sandbox::scripted(DELTA, tools, turns);
     fs::create_dir(sandbox.path("work")).unwrap();
     let made = Command::new("mkfifo").arg(sandbox.path("work/gate")).status();
     assert!(made.unwrap().success());
     sandbox
 }
 
-fn release(sandbox: &Sandbox) {
+pub fn release(sandbox: &Sandbox) {
     fs::write(sandbox.path("work/gate"), "go\n").unwrap();
 }
 

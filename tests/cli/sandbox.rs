@@ -412,6 +412,13 @@ fn c_22_4_an_agent_in_its_workspace_cannot_change_itself() {
     assert!(!sandbox.path("work/agent/new").exists() && !sandbox.path("work/other").exists());
 }
 
+fn git_in_workspace(sandbox: &Sandbox, args: &[&str]) {
+    let mut git = std::process::Command::new("git");
+    git.args(["-c", "user.name=n", "-c", "user.email=n", "-c", "protocol.file.allow=always"]);
+    let output = git.args(args).current_dir(sandbox.path("work")).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
 /// Links, `~`, an include whose condition does not hold, and the `.git` of a submodule lead git on.
 #[test]
 fn c_38_3_what_leads_git_to_a_file_cannot_be_written() {
@@ -427,12 +434,7 @@ fn c_38_3_what_leads_git_to_a_file_cannot_be_written() {
     ];
     let write = "for f in attributes hook hooks/run user.conf home.conf team.conf sub/.git old/.git/config; do echo planted > $f; done; mkdir new; echo planted > new/conf; git checkout -q -b two";
     let Some(sandbox) = agent("sandbox: workspace", &[("sh", write)]) else { return };
-    let git = |args: &[&str]| {
-        let mut git = std::process::Command::new("git");
-        git.args(["-c", "user.name=n", "-c", "user.email=n", "-c", "protocol.file.allow=always"]);
-        let output = git.args(args).current_dir(sandbox.path("work")).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-    };
+    let git = |args: &[&str]| git_in_workspace(&sandbox, args);
     git(&["init", "-q"]);
     git(&["commit", "-q", "--allow-empty", "-m", "one"]);
     git(&["clone", "-q", ".", "old"]);
@@ -494,12 +496,7 @@ fn c_38_3_what_git_follows_in_other_repositories_and_through_symlinks_cannot_cha
         ["vendor/x/.git/config", "moved/.git", "apart/.git", "meta/config", "real.conf"];
     let write = "for f in vendor/x/.git/config moved/.git apart/.git meta/config real.conf; do echo planted > $f; done; mv vendor gone; ln -sf planted link.conf";
     let Some(sandbox) = agent("sandbox: workspace", &[("sh", write)]) else { return };
-    let git = |args: &[&str]| {
-        let mut git = std::process::Command::new("git");
-        git.args(["-c", "user.name=n", "-c", "user.email=n", "-c", "protocol.file.allow=always"]);
-        let output = git.args(args).current_dir(sandbox.path("work")).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-    };
+    let git = |args: &[&str]| git_in_workspace(&sandbox, args);
     git(&["init", "-q"]);
     git(&["commit", "-q", "--allow-empty", "-m", "one"]);
     git(&["clone", "-q", ".", "vendor/x"]);

@@ -224,7 +224,7 @@ impl RunInput {
     /// Reads keys again.
     fn resume(&self) {
         if let Ok(Some(modes)) = KeyModes::enter(true) {
-            // Without a thread there is no line.
+            // If the thread cannot start, the line stays hidden.
             let _ = self.start(modes);
         }
     }

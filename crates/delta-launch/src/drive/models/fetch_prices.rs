@@ -71,7 +71,10 @@ pub fn fetch_prices(source: Option<&str>, accept: bool) -> Result<(), CommandFai
         return Err(refuse(problem, Some("`--accept` accepts them".to_owned())));
     }
     let path = fetched_prices_path().ok_or_else(|| {
-        CommandFailure::config("there is no home directory for the list", "set HOME".to_owned())
+        CommandFailure::config(
+            "the list has no place, because HOME is not set",
+            "set HOME".to_owned(),
+        )
     })?;
     let fetched = FetchedPrices {
         source: shown_source.clone(),
