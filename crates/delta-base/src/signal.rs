@@ -292,6 +292,10 @@ impl CancelToken {
         state.work_limit_nanos.store(limit, Ordering::SeqCst);
         let mut work_clock = state.lock_work_clock();
         if let Some(clock) = &*work_clock {
+            // The thread wakes up too late to keep the run from another call.
+            if duration.is_zero() {
+                state.expire();
+            }
             clock.unpark();
             return Ok(());
         }
@@ -467,10 +471,11 @@ impl CancelState {
 
     fn expire(&self) {
         let now = self.elapsed_millis();
-        // Stored first, so that a reader that sees the request also sees its reason.
-        self.expired_at.store(now, Ordering::SeqCst);
-        self.request(now);
-        self.wake();
+        // Stored first, so that a reader that sees the request also sees its reason; only once, because the times must agree.
+        if self.expired_at.compare_exchange(0, now, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            self.request(now);
+            self.wake();
+        }
     }
 
     fn kill_child_groups(&self) {
@@ -633,5 +638,20 @@ mod tests {
         let cancel = CancelToken::manual().unwrap();
         cancel.wake();
         assert!(!cancel.wait(Duration::from_millis(1)));
+    }
+
+    /// The thread that waits expired it a moment later, and the run made one more call.
+    #[test]
+    fn c_33_11_a_limit_that_has_passed_expires_at_once() {
+        for _ in 0..10 {
+            let cancel = CancelToken::manual().unwrap();
+            cancel.expire_after_work(Duration::from_secs(3600)).unwrap();
+            let begin = Instant::now();
+            // The thread expires it too, at a later time.
+            while begin.elapsed() < Duration::from_millis(3) {
+                cancel.expire_after_work(Duration::ZERO).unwrap();
+                assert!(cancel.is_expired());
+            }
+        }
     }
 }
