@@ -351,14 +351,10 @@ impl<'a> ActiveSandbox<'a> {
         self.lock().take_network_report()
     }
 
-    /// A path that git follows and that was made, or a symlink that was replaced, with what it named.
-    pub fn changed_path(&self) -> Option<(&'a Path, Option<&'a Path>)> {
-        let mut watched = self.profile.resolved.changeable.iter();
-        let changed = watched.find(|(path, target)| match target {
-            None => path.symlink_metadata().is_ok(),
-            target => path.read_link().ok() != **target,
-        });
-        changed.map(|(path, target)| (path.as_path(), target.as_deref()))
+    /// A path that git follows and that was made.
+    pub fn appeared_path(&self) -> Option<&'a Path> {
+        let mut forbidden = self.profile.resolved.forbidden.iter();
+        forbidden.find(|path| path.symlink_metadata().is_ok()).map(PathBuf::as_path)
     }
 
     /// Prepares the sandbox again if one of its paths was replaced.

@@ -41,7 +41,9 @@ pub use profile::declaration::{
 };
 pub use profile::env_filter::{EnvAccess, EnvFilter, is_sensitive_name};
 pub use profile::git_directory::{GitDirectory, find_git_directory};
-pub use profile::git_links::{GitLink, followed_in_work_trees, git_links, outside_git_directories};
+pub use profile::git_links::{
+    GitLink, followed_in_work_trees, git_links, outside_git_directories, symlinks_in_path,
+};
 pub use profile::hidden_entry::MissingHidden;
 pub use profile::host_text::{DEFAULT_PORT, parse_host_rule};
 pub use profile::resolution::{ResolutionProblem, ResolvedSandbox, SandboxPlaces, resolve_profile};

@@ -88,8 +88,8 @@ pub struct CallFacts<'a> {
     pub loopback_refusals: u64,
     /// The program that the engine found and the sandbox hides.
     pub hidden_program: Option<PathBuf>,
-    /// What must not appear and has appeared, or a symlink that was replaced, with what it named.
-    pub changed: Option<(&'a Path, Option<&'a Path>)>,
+    /// What must not appear and has appeared.
+    pub appeared: Option<&'a Path>,
 }
 
 /// The line in the observation, if the sandbox may be the reason of a failure.
@@ -98,13 +98,8 @@ pub fn sandbox_hint(
     workspace: &Path,
     facts: &CallFacts<'_>,
 ) -> Option<String> {
-    let text = if let Some((path, target)) = facts.changed {
-        match target {
-            None => format!("{} must not be created; remove it", path.display()),
-            Some(target) => {
-                format!("{} must stay a symlink to {}", path.display(), target.display())
-            }
-        }
+    let text = if let Some(path) = facts.appeared {
+        format!("{} must not be created; remove it", path.display())
     } else if let Some(program) = &facts.hidden_program
         && let Some(reason) = hidden_program_reason(profile, workspace, program)
     {
@@ -309,7 +304,7 @@ mod tests {
             attempts: 0,
             loopback_refusals: 0,
             hidden_program: None,
-            changed: None,
+            appeared: None,
         };
         check(&profile(), &quiet(), None);
         let refused = BTreeMap::from([("example.com".to_owned(), 2)]);

@@ -5,12 +5,9 @@ use crate::child_environment::EnvMap;
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_process::{self as process, LaunchContext, ProcessCommand, ProcessEnd};
-use delta_sandbox::followed_in_work_trees;
+use delta_sandbox::{followed_in_work_trees, symlinks_in_path};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
-
-/// How many symlinks may lead to each other.
-const MAX_LINKS: usize = 8;
 
 /// git reads files only, and no network.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -117,7 +114,7 @@ impl Followed<'_> {
                     let Some(path) = directory.map(|dir| dir.join(self.expand(value))) else {
                         continue;
                     };
-                    self.add_links(&path, MAX_LINKS);
+                    self.add_links(&path);
                     let path = self.in_tree(&path).filter(|path| !self.included.contains(path));
                     self.included.extend(path);
                 }
@@ -149,22 +146,13 @@ impl Followed<'_> {
     /// Adds a path in the work tree, without symlinks, and the symlinks that lead to it.
     fn add_path(&mut self, path: &Path) {
         self.paths.extend(self.in_tree(path));
-        self.add_links(path, MAX_LINKS);
+        self.add_links(path);
     }
 
-    /// Adds the symlinks in the work tree through which a path leads, which may lead through `more` others.
-    fn add_links(&mut self, path: &Path, more: usize) {
-        for link in path.ancestors() {
-            let parts = link.read_link().ok().zip(link.file_name()).zip(link.parent());
-            let Some(((target, name), parent)) = parts else { continue };
-            let Ok(parent) = parent.canonicalize() else { continue };
-            if parent.starts_with(self.tree) {
-                self.paths.push(parent.join(name));
-            }
-            if more > 0 {
-                self.add_links(&parent.join(target), more - 1);
-            }
-        }
+    /// Adds the symlinks in the work tree through which a path leads.
+    fn add_links(&mut self, path: &Path) {
+        let links = symlinks_in_path(path).into_iter().filter(|link| link.starts_with(self.tree));
+        self.paths.extend(links);
     }
 
     /// Adds the files that are words of a value: which key starts its value as a program, only git knows.

@@ -105,7 +105,7 @@ impl Engine<'_> {
             attempts,
             loopback_refusals,
             hidden_program: hidden_program(&invocation.argv, &starting.launch, &finished.end),
-            changed: sandbox.changed_path(),
+            appeared: sandbox.appeared_path(),
         };
         self.name_network_options(run, sandbox, &facts);
         let workspace = &self.environment.vars().cwd;
@@ -125,9 +125,9 @@ impl Engine<'_> {
         };
         let result = CallSandbox { refused, attempts };
         let has_refused = result != CallSandbox::default();
-        if let Some((path, _)) = sandbox.changed_path() {
+        if let Some(path) = sandbox.appeared_path() {
             let warning = format!(
-                "a call of {} has made or replaced {}, which git follows: look at it before you use git",
+                "a call of {} has made {}, which git follows: look at it before you use git",
                 tool.name,
                 path.display()
             );

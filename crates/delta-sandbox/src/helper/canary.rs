@@ -95,7 +95,8 @@ impl Canary {
         let journal = journal.filter(|journal| {
             plan.profile.keep.iter().any(|directory| journal.starts_with(directory))
         });
-        let files = plan.profile.keep.iter().filter(|path| !path.is_dir()).cloned();
+        let files = plan.profile.keep.iter();
+        let files = files.filter(|path| !path.is_dir() && !path.is_symlink()).cloned();
         for path in files.chain(journal) {
             if OpenOptions::new().append(true).open(&path).is_ok() {
                 violations.push(format!("`{}` could be opened for writing", path.display()));
@@ -150,7 +151,7 @@ fn read_only_directories(plan: &NamespacePlan) -> Vec<PathBuf> {
         .chain([PathBuf::from("/"), PathBuf::from("/usr")])
         .filter(|path| !profile.write.iter().any(|root| path.starts_with(root)))
         .filter(|path| !is_replaced(plan, path))
-        .chain(profile.keep.iter().filter(|path| path.is_dir()).cloned())
+        .chain(profile.keep.iter().filter(|path| path.is_dir() && !path.is_symlink()).cloned())
         .collect();
     directories.sort_unstable();
     directories.dedup();

@@ -7,7 +7,7 @@
 use crate::helper::home_copy::copy_home;
 use crate::helper::stage_mounts::mount_layers;
 use crate::kernel::devices::{COMMON_DEVICES, DEVICE_DIRECTORY, reachable_disks};
-use crate::kernel::mount_tree::{MountTree, open_place, set_attributes};
+use crate::kernel::mount_tree::{MountTree, open_entry, open_place, set_attributes};
 use crate::kernel::unix_sockets::{is_socket, lookup_sockets};
 use crate::plan::{HelperReply, HelperResult, NamespacePlan};
 use crate::profile::{HomeAccess, NetAccess, ReadAccess};
@@ -368,7 +368,9 @@ impl SandboxMounts<'_> {
             .map_err(|error| HelperReply::failed("mount_setattr", &error))?;
         self.attachments.sort_by_key(|one| (one.path.components().count(), one.rank));
         for Attachment { path, rank, source } in self.attachments {
-            let target = match open_place(&path) {
+            // What is kept can be a symlink.
+            let opened = if rank == Rank::Keep { open_entry(&path) } else { open_place(&path) };
+            let target = match opened {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     let is_covered = self.covers.iter().any(|cover| path.starts_with(cover));
                     match source {

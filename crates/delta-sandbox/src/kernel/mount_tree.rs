@@ -26,7 +26,16 @@ pub(crate) struct MountTree(OwnedFd);
 
 /// Opens a path for its place in the tree, if no part of it is a symlink.
 pub(crate) fn open_place(path: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    open_path(path, OFlags::empty())
+}
+
+/// As [`open_place`], but opens a symlink that the path names: a mount on a symlink keeps it from being replaced.
+pub(crate) fn open_entry(path: &Path) -> io::Result<OwnedFd> {
+    open_path(path, OFlags::NOFOLLOW)
+}
+
+fn open_path(path: &Path, more: OFlags) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC | more;
     openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).map_err(|errno| match errno
     {
         Errno::LOOP => io::Error::other("it is a symlink now, or a part of it is"),

@@ -15,7 +15,7 @@ pub struct GitDirectory {
     /// in work trees.
     /// All of it may be missing. What they name is run.
     pub keep: Vec<PathBuf>,
-    /// The part of `keep` that must not appear, and must lead where it does if it is a symlink.
+    /// The part of `keep` that must not appear.
     watched: Vec<PathBuf>,
 }
 
@@ -86,11 +86,13 @@ impl GitDirectory {
         self
     }
 
-    /// What git would follow elsewhere afterwards, and no mount can keep: what is missing and must not appear, and symlinks, each
-    /// with what it names.
-    pub fn changeable(&self) -> impl Iterator<Item = (&PathBuf, Option<PathBuf>)> {
-        let named = self.watched.iter().map(|path| (path, path.read_link().ok()));
-        named.filter(|(path, target)| target.is_some() || path.symlink_metadata().is_err())
+    /// What git would follow if it appeared, which no mount can prevent; of a symlink, what it names.
+    pub fn missing(&self) -> impl Iterator<Item = PathBuf> {
+        let ends = self.watched.iter().map(|path| {
+            let target = path.read_link().ok().zip(path.parent());
+            target.map_or_else(|| path.clone(), |(target, directory)| directory.join(target))
+        });
+        ends.filter(|path| path.symlink_metadata().is_err())
     }
 }
 
@@ -170,7 +172,7 @@ mod tests {
         write(root.join("outer/sub/.git"), "gitdir: ../.git/modules/sub\n");
         let git = find_git_directory(&root.join("outer/sub")).unwrap();
         assert_eq!(git.roots, [module]);
-        assert_eq!(git.changeable().count(), 8, "all but the configuration: {git:?}");
+        assert_eq!(git.missing().count(), 8, "all but the configuration: {git:?}");
         let inner = root.join("outer/src");
         fs::create_dir_all(&inner).unwrap();
         let outer = find_git_directory(&inner).unwrap();

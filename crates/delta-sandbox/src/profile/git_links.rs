@@ -75,6 +75,30 @@ pub fn followed_in_work_trees(workspace: &Path) -> Vec<PathBuf> {
     followed.collect()
 }
 
+/// The symlinks through which `path` leads, each in a directory without symlinks.
+pub fn symlinks_in_path(path: &Path) -> Vec<PathBuf> {
+    let mut links = Vec::new();
+    add_symlinks(path, &mut links);
+    links
+}
+
+/// Adds those that are not known, so that the number of the steps is the number of the symlinks.
+fn add_symlinks(path: &Path, known: &mut Vec<PathBuf>) {
+    for link in path.ancestors() {
+        let parts = link.read_link().ok().zip(link.file_name()).zip(link.parent());
+        let Some(((target, name), parent)) = parts else { continue };
+        let Ok(parent) = parent.canonicalize() else { continue };
+        let link = parent.join(name);
+        if !known.contains(&link) && known.len() < MAX_SYMLINKS {
+            known.push(link);
+            add_symlinks(&parent.join(target), known);
+        }
+    }
+}
+
+/// The most symlinks that a path leads through; Linux follows 40.
+const MAX_SYMLINKS: usize = 64;
+
 /// The most directories in which work trees are searched, and the most work trees whose git directories are kept: a sandbox
 /// has mounts for each of them.
 const MAX_DIRECTORIES: usize = 20_000;

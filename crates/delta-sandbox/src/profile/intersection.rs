@@ -14,12 +14,7 @@ impl ResolvedSandbox {
         Self {
             profile: self.profile.intersection(&other.profile),
             env: self.env.intersection(&other.env),
-            changeable: self
-                .changeable
-                .clone()
-                .into_iter()
-                .chain(other.changeable.clone())
-                .collect(),
+            forbidden: sorted(self.forbidden.iter().chain(&other.forbidden).cloned().collect()),
             unhidden: sorted(self.unhidden.iter().chain(&other.unhidden).cloned().collect()),
         }
     }

@@ -3,11 +3,11 @@
 
 use crate::profile::declaration::{DeclaredProfile, GIT_ENTRY, ReadKey};
 use crate::profile::env_filter::EnvFilter;
-use crate::profile::git_directory::{GitDirectory, find_git_directory};
+use crate::profile::git_directory::find_git_directory;
+use crate::profile::git_links::symlinks_in_path;
 use crate::profile::{HomeAccess, ReadAccess, SandboxProfile};
 use delta_base::engine_variables::{EngineVars, is_identifier};
 use rustix::fs::{Access, access};
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
@@ -144,8 +144,8 @@ pub struct ResolvedSandbox {
     pub profile: SandboxProfile,
     /// Which variables are inherited.
     pub env: EnvFilter,
-    /// What must not appear in what can be written, and symlinks that must stay, each with what it names: no mount keeps them.
-    pub changeable: BTreeMap<PathBuf, Option<PathBuf>>,
+    /// What git would follow if it appeared in what can be written: no mount prevents that.
+    pub forbidden: Vec<PathBuf>,
     /// What would be hidden, and does not exist.
     pub unhidden: Vec<PathBuf>,
 }
@@ -161,7 +161,7 @@ impl ResolvedSandbox {
                 ..sandbox.profile.clone()
             },
             env: sandbox.env.clone(),
-            changeable: BTreeMap::new(),
+            forbidden: Vec::new(),
             unhidden: Vec::new(),
         };
         without_content(self) == without_content(other)
@@ -240,19 +240,11 @@ pub fn resolve_profile(
     };
     let env = EnvFilter::new(&declared.env, passed);
     let profile = profile.normalized();
-    let changeable = changeable_paths(&git, &profile);
-    Ok(ResolvedSandbox { profile, env, changeable, unhidden: sorted(unhidden) })
-}
-
-/// What git follows and a tool could create, or replace if it is a symlink.
-fn changeable_paths(
-    git: &GitDirectory,
-    profile: &SandboxProfile,
-) -> BTreeMap<PathBuf, Option<PathBuf>> {
-    let changeable = git
-        .changeable()
-        .filter(|(path, _)| profile.allows_write(path) && !profile.write.contains(*path));
-    changeable.map(|(path, target)| (path.clone(), target)).collect()
+    let missing = git.missing().map(|path| clean_path(&path));
+    let missing =
+        missing.filter(|path| profile.allows_write(path) && !profile.write.contains(path));
+    let forbidden = sorted(missing.collect());
+    Ok(ResolvedSandbox { profile, env, forbidden, unhidden: sorted(unhidden) })
 }
 
 /// The absolute path of a text of a profile, which need not exist.
@@ -420,7 +412,9 @@ impl ProfileResolver<'_> {
         candidates.extend(git_files.filter(|path| path.is_file()));
         candidates.extend(outside_runs(vars).into_iter().flatten());
         // `.git` can be a symlink to a directory of another name, which a mount cannot be attached to.
-        let existing = candidates.iter().filter_map(|path| path.canonicalize().ok());
+        // A symlink that leads to it could be replaced.
+        let links = candidates.iter().flat_map(|path| symlinks_in_path(path));
+        let existing = candidates.iter().filter_map(|path| path.canonicalize().ok()).chain(links);
         let protected = existing.filter(|path| {
             let is_below = write.iter().any(|root| path.starts_with(root) && path != root);
             is_below && !write.contains(path)
