@@ -208,16 +208,51 @@ fn c_12_8_limits_of_options_hold_without_the_ledger() {
 
 #[test]
 fn c_12_8_a_later_process_knows_the_tokens_of_the_request_before_and_another_model_does_not() {
-    for (model, is_known) in [("m", true), ("other", false)] {
+    for (model, is_changed) in [("m", false), ("m", true), ("other", false)] {
         let answers = vec![Answer::text("one").usage(300, 20), Answer::text("two").usage(350, 10)];
         let (server, sandbox) = served(answers, "", "");
         sandbox.run("hello", &[]).expect_code(0);
+        if is_changed {
+            // A tool without a sandbox can write there.
+            sandbox.unverified("its record is changed");
+            let record = sandbox.events("THOUGHT")[0]["invocation"].as_str().unwrap().to_owned();
+            let record = format!("work/.delta/r/{record}");
+            let lower = sandbox.read(&record).replace("\"input_tokens\":300", "\"input_tokens\":1");
+            assert_ne!(lower, sandbox.read(&record));
+            sandbox.write(&record, lower);
+        }
         again(&sandbox, &["--max-tokens", "9000", "--model", model]).expect_code(0);
         let bytes: Vec<usize> =
             server.requests().iter().map(|request| request.bytes.len()).collect();
         let reserved = &ledger(&sandbox).into_iter().find(|line| line["type"] == "reserve");
+        let is_known = model == "m" && !is_changed;
         let bound = if is_known { 300 + bytes[1] - bytes[0] } else { bytes[1] };
-        assert_eq!(reserved.as_ref().unwrap()["tokens"], bound + 50, "{model}");
+        assert_eq!(reserved.as_ref().unwrap()["tokens"], bound + 50, "{model} {is_changed}");
+    }
+}
+
+/// Without a reported usage a process went by an estimate, and the one that continued it by the bytes.
+#[test]
+fn c_12_8_a_process_that_continues_reserves_as_the_first_one_would_have() {
+    let tool = "  - {name: asked, exec: echo x, approve: ask}\n";
+    for has_usage in [false, true] {
+        let reserved = |options: &[&str]| {
+            let call = Answer::call("asked", json!({}));
+            let call = if has_usage { call.usage(300, 20) } else { call };
+            let (_server, sandbox) = served(vec![call, Answer::text("done")], "", tool);
+            let ran = sandbox.run("hello", &[&["--max-tokens", "90000"], options].concat());
+            if options.is_empty() {
+                ran.expect_code(101);
+                sandbox.delta(["approve", "r", "-w", "work"]).output().expect_code(0);
+            } else {
+                ran.expect_code(0);
+            }
+            let lines = ledger(&sandbox).into_iter().filter(|line| line["type"] == "reserve");
+            lines.map(|line| line["tokens"].as_u64().unwrap()).collect::<Vec<_>>()
+        };
+        let at_once = reserved(&["--approve-all"]);
+        assert_eq!(at_once.len(), 2);
+        assert_eq!(reserved(&[]), at_once, "{has_usage}");
     }
 }
 

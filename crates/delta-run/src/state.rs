@@ -226,6 +226,8 @@ pub struct RunState {
     pub script_turn: usize,
     /// The io/ record of the call that gave the last answer.
     pub last_invocation: Option<String>,
+    /// The SHA-256 of that record; `None` in runs of earlier versions.
+    pub last_invocation_sha256: Option<String>,
     /// When an event counted calls last, and the record that it names.
     last_counted: Option<(Timestamp, Option<String>)>,
     /// The snapshots of the workspace.
@@ -584,6 +586,7 @@ impl RunState {
     fn apply_thought(&mut self, thought: &Thought) {
         self.is_told_to_stop = false;
         self.last_invocation.clone_from(&thought.invocation);
+        self.last_invocation_sha256.clone_from(&thought.record_sha256);
         self.iterations = thought.iteration;
         self.repeats.start_answer(thought);
         self.was_empty = thought.is_empty();

@@ -94,18 +94,21 @@ impl Engine<'_> {
         Err(EngineError::Limit(LedgerError::SharedLimitReached(message)))
     }
 
-    /// Takes the tokens that an endpoint reported for the last answered request of earlier processes: without them each byte
-    /// of the conversation could be a token.
+    /// Takes the tokens of the last answered request of earlier processes, as this process would have measured them: without
+    /// them each byte of the conversation could be a token.
     pub(super) fn restore_measure(&mut self, run: &Run) {
         let last = run.state().last_invocation.as_deref().filter(|_| !self.budget.is_unlimited());
         let Some(last) = last else { return };
+        // A tool without a sandbox can write to the record. What others wrote must not lower a reservation.
+        if record::hash_written_record(&run.dir, last) != run.state().last_invocation_sha256 {
+            return;
+        }
+        let Ok((model, usage)) = record::read_recorded_usage(&run.dir, last) else { return };
+        let Ok(body) = record::read_request(&run.dir, last) else { return };
+        let tokens = usage.map_or_else(|| request_tokens(run, &body), |usage| usage.input_tokens);
         // Another model counts other tokens.
-        let usage = match record::read_recorded_usage(&run.dir, last) {
-            Ok((model, usage)) if model == self.llm(run).model => usage,
-            _ => None,
-        };
-        let reported = usage.map(|usage| usage.input_tokens).filter(|tokens| *tokens > 0);
-        self.last_measured = record::read_request(&run.dir, last).ok().zip(reported);
+        let is_measure = model == self.llm(run).model && tokens > 0;
+        self.last_measured = is_measure.then_some((body, tokens));
     }
 
     /// Reserves the upper bound of a call in every budget of the run.
@@ -150,9 +153,7 @@ impl Engine<'_> {
             return Ok(());
         }
         let body = prepared.body.text();
-        let state = run.state();
-        let image_tokens = state.conversation.image_tokens(body);
-        let read = state.ratio.request_tokens(body.len(), image_tokens);
+        let read = request_tokens(run, body);
         let consumed = self.consumed_amount(run, read, exchange, answer);
         if let Ok(reply) = &exchange.result {
             let reported = reply.usage.as_ref().map_or(read, |usage| usage.input_tokens);
@@ -207,6 +208,12 @@ impl Engine<'_> {
         self.record_failure(run, &error);
         RunEnding::Failed
     }
+}
+
+/// An estimate of the tokens of a request.
+fn request_tokens(run: &Run, body: &str) -> u64 {
+    let state = run.state();
+    state.ratio.request_tokens(body.len(), state.conversation.image_tokens(body))
 }
 
 /// What a usage adds to the budgets.
