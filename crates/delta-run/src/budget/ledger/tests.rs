@@ -45,6 +45,27 @@ fn draw(leaf: &str, chain: Vec<Ledger>, mut seed: u64) -> u64 {
 }
 
 #[test]
+fn c_33_11_a_run_inside_reserves_by_the_limits_that_the_run_around_it_has_now() {
+    let dir = tempfile::tempdir().unwrap();
+    let cancel = CancelToken::manual().unwrap();
+    let outer = dir.path().join("outer");
+    let ledger = make(&outer, LedgerHead { deadline_unix: Some(5), ..head("outer", 100, None) });
+    let inside = Ledger::open_chain(ledger.path()).unwrap();
+    let mut inside = Budget::new("inside", None, inside, false);
+    let mut outside = Budget::new("outer", Some(ledger), Vec::new(), true);
+    let bound = CallUpperBound { input_tokens: 100, output_tokens: 50, cost: Default::default() };
+    let mut reserve = || inside.reserve(bound, None, &cancel, &mut || {});
+    assert!(matches!(reserve(), Err(LedgerError::LimitReached { .. })));
+    let limits =
+        Limits { max_tokens: Some(1000), max_duration_ms: Some(60_000), ..Limits::default() };
+    let ownership = Ownership::claim(&RunId::parse("outer").unwrap(), &outer).unwrap();
+    let spent = BudgetAmount::default();
+    outside.change_limits(&outer, &ownership, limits, spent, 0, &cancel).unwrap();
+    reserve().unwrap();
+    assert_eq!((outside.own_deadline(), inside.outer_deadline()), (Some(60_000), Some(5)));
+}
+
+#[test]
 fn c_12_9_fifty_that_draw_through_three_levels_keep_every_limit() {
     for seed in 1..=3 {
         let dir = tempfile::tempdir().unwrap();
