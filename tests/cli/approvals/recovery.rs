@@ -381,7 +381,7 @@ fn c_38_8_another_environment_is_asked_about_again() {
     asks.env("TERM", "one").output().expect_code(101);
     let approve = || {
         let approves = sandbox.delta(["approve", "r", "-w", "work"]).env("PATH", path("two"));
-        approves.env("V", "v2").env("SSH_TTY", "/dev/x").output()
+        approves.env("V", "v2").env("SSH_TTY", "/dev/x").env("XDG_SEAT", "seat9").output()
     };
     let ran = approve().expect_code(101);
     let changed = "changed since you approved it: $PATH, $SECRET, $V";
