@@ -87,6 +87,10 @@ fn c_11_10_keys_are_named_by_their_places_and_never_printed() {
     assert!(found.iter().all(|(status, ..)| status == "ok"));
     assert_eq!(check(&ran, "model").1, "anthropic:claude");
     assert!(!ran.stdout.contains("secret"), "{}", ran.stdout);
+    let ran = doctor(&sandbox).env("ANTHROPIC_API_KEY", "seven77").output().expect_code(0);
+    let (_, finding, _) = &checks(&ran, "endpoint")[0];
+    let short = "anthropic: https://api.anthropic.com, key in ANTHROPIC_API_KEY, which is too short to be redacted";
+    assert_eq!(finding, short);
     assert!(!sandbox.path("started").exists() && !sandbox.path("home/started").exists());
 }
 

@@ -427,6 +427,14 @@ fn c_15_4_a_sensitive_answer_stays_hidden_when_it_comes_with_continue() {
     assert!(ran.stderr.contains("[hidden]"), "{ran:?}");
     assert!(!sandbox.read("work/.delta/r/engine.log").contains("hunter2secret"));
     assert_eq!(sandbox.observations(), ["hunter2secret"], "the journal has it, as the design says");
+    assert!(!ran.stderr.contains("too short"), "{ran:?}");
+    // Hidden everywhere, it would take words with it.
+    let sandbox = Sandbox::scripted(DELTA, "", turns);
+    sandbox.run("task", &[]).expect_code(101);
+    let fixed = ["continue", "--run-id", "r", "-w", "work", "-m", "got"];
+    let ran = sandbox.delta(fixed).output().expect_code(0);
+    let note = "! the answer is too short to be hidden in other texts: fewer than 4 characters\n";
+    assert!(ran.stderr.contains(note) && ran.stdout.contains("got got"), "{ran:?}");
 }
 
 #[test]

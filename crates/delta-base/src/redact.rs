@@ -21,7 +21,12 @@ pub fn redact_answers(answers: &[String], mut text: String) -> String {
 }
 
 fn redactable_answers(answers: &[String]) -> impl Iterator<Item = &str> {
-    answers.iter().map(|answer| answer.trim()).filter(|answer| answer.chars().count() >= 4)
+    answers.iter().map(|answer| answer.trim()).filter(|answer| is_redactable_answer(answer))
+}
+
+/// Whether [`redact_answers`] replaces a sensitive answer.
+pub fn is_redactable_answer(answer: &str) -> bool {
+    answer.trim().chars().count() >= 4
 }
 
 /// As [`redact_answers`], for a stream of bytes.

@@ -8,7 +8,7 @@ use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use delta_base::durable::LogFile;
 use delta_base::id::SnapshotId;
-use delta_base::redact::redact_answers;
+use delta_base::redact::{is_redactable_answer, redact_answers};
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
@@ -68,8 +68,11 @@ const MAX_REASON_CHARS: usize = 300;
 /// The start of an error that begins with the status.
 const ENDPOINT_ANSWER_PREFIX: &str = "the endpoint answered ";
 
-/// The line after an answer without calls, if the agent requires a call of `finish`.
 const CUT_OFF: &str = "the answer was cut off at the token limit";
+/// After a sensitive answer that [`redact_answers`] does not replace.
+const SHORT_ANSWER: &str =
+    "the answer is too short to be hidden in other texts: fewer than 4 characters";
+/// The line after an answer without calls, if the agent requires a call of `finish`.
 const MISSING_FINISH: &str = "the agent requires a call of `finish`; the LLM is asked again";
 
 const DIM: Style = Style::new().dimmed();
@@ -439,6 +442,11 @@ impl ProgressPrinter {
             }
             Payload::HookExecution { hook, exit_code, changed, end, .. } => {
                 self.show_hook(hook, *exit_code, *changed, end.is_some());
+            }
+            Payload::HumanInputReceived { call_id, response, .. }
+                if self.sensitive_calls.contains(call_id) && !is_redactable_answer(response) =>
+            {
+                self.print_line(&format!("{WARN}! {SHORT_ANSWER}{WARN:#}"));
             }
             Payload::HumanInputReceived { .. }
             | Payload::Snapshot(_)

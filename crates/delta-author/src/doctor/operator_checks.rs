@@ -155,7 +155,9 @@ fn describe_endpoint(
         };
         let proxy = endpoint.proxy_name().map(|proxy| format!(", through the proxy {proxy}"));
         let address = mask_url(&endpoint.base_url);
-        let finding = format!("{name}: {address}, {source}{}", proxy.unwrap_or_default());
+        let is_short = endpoint.api_key.as_ref().is_some_and(|key| key.secrets().is_empty());
+        let short = if is_short { ", which is too short to be redacted" } else { "" };
+        let finding = format!("{name}: {address}, {source}{short}{}", proxy.unwrap_or_default());
         let local = endpoint.api_key.is_none().then_some(endpoint);
         return Ok(Some((finding, local)));
     }
