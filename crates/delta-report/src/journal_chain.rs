@@ -5,7 +5,7 @@
 use delta_base::checksum::{self, LineChecksum};
 use delta_run::chain::{ChainCheck, ChainValue, JournalEdit, split_line};
 use delta_run::event::{Event, JournalHead, Payload};
-use delta_run::journal;
+use delta_run::journal::{self, LineStretch};
 
 /// What is wrong with a line that is not JSON, or not of a known form.
 pub const NOT_AN_EVENT: &str = "is not an event";
@@ -38,7 +38,7 @@ pub struct ChainFindings {
 /// A line that is not as it was written, or not where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChainFault {
-    /// The number of the line in the file.
+    /// The number of the line in the file, the first one if several lines that are no events follow each other.
     pub line: usize,
     /// What was done to it: `was changed`.
     pub description: String,
@@ -47,12 +47,20 @@ pub struct ChainFault {
 }
 
 impl ChainFault {
-    fn new(line: usize, description: impl Into<String>) -> Self {
-        Self { line, description: description.into(), check_values: None }
+    fn new(line: &ExaminedLine<'_>, description: impl Into<String>) -> Self {
+        let mut description = description.into();
+        if let more @ 1.. = line.count - 1 {
+            description.push_str(&format!(" (and the {more} lines after it)"));
+        }
+        Self { line: line.number, description, check_values: None }
     }
 }
 
 struct ExaminedLine<'a> {
+    /// The number of the line in the file.
+    number: usize,
+    /// How many lines without events it stands for.
+    count: usize,
     text: &'a [u8],
     covered: &'a [u8],
     value: Option<ChainValue>,
@@ -69,15 +77,15 @@ pub fn examine_chain(bytes: &[u8]) -> ChainFindings {
     let mut check = ChainCheck::default();
     let mut lines = Vec::new();
     let mut begin = 0;
-    let mut texts = bytes.split_inclusive(|byte| *byte == b'\n').peekable();
-    while let Some(text) = texts.next() {
+    let mut stretches = journal::line_stretches(bytes).peekable();
+    while let Some(LineStretch { number, count, text }) = stretches.next() {
         if !text.ends_with(b"\n") {
             findings.torn_bytes = text.len();
-            examine_torn_line(text, &check, &mut findings);
+            examine_torn_line(text, number, &check, &mut findings);
             break;
         }
         let event = std::str::from_utf8(text).ok().and_then(|text| Event::from_line(text).ok());
-        let is_last = texts.peek().is_none() && !lines.is_empty();
+        let is_last = stretches.peek().is_none() && !lines.is_empty();
         if event.is_none() && is_last && has_lost_sectors(text, begin) {
             findings.torn_bytes = text.len();
             break;
@@ -88,26 +96,26 @@ pub fn examine_chain(bytes: &[u8]) -> ChainFindings {
         let edited = event.and_then(|event| event.edited);
         let follows = check.check_line(text, edited.as_deref()).follows;
         if let Some(edited) = edited.filter(|_| follows) {
-            findings.edits.push((check.lines(), *edited));
+            findings.edits.push((number as u64, *edited));
         }
         findings.head = journal::head_of_line(text).or(findings.head);
+        findings.lines += count;
         let (covered, value) = split_line(text);
         let covered = find_damaged_value(text).map_or(covered, |begin| &text[..begin]);
-        lines.push(ExaminedLine { text, covered, value, seq, is_newer, follows });
+        lines.push(ExaminedLine { number, count, text, covered, value, seq, is_newer, follows });
     }
     let faults_at_end = std::mem::take(&mut findings.faults);
-    findings.lines = lines.len();
     let mut older = OlderLines::default();
-    for index in 0..lines.len() {
-        let fault = match lines[index].value {
-            None if lines[index].follows => older.check_line(&lines[index], index + 1),
+    for (index, line) in lines.iter().enumerate() {
+        let fault = match line.value {
+            None if line.follows => older.check_line(line),
             // Finding where a line was before looks at all lines.
-            _ if findings.faults.len() >= MAX_DESCRIBED_FAULTS && !lines[index].follows => {
-                Some(ChainFault::new(index + 1, "does not follow the line before it"))
+            _ if findings.faults.len() >= MAX_DESCRIBED_FAULTS && !line.follows => {
+                Some(ChainFault::new(line, "does not follow the line before it"))
             }
             _ => describe_fault(&lines, index)
                 .or_else(|| describe_other_event(&lines, index))
-                .map(|text| ChainFault::new(index + 1, text)),
+                .map(|text| ChainFault::new(line, text)),
         };
         findings.faults.extend(fault);
     }
@@ -118,7 +126,7 @@ pub fn examine_chain(bytes: &[u8]) -> ChainFindings {
 }
 
 /// A last line without its newline is torn and does not count; if only the newline is wrong, it was changed.
-fn examine_torn_line(text: &[u8], check: &ChainCheck, findings: &mut ChainFindings) {
+fn examine_torn_line(text: &[u8], number: usize, check: &ChainCheck, findings: &mut ChainFindings) {
     let mut repaired = text.to_vec();
     if let Some(last) = repaired.last_mut() {
         *last = b'\n';
@@ -129,8 +137,8 @@ fn examine_torn_line(text: &[u8], check: &ChainCheck, findings: &mut ChainFindin
     let is_whole = is_chained && check.clone().check_line(&repaired, edited.as_deref()).follows
         || checksum::check_line_checksum(&repaired) == LineChecksum::Valid;
     if is_whole {
-        let line = usize::try_from(check.lines()).unwrap_or(usize::MAX).saturating_add(1);
-        findings.faults.push(ChainFault::new(line, "has lost its newline"));
+        let description = "has lost its newline".to_owned();
+        findings.faults.push(ChainFault { line: number, description, check_values: None });
     }
 }
 
@@ -148,8 +156,8 @@ struct OlderLines {
 
 impl OlderLines {
     /// What is wrong with the next line, if anything is.
-    fn check_line(&mut self, line: &ExaminedLine<'_>, number: usize) -> Option<ChainFault> {
-        let fault = |text: &str| Some(ChainFault::new(number, text));
+    fn check_line(&mut self, line: &ExaminedLine<'_>) -> Option<ChainFault> {
+        let fault = |text: &str| Some(ChainFault::new(line, text));
         if find_damaged_value(line.text).is_some() {
             return fault("was changed: its chain value is damaged");
         }
@@ -158,19 +166,19 @@ impl OlderLines {
         if self.has_newer {
             return fault("has lost its chain value");
         }
-        self.count += 1;
+        self.count += line.count;
         match checksum::check_line_checksum(line.text) {
             LineChecksum::Valid => self.has_checksums = true,
             LineChecksum::Mismatch { recorded, computed } => {
                 let check_values = Some((computed, recorded));
-                return Some(ChainFault { check_values, ..ChainFault::new(number, "was changed") });
+                return Some(ChainFault { check_values, ..ChainFault::new(line, "was changed") });
             }
             // The same with checksums.
             LineChecksum::Missing if self.has_checksums => {
                 return fault("was changed: it has no check value");
             }
             LineChecksum::Missing if line.seq.is_none() => return fault(NOT_AN_EVENT),
-            LineChecksum::Missing => self.unchecked.push(number),
+            LineChecksum::Missing => self.unchecked.push(line.number),
         }
         None
     }
@@ -230,7 +238,8 @@ fn describe_fault(lines: &[ExaminedLine<'_>], index: usize) -> Option<String> {
     let value_before = before.and_then(|before| before.value);
     match original_predecessor(lines, index) {
         Some(Some(origin)) if origin > index => {
-            return Some(format!("was moved: it followed what is line {} now", origin + 1));
+            let origin = lines[origin].number;
+            return Some(format!("was moved: it followed what is line {origin} now"));
         }
         Some(origin) => {
             let between = &lines[origin.map_or(0, |origin| origin + 1)..index];
@@ -378,6 +387,19 @@ mod tests {
         assert_eq!(changed(&torn), [""; 0]);
         // What no seal and no head elsewhere covers can be cut.
         assert_eq!(changed(&|lines| lines.truncate(3)), [""; 0]);
+    }
+
+    #[test]
+    fn c_38_5_lines_that_are_no_events_are_one_finding_however_many() {
+        for other in ["\n", " \r\n", "x\n"] {
+            let mut lines = five();
+            lines.insert(2, other.repeat(100_000));
+            let findings = examine_chain(lines.concat().as_bytes());
+            assert_eq!(findings.lines, 100_005);
+            let found: Vec<_> =
+                findings.faults.iter().map(|it| (it.line, &*it.description)).collect();
+            assert_eq!(found, [(3, "was inserted (and the 99999 lines after it)")]);
+        }
     }
 
     proptest! {

@@ -9,7 +9,7 @@ use delta_base::id::RunId;
 use delta_run::chain::{ChainCheck, ChainValue};
 use delta_run::event::{Event, JournalHead, Payload, RunStatus};
 use delta_run::journal::seal::{SealCheck, SealKey, Sealer};
-use delta_run::journal::{self, JournalError};
+use delta_run::journal::{self, JournalError, LineStretch};
 use delta_run::run_files::{JOURNAL_FILE, METADATA_FILE};
 use delta_run::run_tree::{self, ChildRunEntry};
 use delta_run::state::RunState;
@@ -169,7 +169,7 @@ struct VerifiedJournal<'a> {
     run_dir: &'a Path,
     bytes: &'a [u8],
     /// Its complete lines.
-    lines: Vec<&'a [u8]>,
+    lines: Vec<LineStretch<'a>>,
     /// The events that can be read, each with the number of its line.
     events: Vec<(usize, Event)>,
     /// What these events result in.
@@ -192,11 +192,11 @@ fn verify_below(
         Err(JournalError::NoEvents(_)) if journal::has_trace(run_dir) => Vec::new(),
         bytes => bytes?,
     };
-    let lines = bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
-    let lines: Vec<&[u8]> = lines.collect();
-    let events = lines.iter().enumerate().filter_map(|(index, line)| {
-        let event = Event::from_line(std::str::from_utf8(line).ok()?).ok()?;
-        Some((index + 1, event))
+    let lines = journal::line_stretches(&bytes).filter(|line| line.text.ends_with(b"\n"));
+    let lines: Vec<LineStretch<'_>> = lines.collect();
+    let events = lines.iter().filter_map(|line| {
+        let event = Event::from_line(std::str::from_utf8(line.text).ok()?).ok()?;
+        Some((line.number, event))
     });
     let events: Vec<(usize, Event)> = events.collect();
     let mut state = RunState::default();
@@ -334,7 +334,7 @@ impl VerifiedJournal<'_> {
             .iter()
             .rev()
             .find(|(_, event)| !matches!(event.payload, Payload::Turn { .. }));
-        let last = last.map_or(self.lines.len(), |(line, _)| *line);
+        let last = last.map_or(self.findings.lines, |(line, _)| *line);
         let detail = match (seals.sealed_line, last) {
             (0, _) if has_seals => "no line after the start of a process has a seal".to_owned(),
             (0, _) => "no line is sealed".to_owned(),
@@ -352,8 +352,7 @@ impl VerifiedJournal<'_> {
         let mut chain = ChainCheck::default();
         let mut seals = SealFindings::default();
         let mut events = self.events.iter().peekable();
-        for (index, line) in self.lines.iter().enumerate() {
-            let number = index + 1;
+        for LineStretch { number, text: line, .. } in self.lines.iter().copied() {
             let event = events.next_if(|(at, _)| *at == number).map(|(_, event)| event);
             let link = chain.check_line(line, event.and_then(|event| event.edited.as_deref()));
             let Some(event) = event else { continue };
@@ -473,7 +472,7 @@ impl VerifiedJournal<'_> {
 
     /// Compares the journal with the heads of the run that are kept elsewhere.
     fn check_anchors(&self, id: &RunId, anchors: &[AnchoredHead]) -> RunCheck {
-        let first = self.lines.first().and_then(|line| journal::head_of_line(line));
+        let first = self.lines.first().and_then(|line| journal::head_of_line(line.text));
         let start = first.map(|head| head.chain);
         let of_run = anchors.iter().filter(|anchor| anchor.run_id == *id);
         let heads: Vec<JournalHead> = of_run

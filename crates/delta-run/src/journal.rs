@@ -278,6 +278,42 @@ pub fn create_forked_journal(
     Ok(seq)
 }
 
+/// A line of a journal, or consecutive lines none of which begins as an event does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LineStretch<'a> {
+    /// The number of the first line, counted from 1.
+    pub number: usize,
+    /// How many lines it has.
+    pub count: usize,
+    /// The lines; only the last one of a journal can lack its newline, and is a stretch of its own.
+    pub text: &'a [u8],
+}
+
+/// Divides the bytes of a journal into lines. Blank lines and other lines that are no events cost what their bytes cost,
+/// however many there are.
+pub fn line_stretches(bytes: &[u8]) -> impl Iterator<Item = LineStretch<'_>> {
+    let mut rest = bytes;
+    let mut number = 1;
+    std::iter::from_fn(move || {
+        let (mut end, mut count) = (0, 0);
+        for newline in memchr::memchr_iter(b'\n', rest) {
+            let is_event = rest[end..].starts_with(b"{\"");
+            if is_event && count > 0 {
+                break;
+            }
+            (end, count) = (newline + 1, count + 1);
+            if is_event {
+                break;
+            }
+        }
+        let (end, count) = if count == 0 { (rest.len(), 1) } else { (end, count) };
+        let stretch = LineStretch { number, count, text: &rest[..end] };
+        rest = &rest[end..];
+        number += count;
+        (end > 0).then_some(stretch)
+    })
+}
+
 /// How much is read at first, and at most, to find the last line of a journal.
 const HEAD_SPAN_BYTES: u64 = 16 * 1024;
 const MAX_HEAD_SPAN_BYTES: u64 = 1 << 30;
@@ -612,6 +648,28 @@ mod tests {
             outcome(middle.as_bytes())
                 .unwrap_err()
                 .starts_with("journal.jsonl is damaged at line 2: it is not an")
+        );
+    }
+
+    #[test]
+    fn c_38_5_lines_that_are_no_events_are_one_stretch() {
+        let stretches = |text: &'static str| -> Vec<(usize, usize, &str)> {
+            let stretches = line_stretches(text.as_bytes());
+            let text = |stretch: LineStretch<'static>| std::str::from_utf8(stretch.text).unwrap();
+            stretches.map(|one| (one.number, one.count, text(one))).collect()
+        };
+        assert_eq!(stretches(""), []);
+        assert_eq!(stretches("\n\nx\n"), [(1, 3, "\n\nx\n")]);
+        assert_eq!(
+            stretches("{\"a\n{\"b\n\n\n{\"c\n\n{\""),
+            [
+                (1, 1, "{\"a\n"),
+                (2, 1, "{\"b\n"),
+                (3, 2, "\n\n"),
+                (5, 1, "{\"c\n"),
+                (6, 1, "\n"),
+                (7, 1, "{\"")
+            ]
         );
     }
 

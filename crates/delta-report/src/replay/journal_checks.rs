@@ -3,7 +3,7 @@
 use super::ReplayReport;
 use crate::journal_chain::{ChainFault, ChainFindings, NOT_AN_EVENT, examine_chain};
 use delta_run::event::Event;
-use delta_run::journal;
+use delta_run::journal::{self, LineStretch};
 use delta_run::run_files::JOURNAL_FILE;
 
 /// Checks every line; gives the events before the first line that is not an event.
@@ -13,8 +13,7 @@ pub(super) fn check_journal_lines(bytes: &[u8], report: &mut ReplayReport) -> Ve
     let mut events = Vec::new();
     let mut is_broken = false;
     let mut next_seq = 1;
-    for (index, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
-        let number = index + 1;
+    for LineStretch { number, text: line, .. } in journal::line_stretches(bytes) {
         let fault = faults.next_if(|fault| fault.line == number);
         let is_torn = findings.torn_bytes > 0 && number == findings.lines + 1;
         if is_torn && fault.is_none() {
