@@ -129,7 +129,8 @@ pub(crate) fn t_quantile(degrees: usize) -> f64 {
     student_t::student_quantile(1.0 - (1.0 - CONFIDENCE) / 2.0, degrees)
 }
 
-fn wilson(rate: f64, samples: f64, quantile: f64) -> Interval {
+/// Wilson's interval of a rate of so many samples.
+pub(crate) fn wilson(rate: f64, samples: f64, quantile: f64) -> Interval {
     let square = quantile * quantile;
     let scale = 1.0 + square / samples;
     let middle = (rate + square / (2.0 * samples)) / scale;
