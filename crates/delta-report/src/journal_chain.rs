@@ -38,7 +38,7 @@ pub struct ChainFindings {
 /// A line that is not as it was written, or not where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChainFault {
-    /// The number of the line in the file, the first one if several lines that are no events follow each other.
+    /// The number of the line in the file, the first one if several lines that are not events follow each other.
     pub line: usize,
     /// What was done to it: `was changed`.
     pub description: String,

@@ -289,7 +289,7 @@ pub struct LineStretch<'a> {
     pub text: &'a [u8],
 }
 
-/// Divides the bytes of a journal into lines. Blank lines and other lines that are no events cost what their bytes cost,
+/// Divides the bytes of a journal into lines. Blank lines and other lines that are not events cost what their bytes cost,
 /// however many there are.
 pub fn line_stretches(bytes: &[u8]) -> impl Iterator<Item = LineStretch<'_>> {
     let mut rest = bytes;

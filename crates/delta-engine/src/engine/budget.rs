@@ -105,7 +105,8 @@ impl Engine<'_> {
         }
         let Ok((model, usage)) = record::read_recorded_usage(&run.dir, last) else { return };
         let Ok(body) = record::read_request(&run.dir, last) else { return };
-        let tokens = usage.map_or_else(|| request_tokens(run, &body), |usage| usage.input_tokens);
+        let tokens =
+            usage.map_or_else(|| estimate_body_tokens(run, &body), |usage| usage.input_tokens);
         // Another model counts other tokens.
         let is_measure = model == self.llm(run).model && tokens > 0;
         self.last_measured = is_measure.then_some((body, tokens));
@@ -153,7 +154,7 @@ impl Engine<'_> {
             return Ok(());
         }
         let body = prepared.body.text();
-        let read = request_tokens(run, body);
+        let read = estimate_body_tokens(run, body);
         let consumed = self.consumed_amount(run, read, exchange, answer);
         if let Ok(reply) = &exchange.result {
             let reported = reply.usage.as_ref().map_or(read, |usage| usage.input_tokens);
@@ -210,8 +211,7 @@ impl Engine<'_> {
     }
 }
 
-/// An estimate of the tokens of a request.
-fn request_tokens(run: &Run, body: &str) -> u64 {
+fn estimate_body_tokens(run: &Run, body: &str) -> u64 {
     let state = run.state();
     state.ratio.request_tokens(body.len(), state.conversation.image_tokens(body))
 }

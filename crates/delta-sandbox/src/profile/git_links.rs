@@ -82,7 +82,7 @@ pub fn symlinks_in_path(path: &Path) -> Vec<PathBuf> {
     links
 }
 
-/// Adds those that are not known, so that the number of the steps is the number of the symlinks.
+/// Adds each symlink once, so the number of steps is the number of symlinks.
 fn add_symlinks(path: &Path, known: &mut Vec<PathBuf>) {
     for link in path.ancestors() {
         let parts = link.read_link().ok().zip(link.file_name()).zip(link.parent());
