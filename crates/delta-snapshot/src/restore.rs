@@ -7,7 +7,7 @@ use super::object_store::{CancelCheck, ObjectStore};
 use super::tree::{
     self, EntryKind, EntryPair, FileOwner, SPECIAL_BITS, TreeEntry, join_tree_path, pair_entries,
 };
-use super::workspace_walk::{DIRECTORY_FLAGS, permission_bits};
+use super::workspace_walk::{open_subdirectory, permission_bits};
 use super::{
     CONTROL_DIR_NAME, SnapshotDiff, SnapshotError, SnapshotStore, check_cancelled, open_workspace,
 };
@@ -21,7 +21,8 @@ use rustix::io::Errno;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -128,7 +129,7 @@ impl SnapshotStore {
             check_cancelled,
             keeps_special_bits: self.keeps_special_bits,
         };
-        restore.restore_directory(&root, &[], &before, &after, None)
+        restore.restore_directory(Place { dir: &root, path: &[] }, &before, &after, None)
     }
 
     /// Takes a snapshot of `directory`, restores it to `target`, and returns the changes.
@@ -183,35 +184,40 @@ struct WorkspaceRestore<'a> {
 
 type RestoreResult = Result<(), SnapshotError>;
 
+/// An entry of a directory that is open, or the directory itself, with its path in the workspace.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    dir: &'a OwnedFd,
+    path: &'a [u8],
+}
+
 impl WorkspaceRestore<'_> {
-    /// Changes the directory `dir` from the entries `before` to `after`, and then to the mode of `entry`, or back to its own.
+    /// Changes the directory `at` from the entries `before` to `after`, and then to the mode of `entry`, or back to its own.
     fn restore_directory(
         &self,
-        dir: &OwnedFd,
-        path: &[u8],
+        at: Place<'_>,
         before: &[TreeEntry],
         after: &[TreeEntry],
         entry: Option<&TreeEntry>,
     ) -> RestoreResult {
-        let stat = rustix::fs::fstat(dir).map_err(|error| self.errno_error(path, error))?;
+        let stat = rustix::fs::fstat(at.dir).map_err(self.failed_at(at.path))?;
         let current_mode = permission_bits(&stat);
         let working_mode = current_mode | OWNER_BITS;
         if working_mode != current_mode {
-            self.set_mode(dir, path, working_mode)?;
+            self.set_mode(at.dir, at.path, working_mode)?;
         }
-        let result = self.restore_entries(dir, path, before, after);
+        let result = self.restore_entries(at, before, after);
         let final_mode = entry.map_or(current_mode, |entry| self.allowed_mode(entry, &stat));
         if final_mode == working_mode {
             return result;
         }
         // Also after an error: no snapshot has the working mode.
-        result.and(self.set_mode(dir, path, final_mode))
+        result.and(self.set_mode(at.dir, at.path, final_mode))
     }
 
     fn restore_entries(
         &self,
-        dir: &OwnedFd,
-        path: &[u8],
+        at: Place<'_>,
         before: &[TreeEntry],
         after: &[TreeEntry],
     ) -> RestoreResult {
@@ -219,169 +225,128 @@ impl WorkspaceRestore<'_> {
         for pair in pair_entries(before, after) {
             (self.check_cancelled)()?;
             if pair.before != pair.after && pair.name() != CONTROL_DIR_NAME {
-                self.restore_entry(dir, &join_tree_path(path, pair.name()), pair, &temporary)?;
+                let path = join_tree_path(at.path, pair.name());
+                self.restore_entry(Place { path: &path, ..at }, pair, &temporary)?;
             }
         }
         Ok(())
     }
 
-    fn restore_entry(
-        &self,
-        dir: &OwnedFd,
-        path: &[u8],
-        pair: EntryPair<'_>,
-        temporary: &[u8],
-    ) -> RestoreResult {
+    fn restore_entry(&self, at: Place<'_>, pair: EntryPair<'_>, temporary: &[u8]) -> RestoreResult {
         if pair.is_omitted() {
             return Ok(());
         }
-        durable::check_failpoint().map_err(|source| self.restore_error(path, source))?;
+        durable::check_failpoint().map_err(self.failed_at(at.path))?;
         let (before, after) = match pair {
             EntryPair { before: Some(before), after: Some(after) } => (before, after),
             EntryPair { before: Some(before), after: None } => {
-                return self.remove_entry(dir, path, before).map(drop);
+                return self.remove_entry(at, before).map(drop);
             }
             EntryPair { before: None, after: Some(after) } => {
-                return self.create_entry(dir, path, after, temporary);
+                return self.create_entry(at, after, temporary);
             }
             EntryPair { before: None, after: None } => return Ok(()),
         };
         match (before.kind, after.kind) {
             (EntryKind::Directory, EntryKind::Directory) => {
-                let subdir = self.open_directory(dir, path, &after.name)?;
+                let dir = &self.open_directory(at, &after.name)?;
                 if before.id == after.id {
-                    return self.restore_directory(&subdir, path, &[], &[], Some(after));
+                    return self.restore_directory(Place { dir, ..at }, &[], &[], Some(after));
                 }
                 let old = tree::read_tree(self.objects, before.id)?;
                 let new = tree::read_tree(self.objects, after.id)?;
-                self.restore_directory(&subdir, path, &old, &new, Some(after))
+                self.restore_directory(Place { dir, ..at }, &old, &new, Some(after))
             }
             (EntryKind::File, EntryKind::File) if before.id == after.id => {
                 let file =
-                    rustix::fs::openat(dir, &*after.name, EXISTING_FILE_FLAGS, Mode::empty())
-                        .map_err(|error| self.errno_error(path, error))?;
-                self.set_entry_mode(&file, path, after)
+                    rustix::fs::openat(at.dir, &*after.name, EXISTING_FILE_FLAGS, Mode::empty())
+                        .map_err(self.failed_at(at.path))?;
+                self.set_entry_mode(&file, at.path, after)
             }
             (EntryKind::Directory, _) | (_, EntryKind::Directory) => {
-                self.remove_entry(dir, path, before)?;
-                self.create_entry(dir, path, after, temporary)
+                self.remove_entry(at, before)?;
+                self.create_entry(at, after, temporary)
             }
             // The rename replaces the old entry at once.
-            _ => self.create_entry(dir, path, after, temporary),
+            _ => self.create_entry(at, after, temporary),
         }
     }
 
-    fn create_entry(
-        &self,
-        dir: &OwnedFd,
-        path: &[u8],
-        entry: &TreeEntry,
-        temporary: &[u8],
-    ) -> RestoreResult {
+    fn create_entry(&self, at: Place<'_>, entry: &TreeEntry, temporary: &[u8]) -> RestoreResult {
         let name = entry.name.as_slice();
         if entry.kind == EntryKind::Directory {
-            rustix::fs::mkdirat(dir, name, durable::mode_from_bits(OWNER_BITS))
-                .map_err(|error| self.errno_error(path, error))?;
-            let subdir = self.open_directory(dir, path, name)?;
+            rustix::fs::mkdirat(at.dir, name, durable::mode_from_bits(OWNER_BITS))
+                .map_err(self.failed_at(at.path))?;
+            let dir = &self.open_directory(at, name)?;
             let entries = tree::read_tree(self.objects, entry.id)?;
-            return self.restore_directory(&subdir, path, &[], &entries, Some(entry));
+            return self.restore_directory(Place { dir, ..at }, &[], &entries, Some(entry));
         }
         let result = match entry.kind {
-            EntryKind::Symlink => self.create_symlink(dir, path, entry, temporary),
-            _ => self.create_file(dir, path, entry, temporary),
+            EntryKind::Symlink => self.create_symlink(at, entry, temporary),
+            _ => self.create_file(at, entry, temporary),
         }
         .and_then(|()| {
-            rustix::fs::renameat(dir, temporary, dir, name)
-                .map_err(|error| self.errno_error(path, error).into())
+            rustix::fs::renameat(at.dir, temporary, at.dir, name).map_err(self.failed_at(at.path))
         });
         if result.is_err() {
-            let _ = rustix::fs::unlinkat(dir, temporary, AtFlags::empty());
+            let _ = rustix::fs::unlinkat(at.dir, temporary, AtFlags::empty());
         }
         result
     }
 
-    fn create_symlink(
-        &self,
-        dir: &OwnedFd,
-        path: &[u8],
-        entry: &TreeEntry,
-        temporary: &[u8],
-    ) -> RestoreResult {
+    fn create_symlink(&self, at: Place<'_>, entry: &TreeEntry, temporary: &[u8]) -> RestoreResult {
         let target =
             self.objects.read(entry.id).map_err(|reason| SnapshotError::Damaged(vec![reason]))?;
-        rustix::fs::symlinkat(&*target, dir, temporary)
-            .map_err(|error| self.errno_error(path, error).into())
+        rustix::fs::symlinkat(&*target, at.dir, temporary).map_err(self.failed_at(at.path))
     }
 
-    fn create_file(
-        &self,
-        dir: &OwnedFd,
-        path: &[u8],
-        entry: &TreeEntry,
-        temporary: &[u8],
-    ) -> RestoreResult {
+    fn create_file(&self, at: Place<'_>, entry: &TreeEntry, temporary: &[u8]) -> RestoreResult {
         let mut content = self.objects.open_object(entry.id)?;
-        let fd = rustix::fs::openat(dir, temporary, NEW_FILE_FLAGS, Mode::from_raw_mode(0o600))
-            .map_err(|error| self.errno_error(path, error))?;
+        let fd = rustix::fs::openat(at.dir, temporary, NEW_FILE_FLAGS, Mode::from_raw_mode(0o600))
+            .map_err(self.failed_at(at.path))?;
         let mut file = File::from(fd);
-        durable::copy_with_holes(&mut content, &mut file)
-            .map_err(|source| self.restore_error(path, source))?;
-        self.set_entry_mode(&file, path, entry)
+        durable::copy_with_holes(&mut content, &mut file).map_err(self.failed_at(at.path))?;
+        self.set_entry_mode(&file, at.path, entry)
     }
 
     /// Removes an entry; false when it is a directory that stays because it contains an omitted path.
-    fn remove_entry(
-        &self,
-        dir: &OwnedFd,
-        path: &[u8],
-        entry: &TreeEntry,
-    ) -> Result<bool, SnapshotError> {
+    fn remove_entry(&self, at: Place<'_>, entry: &TreeEntry) -> Result<bool, SnapshotError> {
         let name = entry.name.as_slice();
         if entry.kind != EntryKind::Directory {
-            return match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
+            return match rustix::fs::unlinkat(at.dir, name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => Ok(true),
-                Err(error) => Err(self.errno_error(path, error).into()),
+                Err(error) => Err(self.failed_at(at.path)(error)),
             };
         }
-        let subdir = self.open_directory(dir, path, name)?;
+        let dir = &self.open_directory(at, name)?;
         if entry.mode & OWNER_BITS != OWNER_BITS {
-            self.set_mode(&subdir, path, entry.mode | OWNER_BITS)?;
+            self.set_mode(dir, at.path, entry.mode | OWNER_BITS)?;
         }
         let mut is_empty = true;
         for child in tree::read_tree(self.objects, entry.id)? {
             (self.check_cancelled)()?;
-            is_empty &= !child.kind.is_omitted()
-                && self.remove_entry(&subdir, &join_tree_path(path, &child.name), &child)?;
+            let path = &join_tree_path(at.path, &child.name);
+            is_empty &=
+                !child.kind.is_omitted() && self.remove_entry(Place { dir, path }, &child)?;
         }
         if is_empty {
-            match rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
+            match rustix::fs::unlinkat(at.dir, name, AtFlags::REMOVEDIR) {
                 Ok(()) | Err(Errno::NOENT) => return Ok(true),
                 // An entry was created after the snapshot.
                 Err(Errno::NOTEMPTY | Errno::EXIST) => {}
-                Err(error) => return Err(self.errno_error(path, error).into()),
+                Err(error) => return Err(self.failed_at(at.path)(error)),
             }
         }
-        self.set_mode(&subdir, path, entry.mode).map(|()| false)
+        self.set_mode(dir, at.path, entry.mode).map(|()| false)
     }
 
-    fn open_directory(
-        &self,
-        dir: &OwnedFd,
-        path: &[u8],
-        name: &[u8],
-    ) -> Result<OwnedFd, SnapshotError> {
-        rustix::fs::openat(dir, name, DIRECTORY_FLAGS, Mode::empty())
-            .map_err(|error| self.errno_error(path, error).into())
+    fn open_directory(&self, at: Place<'_>, name: &[u8]) -> Result<OwnedFd, SnapshotError> {
+        open_subdirectory(at.dir, name).map_err(self.failed_at(at.path))
     }
 
     /// Gives a file the mode of `entry`, as far as its owner allows it.
-    fn set_entry_mode(
-        &self,
-        file: impl std::os::fd::AsFd,
-        path: &[u8],
-        entry: &TreeEntry,
-    ) -> RestoreResult {
-        let stat = rustix::fs::fstat(&file).map_err(|error| self.errno_error(path, error))?;
+    fn set_entry_mode(&self, file: impl AsFd, path: &[u8], entry: &TreeEntry) -> RestoreResult {
+        let stat = rustix::fs::fstat(&file).map_err(self.failed_at(path))?;
         self.set_mode(file, path, self.allowed_mode(entry, &stat))
     }
 
@@ -400,17 +365,16 @@ impl WorkspaceRestore<'_> {
         }
     }
 
-    fn set_mode(&self, file: impl std::os::fd::AsFd, path: &[u8], mode: u32) -> RestoreResult {
-        rustix::fs::fchmod(file, durable::mode_from_bits(mode))
-            .map_err(|error| self.errno_error(path, error).into())
+    fn set_mode(&self, file: impl AsFd, path: &[u8], mode: u32) -> RestoreResult {
+        rustix::fs::fchmod(file, durable::mode_from_bits(mode)).map_err(self.failed_at(path))
     }
 
-    fn errno_error(&self, path: &[u8], error: Errno) -> FileError {
-        self.restore_error(path, error.into())
-    }
-
-    fn restore_error(&self, path: &[u8], source: std::io::Error) -> FileError {
-        FileError { action: "restore", path: self.workspace.join(OsStr::from_bytes(path)), source }
+    /// Makes what the system says of `path` the error of the restore.
+    fn failed_at<E: Into<io::Error>>(&self, path: &[u8]) -> impl Fn(E) -> SnapshotError {
+        move |error| {
+            let path = self.workspace.join(OsStr::from_bytes(path));
+            FileError { action: "restore", path, source: error.into() }.into()
+        }
     }
 }
 

@@ -110,14 +110,15 @@ impl SnapshotStore {
         trees: StagedTrees,
         rules: &MergeRules<'_>,
     ) -> Result<StagedMerge, SnapshotError> {
-        let base = tree::read_tree(&self.objects, trees.base)?;
-        let staged = tree::read_tree(&self.objects, trees.staged)?;
-        let current = tree::read_tree(&self.objects, trees.current)?;
+        let [base, staged, current] = [trees.base, trees.staged, trees.current]
+            .map(|tree| tree::read_tree(&self.objects, tree));
+        let versions = [base?, staged?, current?];
         let mut merge =
             TreeMerge { objects: &mut self.objects, rules, conflicts: Vec::new(), has_rest: false };
-        let merged = merge.merge_directory(&[], &base, &staged, &current)?;
+        let merged = merge.merge_directory(&[], &versions)?;
         let rest = if merge.has_rest {
-            merge.rebase_directory(&[], &base, &staged, &merged)?
+            let [base, staged, _] = versions;
+            merge.rebase_directory(&[], &[base, staged, merged.clone()])?
         } else {
             merged.clone()
         };
@@ -256,23 +257,21 @@ fn is_omitted(entry: Option<&TreeEntry>) -> bool {
     entry.is_some_and(|entry| entry.kind.is_omitted())
 }
 
-/// The entries of three directories, in the order of their names.
-fn triple_entries<'a>(
-    base: &'a [TreeEntry],
-    staged: &'a [TreeEntry],
-    current: &'a [TreeEntry],
-) -> Vec<(&'a [u8], EntryTriple<'a>)> {
-    let find = |entries: &'a [TreeEntry], name: &[u8]| {
-        let index = entries.binary_search_by(|entry| entry.name.as_slice().cmp(name));
-        index.ok().map(|index| &entries[index])
-    };
+/// The base, the staged and the current entries of a directory, each in the order of the names.
+type Versions = [Vec<TreeEntry>; 3];
+
+/// The entries of the three versions, in the order of their names.
+fn triple_entries(versions: &Versions) -> Vec<(&[u8], EntryTriple<'_>)> {
     let names: BTreeSet<&[u8]> =
-        [base, staged, current].into_iter().flatten().map(|entry| entry.name.as_slice()).collect();
+        versions.iter().flatten().map(|entry| entry.name.as_slice()).collect();
     names
         .into_iter()
         .map(|name| {
-            let base = find(base, name);
-            (name, EntryTriple { base, staged: find(staged, name), current: find(current, name) })
+            let [base, staged, current] = versions.each_ref().map(|entries| {
+                let index = entries.binary_search_by(|entry| entry.name.as_slice().cmp(name));
+                index.ok().map(|index| &entries[index])
+            });
+            (name, EntryTriple { base, staged, current })
         })
         .collect()
 }
@@ -283,12 +282,10 @@ impl TreeMerge<'_> {
     fn merge_directory(
         &mut self,
         path: &[u8],
-        base: &[TreeEntry],
-        staged: &[TreeEntry],
-        current: &[TreeEntry],
+        versions: &Versions,
     ) -> Result<Vec<TreeEntry>, SnapshotError> {
-        let mut merged = Vec::with_capacity(current.len());
-        for (name, triple) in triple_entries(base, staged, current) {
+        let mut merged = Vec::new();
+        for (name, triple) in triple_entries(versions) {
             let is_unchanged = triple.staged == triple.base || triple.staged == triple.current;
             let is_leftover = self.rules.is_interrupted
                 && triple.staged.is_none()
@@ -411,10 +408,7 @@ impl TreeMerge<'_> {
         path: &[u8],
         triple: EntryTriple<'_>,
     ) -> Result<Vec<TreeEntry>, SnapshotError> {
-        let base = self.read_children(triple.base)?;
-        let staged = self.read_children(triple.staged)?;
-        let current = self.read_children(triple.current)?;
-        self.merge_directory(path, &base, &staged, &current)
+        self.merge_directory(path, &self.read_children(triple)?)
     }
 
     /// The mode of a directory that the staged and the current version have.
@@ -452,12 +446,10 @@ impl TreeMerge<'_> {
     fn rebase_directory(
         &mut self,
         path: &[u8],
-        base: &[TreeEntry],
-        staged: &[TreeEntry],
-        current: &[TreeEntry],
+        versions: &Versions,
     ) -> Result<Vec<TreeEntry>, SnapshotError> {
-        let mut rebased = Vec::with_capacity(current.len());
-        for (name, triple) in triple_entries(base, staged, current) {
+        let mut rebased = Vec::new();
+        for (name, triple) in triple_entries(versions) {
             if triple.base == triple.staged {
                 rebased.extend(triple.current.cloned());
             } else {
@@ -473,10 +465,7 @@ impl TreeMerge<'_> {
         if !triple.has_directory() || is_leaf(remaining) {
             return Ok(remaining.cloned());
         }
-        let bases = self.read_children(base)?;
-        let changed = self.read_children(staged)?;
-        let currents = self.read_children(current)?;
-        let children = self.rebase_directory(path, &bases, &changed, &currents)?;
+        let children = self.rebase_directory(path, &self.read_children(triple)?)?;
         if children.is_empty() && remaining.is_none() {
             return Ok(None);
         }
@@ -485,11 +474,15 @@ impl TreeMerge<'_> {
         self.store_directory(directory.flatten(), &children)
     }
 
-    fn read_children(&self, entry: Option<&TreeEntry>) -> Result<Vec<TreeEntry>, SnapshotError> {
-        match entry.filter(|entry| entry.kind == EntryKind::Directory) {
-            Some(entry) => tree::read_tree(self.objects, entry.id),
-            None => Ok(Vec::new()),
-        }
+    fn read_children(&self, triple: EntryTriple<'_>) -> Result<Versions, SnapshotError> {
+        let [base, staged, current] =
+            [triple.base, triple.staged, triple.current].map(|entry| match entry {
+                Some(entry) if entry.kind == EntryKind::Directory => {
+                    tree::read_tree(self.objects, entry.id)
+                }
+                _ => Ok(Vec::new()),
+            });
+        Ok([base?, staged?, current?])
     }
 
     /// A directory with the name, the mode and the owner of `like`.
