@@ -6,8 +6,7 @@ use super::{
     ItemRules, JsonSchema, JsonType, NumberLimit, PropertyRules, SchemaKeyword, SchemaViolation,
     SizeLimit, SizedType, SubschemaId, escape_pointer_token,
 };
-use delta_base::suggest;
-use delta_base::terminal_text;
+use delta_base::{suggest, terminal_text};
 use regex::Regex;
 use serde_json::{Map, Value as Json};
 use std::collections::{BTreeSet, HashMap};
@@ -40,7 +39,7 @@ pub(super) fn find_violations(
 ) -> Vec<SchemaViolation> {
     let mut validator = SchemaValidator::new(schema);
     let mut violations = ViolationList::with_limit(limit);
-    validator.apply_subschema(0, value, &ValuePath::Root, &mut violations);
+    validator.apply_subschema(0, Part::whole(value), &mut violations);
     if validator.is_too_deep {
         let message = "is nested too deeply to be checked".to_owned();
         return vec![SchemaViolation { pointer: String::new(), message, refuses_type: false }];
@@ -64,6 +63,19 @@ impl ValuePath<'_> {
             }
             Self::Item { array, index } => format!("{}/{index}", array.to_pointer()),
         }
+    }
+}
+
+/// A part of the value.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    value: &'a Json,
+    path: &'a ValuePath<'a>,
+}
+
+impl<'a> Part<'a> {
+    fn whole(value: &'a Json) -> Self {
+        Self { value, path: &ValuePath::Root }
     }
 }
 
@@ -123,18 +135,12 @@ impl<'s> SchemaValidator<'s> {
             return *verdict;
         }
         let mut violations = ViolationList::with_limit(0);
-        self.apply_subschema(id, value, &ValuePath::Root, &mut violations);
+        self.apply_subschema(id, Part::whole(value), &mut violations);
         self.verdicts.insert(key, violations.is_valid);
         violations.is_valid
     }
 
-    fn apply_subschema(
-        &mut self,
-        id: SubschemaId,
-        value: &Json,
-        path: &ValuePath,
-        out: &mut ViolationList,
-    ) {
+    fn apply_subschema(&mut self, id: SubschemaId, part: Part<'_>, out: &mut ViolationList) {
         if self.depth >= MAX_DEPTH {
             self.is_too_deep = true;
         }
@@ -146,18 +152,13 @@ impl<'s> SchemaValidator<'s> {
             if out.is_full() {
                 break;
             }
-            self.apply_keyword(keyword, value, path, out);
+            self.apply_keyword(keyword, part, out);
         }
         self.depth -= 1;
     }
 
-    fn apply_keyword(
-        &mut self,
-        keyword: &SchemaKeyword,
-        value: &Json,
-        path: &ValuePath,
-        out: &mut ViolationList,
-    ) {
+    fn apply_keyword(&mut self, keyword: &SchemaKeyword, part: Part<'_>, out: &mut ViolationList) {
+        let Part { value, path } = part;
         match keyword {
             SchemaKeyword::False => out.push(path, || "is not allowed".to_owned()),
             // Every recursion passes a reference, so it is enough to cache the verdicts here.
@@ -165,44 +166,40 @@ impl<'s> SchemaValidator<'s> {
                 if !self.is_valid(*target, value) {
                     out.is_valid = false;
                     if out.limit > 0 {
-                        self.apply_subschema(*target, value, path, out);
+                        self.apply_subschema(*target, part, out);
                     }
                 }
             }
-            SchemaKeyword::Type(types) => check_type(types, value, path, out),
+            SchemaKeyword::Type(types) => check_type(types, part, out),
             SchemaKeyword::Enum { values_json, canonical_values } => {
-                check_enum(values_json, canonical_values, value, path, out);
+                check_enum(values_json, canonical_values, part, out);
             }
             SchemaKeyword::Number(limit, bound, bound_text) => {
-                check_number_limit(*limit, *bound, bound_text, value, path, out);
+                check_number_limit(*limit, *bound, bound_text, part, out);
             }
             SchemaKeyword::Size(sized_type, limit, bound) => {
-                check_size_limit(*sized_type, *limit, *bound, value, path, out);
+                check_size_limit(*sized_type, *limit, *bound, part, out);
             }
             SchemaKeyword::Pattern(regex, pattern) => {
-                check_pattern(regex, pattern, value, path, out);
+                check_pattern(regex, pattern, part, out);
             }
-            SchemaKeyword::UniqueItems => check_unique_items(value, path, out),
-            SchemaKeyword::Required(names) => check_required(names, value, path, out),
-            SchemaKeyword::Properties(properties) => {
-                self.check_properties(properties, value, path, out)
-            }
-            SchemaKeyword::PropertyNames(schema) => {
-                self.check_property_names(*schema, value, path, out)
-            }
-            SchemaKeyword::Items(items) => self.check_items(items, value, path, out),
+            SchemaKeyword::UniqueItems => check_unique_items(part, out),
+            SchemaKeyword::Required(names) => check_required(names, part, out),
+            SchemaKeyword::Properties(properties) => self.check_properties(properties, part, out),
+            SchemaKeyword::PropertyNames(schema) => self.check_property_names(*schema, part, out),
+            SchemaKeyword::Items(items) => self.check_items(items, part, out),
             SchemaKeyword::Contains { item_schema, min_count, max_count } => {
-                self.check_contains(*item_schema, *min_count, *max_count, value, path, out);
+                self.check_contains(*item_schema, *min_count, *max_count, part, out);
             }
             SchemaKeyword::AllOf(schemas) => {
-                schemas.iter().for_each(|id| self.apply_subschema(*id, value, path, out))
+                schemas.iter().for_each(|id| self.apply_subschema(*id, part, out))
             }
             SchemaKeyword::AnyOf(alternatives) => {
                 if !alternatives.iter().any(|id| self.is_valid(*id, value)) {
-                    self.report_no_match("anyOf", alternatives, value, path, out);
+                    self.report_no_match("anyOf", alternatives, part, out);
                 }
             }
-            SchemaKeyword::OneOf(alternatives) => self.check_one_of(alternatives, value, path, out),
+            SchemaKeyword::OneOf(alternatives) => self.check_one_of(alternatives, part, out),
             SchemaKeyword::Not(schema) => {
                 if self.is_valid(*schema, value) {
                     out.push(path, || "must not match the schema of `not`".to_owned());
@@ -212,7 +209,7 @@ impl<'s> SchemaValidator<'s> {
                 let branch =
                     if self.is_valid(*condition, value) { then_schema } else { else_schema };
                 if let Some(branch) = branch {
-                    self.apply_subschema(*branch, value, path, out);
+                    self.apply_subschema(*branch, part, out);
                 }
             }
         }
@@ -221,19 +218,18 @@ impl<'s> SchemaValidator<'s> {
     fn check_one_of(
         &mut self,
         alternatives: &[SubschemaId],
-        value: &Json,
-        path: &ValuePath,
+        part: Part<'_>,
         out: &mut ViolationList,
     ) {
         let matches: Vec<String> = (1..)
             .zip(alternatives)
-            .filter(|(_, id)| self.is_valid(**id, value))
+            .filter(|(_, id)| self.is_valid(**id, part.value))
             .map(|(number, _): (usize, _)| number.to_string())
             .collect();
         match matches.len() {
-            0 => self.report_no_match("oneOf", alternatives, value, path, out),
+            0 => self.report_no_match("oneOf", alternatives, part, out),
             1 => {}
-            _ => out.push(path, || {
+            _ => out.push(part.path, || {
                 let matches = matches.join(" and ");
                 format!("must match exactly one schema of `oneOf`, not schemas {matches}")
             }),
@@ -245,10 +241,10 @@ impl<'s> SchemaValidator<'s> {
         &mut self,
         keyword: &str,
         alternatives: &[SubschemaId],
-        value: &Json,
-        path: &ValuePath,
+        part: Part<'_>,
         out: &mut ViolationList,
     ) {
+        let Part { value, path } = part;
         let mut reasons = Vec::new();
         let refuses_type = alternatives.iter().all(|id| {
             self.schema.subschemas[*id].iter().any(|keyword| {
@@ -259,7 +255,7 @@ impl<'s> SchemaValidator<'s> {
         let max_reasons = if out.limit > 1 { MAX_ALTERNATIVES } else { 0 };
         for id in alternatives.iter().take(max_reasons) {
             let mut violations = ViolationList::with_limit(1);
-            self.apply_subschema(*id, value, path, &mut violations);
+            self.apply_subschema(*id, part, &mut violations);
             reasons.extend(violations.entries.first().map(ToString::to_string));
         }
         out.push_violation(path, refuses_type, || {
@@ -273,18 +269,13 @@ impl<'s> SchemaValidator<'s> {
         });
     }
 
-    fn check_properties(
-        &mut self,
-        rules: &PropertyRules,
-        value: &Json,
-        path: &ValuePath,
-        out: &mut ViolationList,
-    ) {
+    fn check_properties(&mut self, rules: &PropertyRules, part: Part<'_>, out: &mut ViolationList) {
+        let Part { value, path } = part;
         let Json::Object(object) = value else { return };
         for (name, schema) in &rules.property_schemas {
             if let Some(value) = object.get(name) {
-                let property_path = ValuePath::Property { object: path, name };
-                self.apply_subschema(*schema, value, &property_path, out);
+                let path = &ValuePath::Property { object: path, name };
+                self.apply_subschema(*schema, Part { value, path }, out);
             }
         }
         if rules.pattern_schemas.is_empty() && rules.additional_schema.is_none() {
@@ -293,19 +284,19 @@ impl<'s> SchemaValidator<'s> {
         let known_names: BTreeSet<&str> =
             rules.property_schemas.iter().map(|(name, _)| name.as_str()).collect();
         for (name, value) in object {
-            let property_path = ValuePath::Property { object: path, name };
+            let property = Part { value, path: &ValuePath::Property { object: path, name } };
             let mut is_additional = !known_names.contains(name.as_str());
             for (regex, schema) in &rules.pattern_schemas {
                 if regex.is_match(name) {
                     is_additional = false;
-                    self.apply_subschema(*schema, value, &property_path, out);
+                    self.apply_subschema(*schema, property, out);
                 }
             }
             match rules.additional_schema.filter(|_| is_additional) {
                 Some(_) if rules.is_closed => {
                     out.push(path, || describe_unexpected_property(name, &known_names))
                 }
-                Some(schema) => self.apply_subschema(schema, value, &property_path, out),
+                Some(schema) => self.apply_subschema(schema, property, out),
                 None => {}
             }
         }
@@ -314,37 +305,31 @@ impl<'s> SchemaValidator<'s> {
     fn check_property_names(
         &mut self,
         schema: SubschemaId,
-        value: &Json,
-        path: &ValuePath,
+        part: Part<'_>,
         out: &mut ViolationList,
     ) {
-        for name in value.as_object().into_iter().flat_map(Map::keys) {
+        for name in part.value.as_object().into_iter().flat_map(Map::keys) {
             // The address of the temporary value may be reused, so each name needs its own cache.
             let mut validator =
                 SchemaValidator { depth: self.depth, ..SchemaValidator::new(self.schema) };
             let mut violations = ViolationList::with_limit(1);
             let value = Json::from(name.as_str());
-            validator.apply_subschema(schema, &value, &ValuePath::Root, &mut violations);
+            validator.apply_subschema(schema, Part::whole(&value), &mut violations);
             self.is_too_deep |= validator.is_too_deep;
             if let Some(violation) = violations.entries.first() {
                 let name = terminal_text::truncate_to_line(name, MAX_TEXT_CHARS);
-                out.push(path, || {
+                out.push(part.path, || {
                     format!("the name of the property `{name}` {}", violation.message)
                 });
             }
         }
     }
 
-    fn check_items(
-        &mut self,
-        rules: &ItemRules,
-        value: &Json,
-        path: &ValuePath,
-        out: &mut ViolationList,
-    ) {
-        for (index, item) in value.as_array().into_iter().flatten().enumerate() {
+    fn check_items(&mut self, rules: &ItemRules, part: Part<'_>, out: &mut ViolationList) {
+        for (index, item) in part.value.as_array().into_iter().flatten().enumerate() {
             if let Some(schema) = rules.prefix_schemas.get(index).copied().or(rules.rest_schema) {
-                self.apply_subschema(schema, item, &ValuePath::Item { array: path, index }, out);
+                let path = &ValuePath::Item { array: part.path, index };
+                self.apply_subschema(schema, Part { value: item, path }, out);
             }
         }
     }
@@ -354,20 +339,19 @@ impl<'s> SchemaValidator<'s> {
         schema: SubschemaId,
         min_count: usize,
         max_count: Option<usize>,
-        value: &Json,
-        path: &ValuePath,
+        part: Part<'_>,
         out: &mut ViolationList,
     ) {
-        let Json::Array(items) = value else { return };
+        let Json::Array(items) = part.value else { return };
         let count = items.iter().filter(|item| self.is_valid(schema, item)).count();
         if count < min_count {
-            out.push(path, || {
+            out.push(part.path, || {
                 let items = describe_matching_items(min_count);
                 format!("must have at least {items}, not {count}")
             });
         }
         if let Some(max_count) = max_count.filter(|max_count| count > *max_count) {
-            out.push(path, || {
+            out.push(part.path, || {
                 let items = describe_matching_items(max_count);
                 format!("must have at most {items}, not {count}")
             });
@@ -375,11 +359,11 @@ impl<'s> SchemaValidator<'s> {
     }
 }
 
-fn check_type(types: &[JsonType], value: &Json, path: &ValuePath, out: &mut ViolationList) {
-    if !types.iter().any(|json_type| json_type.matches(value)) {
-        out.push_violation(path, true, || {
+fn check_type(types: &[JsonType], part: Part<'_>, out: &mut ViolationList) {
+    if !types.iter().any(|json_type| json_type.matches(part.value)) {
+        out.push_violation(part.path, true, || {
             let nouns: Vec<&str> = types.iter().map(|json_type| json_type.noun()).collect();
-            format!("must be {}, not {}", nouns.join(" or "), describe_value(value))
+            format!("must be {}, not {}", nouns.join(" or "), describe_value(part.value))
         });
     }
 }
@@ -387,30 +371,23 @@ fn check_type(types: &[JsonType], value: &Json, path: &ValuePath, out: &mut Viol
 fn check_enum(
     values_json: &str,
     canonical_values: &BTreeSet<String>,
-    value: &Json,
-    path: &ValuePath,
+    part: Part<'_>,
     out: &mut ViolationList,
 ) {
-    if canonical_values.contains(&canonical_json(value)) {
+    if canonical_values.contains(&canonical_json(part.value)) {
         return;
     }
-    out.push(path, || {
+    out.push(part.path, || {
         let expected = terminal_text::truncate_to_line(values_json, MAX_TEXT_CHARS * 4);
         let one_of = if canonical_values.len() == 1 { "" } else { "one of " };
-        format!("must be {one_of}{expected}, not {}", describe_value(value))
+        format!("must be {one_of}{expected}, not {}", describe_value(part.value))
     });
 }
 
-fn check_pattern(
-    regex: &Regex,
-    pattern: &str,
-    value: &Json,
-    path: &ValuePath,
-    out: &mut ViolationList,
-) {
-    if value.as_str().is_some_and(|text| !regex.is_match(text)) {
-        out.push(path, || {
-            format!("must match the pattern `{pattern}`, not {}", describe_value(value))
+fn check_pattern(regex: &Regex, pattern: &str, part: Part<'_>, out: &mut ViolationList) {
+    if part.value.as_str().is_some_and(|text| !regex.is_match(text)) {
+        out.push(part.path, || {
+            format!("must match the pattern `{pattern}`, not {}", describe_value(part.value))
         });
     }
 }
@@ -419,11 +396,10 @@ fn check_number_limit(
     limit: NumberLimit,
     bound: Decimal,
     bound_text: &str,
-    value: &Json,
-    path: &ValuePath,
+    part: Part<'_>,
     out: &mut ViolationList,
 ) {
-    let Json::Number(number) = value else { return };
+    let Json::Number(number) = part.value else { return };
     let decimal = Decimal::from_number(number);
     let (is_within, expected) = match limit {
         NumberLimit::Minimum => (decimal >= bound, "at least"),
@@ -434,7 +410,9 @@ fn check_number_limit(
     };
     if !is_within {
         let keyword = limit.keyword();
-        out.push(path, || format!("must be {expected} {bound_text} (`{keyword}`), not {number}"));
+        out.push(part.path, || {
+            format!("must be {expected} {bound_text} (`{keyword}`), not {number}")
+        });
     }
 }
 
@@ -442,11 +420,10 @@ fn check_size_limit(
     sized_type: SizedType,
     limit: SizeLimit,
     bound: usize,
-    value: &Json,
-    path: &ValuePath,
+    part: Part<'_>,
     out: &mut ViolationList,
 ) {
-    let (size, singular, plural) = match (sized_type, value) {
+    let (size, singular, plural) = match (sized_type, part.value) {
         (SizedType::String, Json::String(text)) => {
             (text.chars().count(), "character", "characters")
         }
@@ -460,15 +437,15 @@ fn check_size_limit(
     };
     if !is_within {
         let noun = if bound == 1 { singular } else { plural };
-        out.push(path, || format!("must have {expected} {bound} {noun}, not {size}"));
+        out.push(part.path, || format!("must have {expected} {bound} {noun}, not {size}"));
     }
 }
 
-fn check_unique_items(value: &Json, path: &ValuePath, out: &mut ViolationList) {
+fn check_unique_items(part: Part<'_>, out: &mut ViolationList) {
     let mut indexes = HashMap::new();
-    for (index, item) in value.as_array().into_iter().flatten().enumerate() {
+    for (index, item) in part.value.as_array().into_iter().flatten().enumerate() {
         if let Some(earlier_index) = indexes.insert(canonical_json(item), index) {
-            out.push(path, || {
+            out.push(part.path, || {
                 format!("must have unique items; items {earlier_index} and {index} are equal")
             });
             return;
@@ -476,10 +453,10 @@ fn check_unique_items(value: &Json, path: &ValuePath, out: &mut ViolationList) {
     }
 }
 
-fn check_required(names: &[String], value: &Json, path: &ValuePath, out: &mut ViolationList) {
-    let Json::Object(object) = value else { return };
+fn check_required(names: &[String], part: Part<'_>, out: &mut ViolationList) {
+    let Json::Object(object) = part.value else { return };
     for name in names.iter().filter(|name| !object.contains_key(*name)) {
-        out.push(path, || format!("the property `{name}` is required"));
+        out.push(part.path, || format!("the property `{name}` is required"));
     }
 }
 
