@@ -44,7 +44,7 @@ pub struct WaitingText {
 pub struct InputRows {
     /// The messages that wait.
     pub waiting: Vec<String>,
-    /// Why a text was not sent.
+    /// Why a text was not sent, or what the line is for.
     pub notice: Vec<String>,
     /// What the line begins with.
     pub mark: &'static str,
@@ -195,7 +195,10 @@ impl InputLine {
         if hidden > 0 {
             waiting.insert(0, clip_to_width(&format!("  … {hidden} more wait"), room));
         }
-        let notice = state.notice.as_ref().map(|notice| format!("! {notice}"));
+        // Where a placeholder would look like a text, it is above the line.
+        let hint = (!has_styles && state.editor.text().is_empty() && waiting.is_empty())
+            .then(|| state.placeholder.to_owned());
+        let notice = state.notice.as_ref().map(|notice| format!("! {notice}")).or(hint);
         let notice = notice.iter().flat_map(|notice| wrap_words(notice, room));
         let notice = notice.map(|row| clip_to_width(row, room)).collect();
         let cursor_column = mark.len() + window.cursor_column;
@@ -214,5 +217,17 @@ mod tests {
         line.set_notice("/clear was not sent: delta run".to_owned());
         let rows = line.rows(20, true).unwrap();
         assert_eq!(rows.notice, ["! /clear was not", "sent: delta run"]);
+    }
+
+    #[test]
+    fn without_styles_the_placeholder_is_above_the_line_until_something_is_typed() {
+        let line = InputLine::default();
+        line.open("a task");
+        let rows = line.rows(20, true).unwrap();
+        assert_eq!((rows.notice.len(), &*rows.text), (0, "a task"));
+        let rows = line.rows(20, false).unwrap();
+        assert_eq!((rows.notice, &*rows.text), (vec!["a task".to_owned()], ""));
+        line.apply(Key::Char('x'));
+        assert!(line.rows(20, false).unwrap().notice.is_empty());
     }
 }

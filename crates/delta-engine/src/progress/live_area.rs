@@ -23,6 +23,9 @@ const FRAME_MS: u128 = 120;
 const UPDATE_INTERVAL: Duration = Duration::from_millis(50);
 /// How long after the last piece of an answer the status line appears again.
 const STATUS_DELAY: Duration = Duration::from_secs(1);
+/// How long the size of the terminal has to stay the same. tmux breaks lines anew at once, and reports the size of a second
+/// change up to 250 ms later: what is painted meanwhile moves by the old lines, and leaves rows behind.
+const RESIZE_TIME: Duration = Duration::from_millis(300);
 /// The number of lines shown of the output of a running tool.
 const OUTPUT_LINES: usize = 5;
 
@@ -67,7 +70,25 @@ pub(super) struct LiveArea {
     thread: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
+/// The size of the terminal, and since when.
+#[derive(Debug, Default)]
+struct SizeWatch {
+    last: Option<StderrSize>,
+    changed_at: Option<Instant>,
+}
+
+impl SizeWatch {
+    /// Whether the terminal, which has this size now, may still be changing its size.
+    fn is_changing(&mut self, size: StderrSize, now: Instant) -> bool {
+        if self.last.replace(size).is_some_and(|last| last != size) {
+            self.changed_at = Some(now);
+        }
+        self.changed_at.is_some_and(|changed| now.duration_since(changed) < RESIZE_TIME)
+    }
+}
+
 struct LiveScreen {
+    size: SizeWatch,
     region: ScreenRegion,
     reasoning: TextBlock,
     content: TextBlock,
@@ -91,6 +112,7 @@ impl LiveArea {
         let redactor = || answer_redactor(options.sensitive_answers);
         let lines = if options.is_verbose { usize::MAX } else { OUTPUT_LINES };
         let screen = Arc::new(Mutex::new(LiveScreen {
+            size: SizeWatch::default(),
             region: ScreenRegion::default(),
             reasoning: TextBlock::new("~", DIM, redactor()),
             content: TextBlock::new("•", BOLD, redactor()),
@@ -182,7 +204,7 @@ impl LiveArea {
         self.stop_thread();
         let mut screen = lock_screen(&self.screen);
         screen.status = None;
-        screen.paint();
+        screen.paint_at(terminal::stderr_size());
     }
 
     /// Ends the area with the complete texts of the answer, or without its content. Returns whether they are on the screen
@@ -217,7 +239,7 @@ impl Drop for LiveArea {
         screen.status = None;
         screen.input = None;
         screen.output.clear();
-        screen.paint();
+        screen.paint_at(terminal::stderr_size());
         screen.erase_echo();
         screen.settle();
     }
@@ -247,8 +269,15 @@ impl LiveScreen {
         }
     }
 
+    /// Paints unless the terminal may still be changing its size; the next update is soon.
     fn paint(&mut self) {
         let size = terminal::stderr_size();
+        if !self.size.is_changing(size, Instant::now()) {
+            self.paint_at(size);
+        }
+    }
+
+    fn paint_at(&mut self, size: StderrSize) {
         let input = self.input.as_ref();
         // Both: the thread that reads keys may have been faster.
         if input.is_some_and(|input| renew_key_modes() | input.take_lost_screen()) {
@@ -386,5 +415,27 @@ impl LiveScreen {
         self.last_update = Instant::now();
         // stderr is not buffered: one write.
         let _ = std::io::stderr().write_all(sequence.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c_33_17_nothing_is_painted_while_the_terminal_changes_its_size() {
+        let start = Instant::now();
+        let mut watch = SizeWatch::default();
+        let mut is_changing = |columns, millis| {
+            watch.is_changing(
+                StderrSize { columns, lines: 24 },
+                start + Duration::from_millis(millis),
+            )
+        };
+        assert!(!is_changing(80, 0) && !is_changing(80, 50));
+        // tmux reports a drag every 250 ms.
+        assert!(is_changing(74, 100) && is_changing(74, 349));
+        assert!(is_changing(56, 350) && is_changing(41, 600) && is_changing(41, 899));
+        assert!(!is_changing(41, 900) && !is_changing(41, 5_000));
     }
 }
