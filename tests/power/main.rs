@@ -1,5 +1,5 @@
 //! A power loss at every moment of a run, a continue, a fork, a rollback, an apply, a pack and a sweep, of commands that
-//! outlive their engine, of tasks of MCP servers, of a decision about a staged call, and of an anchor.
+//! outlive their engine, of tasks of MCP servers, of a decision about a staged call, of messages, and of an anchor.
 //!
 //! delta works on a file system that keeps a log (`volatile_disk`), and each state that a power loss may leave according
 //! to a model of disks (`power_loss`) is made from the log and judged: nothing is missing that a tool, the LLM, the
@@ -17,6 +17,7 @@
 mod anchors;
 mod delta_sweeps;
 mod file_tree;
+mod messages;
 mod power_loss;
 mod recorder;
 mod server_tasks;

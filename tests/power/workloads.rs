@@ -120,6 +120,11 @@ pub fn killed_agent() -> Sandbox {
     )
 }
 
+/// The engine is killed in the first answer; a run with messages has up to three more.
+pub fn told_agent() -> Sandbox {
+    agent_with("", &[calls(0, &[("die", "")]), last_answer(), last_answer(), last_answer()])
+}
+
 /// Two questions and a call that has to be approved, between notes.
 pub fn asking_agent() -> Sandbox {
     let answers = [
