@@ -164,6 +164,11 @@ pub fn with_tip_for(error: clap::Error, arguments: &[OsString]) -> clap::Error {
         ErrorKind::MissingRequiredArgument if command == "rollback" => {
             with_tip(error, "`delta show RUN` lists the iterations".to_owned())
         }
+        ErrorKind::MissingRequiredArgument if command == "trust" => with_tip(
+            error,
+            "`delta trust --list` shows what you trust; `delta trust DIR` trusts DIR/.env"
+                .to_owned(),
+        ),
         ErrorKind::MissingRequiredArgument => with_values_tip(&named, error),
         _ => error,
     }

@@ -138,7 +138,7 @@ fn c_1_3_a_file_that_is_wrong() {
     expand().expect(
         126,
         "",
-        "error: could not read the file: No such file or directory (os error 2)\n  --> a.yaml\n",
+        "error: there is no file a.yaml\nhelp: name agent.yaml, its directory, or a file with a `tools:` list: `delta tool expand FILE`\n",
     );
     sandbox.write("a.yaml", b"\xff");
     assert_eq!(expand().code, 126);

@@ -81,9 +81,16 @@ fn main_agent_file(path: &Path) -> PathBuf {
     main_file.unwrap_or_else(|| path.join(MAIN_FILES[0]))
 }
 
-fn expand_file(file: &Path) -> Result<String, CommandFailure> {
-    let file = if file.is_dir() { main_agent_file(file) } else { file.to_owned() };
+fn expand_file(path: &Path) -> Result<String, CommandFailure> {
+    let file = if path.is_dir() { main_agent_file(path) } else { path.to_owned() };
     let name = file.display().to_string();
+    if !file.exists() {
+        let similar = agent_choice::suggest_agents(path, false);
+        let hint = format!(
+            "{similar}name agent.yaml, its directory, or a file with a `tools:` list: `delta tool expand FILE`"
+        );
+        return Err(CommandFailure::config(format!("there is no file {name}"), hint));
+    }
     let text = std::fs::read_to_string(&file).map_err(|error| {
         let message = format!("could not read the file: {error}");
         CommandFailure::from(Diagnostic::for_file(name.clone(), message, None))

@@ -47,10 +47,10 @@ pub fn fetch_prices(source: Option<&str>, accept: bool) -> Result<(), CommandFai
     let text = if source.starts_with("http://") || source.starts_with("https://") {
         download(&source, &cancel::install_cancel()?)
     } else {
-        read_list_file(Path::new(&source))
+        read_list_file(Path::new(&source)).map_err(|problem| format!("{shown_source}: {problem}"))
     };
     let text = text.map_err(|problem| {
-        CommandFailure::config(format!("could not fetch {shown_source}: {problem}"), None)
+        CommandFailure::config(format!("could not fetch the prices: {problem}"), None)
     })?;
     let list = PriceList::parse(&text).map_err(|problem| refuse(problem, None))?;
     let current = match PriceSource::read_fetched() {
@@ -129,7 +129,8 @@ fn check_size(bytes: usize) -> Result<(), String> {
 fn download(url: &str, cancel: &CancelToken) -> Result<String, String> {
     let host = host_of(url).unwrap_or_default();
     if url.starts_with("http://") && !is_loopback_host(host) {
-        return Err("prices over http can be changed on the way; name an https address".to_owned());
+        let url = mask_url(url);
+        return Err(format!("{url}: prices over http can be changed on the way; use https"));
     }
     let proxy = find_proxy(url, &|name| operator_settings(name, None));
     let mut client = HttpClient::new(HttpClientConfig {
@@ -150,6 +151,6 @@ fn download(url: &str, cancel: &CancelToken) -> Result<String, String> {
     if !status.is_success() {
         return Err(format!("{shown_url} answered {status}"));
     }
-    check_size(text.len())?;
+    check_size(text.len()).map_err(|problem| format!("{shown_url}: {problem}"))?;
     Ok(text)
 }
