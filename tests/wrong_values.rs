@@ -452,6 +452,7 @@ fn c_38_7_every_key_with_a_value_of_every_wrong_kind_is_an_error_at_its_place() 
             contents: vec![json!({
                 "api_key_command": {"openai": "x"},
                 "endpoint": {"openai": "http://localhost:8080/v1"},
+                "allow": [{"agent": "coding", "dir": "/w", "tool": "run", "match": {"command": ["ls"]}}],
                 "net": [{"agent": "coding", "dir": "/w", "hosts": ["a.example"]}],
             })],
             load: Box::new(|text| {

@@ -241,9 +241,8 @@ fn c_21_1_the_operators_file_is_read_or_refused() {
     let sandbox = noting("never", &["a"]);
     let config = "home/.config/delta/config.yaml";
     for (text, error) in [
-        ("approve: [ask]\n", "error: a list has the names of tools, and `ask` is not one\n"),
-        ("approve: {work: ask}\n", "error: `approve` must be a list, not a mapping\n"),
-        ("approve: {}\n", "error: `approve` must be a list, not a mapping\n"),
+        ("approve: [ask]\n", "error: `ask` is not the name of a tool\n"),
+        ("approve: {work: deny}\n", "error: `work` must be `ask`\n"),
         (
             "approve: [{work: ask}]\n",
             "error: an entry of `approve` must be a string, not a mapping\n",

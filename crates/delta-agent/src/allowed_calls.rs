@@ -1,16 +1,19 @@
-//! The calls that the operator has allowed in a directory from now on.
+//! The calls that the operator has allowed in a directory: with an answer, from then on, and in config.yaml.
 //!
-//! Each is a small file of its own in the operator's state directory, which no sandboxed tool sees. Its name is the hash of
+//! An answer is a small file of its own in the operator's state directory, which no sandboxed tool sees. Its name is the hash of
 //! everything that must be the same, so a lookup reads one file.
 
 use crate::agent::Agent;
 use crate::run_sandbox::RunSandbox;
+use crate::tool::Tool;
+use crate::tool::invocation::CheckedArguments;
 use crate::trust_store::{contains_directory, list_entries, read_entry, remove_entry};
 use delta_base::durable::{self, FileError};
+use delta_base::engine_variables::EngineVars;
 use delta_base::hex::sha256_hex;
 use delta_base::time::Timestamp;
 use delta_run::event::approval::{ApprovalRequest, EVERY_TOOL};
-use delta_shell::read_plain_command;
+use delta_shell::{CommandPattern, read_plain_command};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
@@ -34,6 +37,9 @@ pub struct AllowedCall {
     pub files: BTreeMap<String, String>,
     /// The command line, for a list.
     pub argv: Vec<String>,
+    /// The parameters whose values may differ.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub open: Vec<String>,
     /// When it was allowed.
     pub at: Timestamp,
 }
@@ -53,7 +59,8 @@ pub struct CallIdentity {
     inode: u64,
     /// When it was created, in nanoseconds since 1970; 0 where the file system does not tell.
     born: u64,
-    /// The SHA-256 of command line, standard input, directory, environment and sandbox of the definition.
+    /// The SHA-256 of command line, standard input, directory, environment and sandbox of the definition; with `remember`, the
+    /// one of [`Tool::remembered_sha256`].
     command_sha256: String,
     /// The SHA-256 of the sandbox as it is enforced.
     profile_sha256: String,
@@ -64,20 +71,23 @@ impl CallIdentity {
     /// with staged changes, of an MCP server, or with an argument that a shell may take for more than words.
     pub fn new(
         agent: &Agent,
-        workspace: &Path,
+        vars: &EngineVars,
         sandbox: &RunSandbox,
         request: &ApprovalRequest,
     ) -> Option<Self> {
-        let record = sandbox.record();
-        let profile = record.profiles.get(record.tools.get(&request.tool_name)?)?;
-        let is_lasting = request.stage.is_none() && request.files.is_some();
-        if profile.by == "none" || !is_lasting || !has_plain_words(&request.tool_args) {
+        let profile = enforced_profile(sandbox, request)?;
+        let tool = agent.tool(&request.tool_name)?;
+        let remembered = tool.remembered_arguments(&request.tool_args);
+        if !has_plain_words(&remembered) {
             return None;
         }
-        let dir = workspace.canonicalize().ok()?;
+        let command_sha256 = match tool.remember {
+            None => request.command_sha256.clone(),
+            Some(_) => tool.remembered_sha256(&remembered, vars),
+        };
+        let dir = vars.cwd.canonicalize().ok()?;
         let metadata = fs::metadata(&dir).ok()?;
         let born = metadata.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
-        let profile = json!([profile, record.without]).to_string();
         Some(Self {
             agent: agent.name.clone(),
             agent_home: agent.home.clone(),
@@ -85,7 +95,7 @@ impl CallIdentity {
             dir,
             inode: metadata.ino(),
             born: born.map_or(0, |born| u64::try_from(born.as_nanos()).unwrap_or(0)),
-            command_sha256: request.command_sha256.clone(),
+            command_sha256,
             profile_sha256: sha256_hex(profile),
         })
     }
@@ -103,6 +113,15 @@ impl AllowedCall {
     }
 }
 
+/// The sandbox that the machine enforces on the call, as a text; `None` for a call that cannot be allowed in advance: without
+/// one, with staged changes, or of an MCP server.
+fn enforced_profile(sandbox: &RunSandbox, request: &ApprovalRequest) -> Option<String> {
+    let record = sandbox.record();
+    let profile = record.profiles.get(record.tools.get(&request.tool_name)?)?;
+    let can_last = request.stage.is_none() && request.files.is_some();
+    (profile.by != "none" && can_last).then(|| json!([profile, record.without]).to_string())
+}
+
 /// Whether every text in the arguments is plain words to each shell: no operator, redirection, expansion or hidden character.
 fn has_plain_words(arguments: &Json) -> bool {
     match arguments {
@@ -113,29 +132,86 @@ fn has_plain_words(arguments: &Json) -> bool {
     }
 }
 
+/// Calls of a tool that config.yaml allows.
+#[derive(Debug, Clone)]
+pub struct ListedCalls {
+    /// The number of the entry in `allow`, from 1.
+    pub number: u32,
+    /// The name of the tool.
+    pub tool: String,
+    /// Parameters, each with patterns for the command line in its value.
+    pub patterns: Vec<(String, Vec<CommandPattern>)>,
+}
+
+impl ListedCalls {
+    fn matches(&self, tool: &Tool, arguments: &CheckedArguments) -> bool {
+        self.tool == tool.name
+            && self.patterns.iter().all(|(name, patterns)| {
+                let line = arguments.text(&tool.parameters, name);
+                let words = line.and_then(|line| read_plain_command(&line));
+                words.is_some_and(|words| patterns.iter().any(|one| one.matches_strictly(&words)))
+            })
+    }
+}
+
+/// What the operator has allowed for the calls of a run.
+#[derive(Debug, Clone, Default)]
+pub struct OperatorGrants {
+    /// What was allowed with an answer; `None` if that does not count.
+    remembered: Option<AllowedCalls>,
+    /// What config.yaml lists for the agent in the directory.
+    listed: Vec<ListedCalls>,
+    /// The tools that ask nevertheless, [`EVERY_TOOL`] for all.
+    asking: Vec<String>,
+}
+
+impl OperatorGrants {
+    /// The grants for a run in `workspace`. If that contains the files of `remembered`, they do not count, because the agent
+    /// can write them. The tools `asking` ask nevertheless.
+    pub fn new(
+        workspace: &Path,
+        remembered: Option<AllowedCalls>,
+        listed: Vec<ListedCalls>,
+        asking: Vec<String>,
+    ) -> Self {
+        let remembered =
+            remembered.filter(|calls| !contains_directory(workspace, &calls.directory));
+        Self { remembered, listed, asking }
+    }
+
+    /// The number of the entry in config.yaml that allows the call of `request`.
+    pub fn listed_entry(
+        &self,
+        sandbox: &RunSandbox,
+        request: &ApprovalRequest,
+        tool: &Tool,
+        arguments: &CheckedArguments,
+    ) -> Option<u32> {
+        let listed = self.listed.iter().find(|listed| listed.matches(tool, arguments))?;
+        let is_allowed = !self.asks(&tool.name) && enforced_profile(sandbox, request).is_some();
+        is_allowed.then_some(listed.number)
+    }
+
+    /// Where an answer that allows the call in later runs is kept; `None` if the operator cannot give one.
+    pub fn store_for(&self, identity: &CallIdentity) -> Option<&AllowedCalls> {
+        self.remembered.as_ref().filter(|_| !self.asks(&identity.tool))
+    }
+
+    fn asks(&self, tool: &str) -> bool {
+        self.asking.iter().any(|asking| asking == EVERY_TOOL || asking == tool)
+    }
+}
+
 /// The allowed calls in the operator's state directory.
 #[derive(Debug, Clone)]
 pub struct AllowedCalls {
     directory: PathBuf,
-    /// The tools that ask nevertheless, [`EVERY_TOOL`] for all.
-    asking: Vec<String>,
 }
 
 impl AllowedCalls {
     /// The calls in a state directory, which need not exist.
     pub fn new(state_dir: &Path) -> Self {
-        Self { directory: state_dir.join(CALLS_DIR), asking: Vec::new() }
-    }
-
-    /// The calls for a run in `workspace`; `None` if that contains the directory, so that the agent can write it. The tools
-    /// `asking` ask nevertheless.
-    pub fn for_run(self, workspace: &Path, asking: Vec<String>) -> Option<Self> {
-        (!contains_directory(workspace, &self.directory)).then_some(Self { asking, ..self })
-    }
-
-    /// Whether the operator can allow the call.
-    pub fn covers(&self, identity: &CallIdentity) -> bool {
-        !self.asking.iter().any(|tool| tool == EVERY_TOOL || *tool == identity.tool)
+        Self { directory: state_dir.join(CALLS_DIR) }
     }
 
     /// When the call was allowed, if it was and `files`, which it starts now, are as they were.
@@ -145,11 +221,10 @@ impl AllowedCalls {
         files: &BTreeMap<String, String>,
     ) -> Option<Timestamp> {
         let call = read_call(&self.directory.join(identity.id()))?;
-        let is_same = call.identity == *identity && call.files == *files && self.covers(identity);
-        is_same.then_some(call.at)
+        (call.identity == *identity && call.files == *files).then_some(call.at)
     }
 
-    /// Allows the call of `request` from now on.
+    /// Allows the call of `request` from now on, whatever the values of the parameters `open` are.
     ///
     /// # Errors
     /// It could not be written.
@@ -157,11 +232,12 @@ impl AllowedCalls {
         &self,
         identity: CallIdentity,
         request: &ApprovalRequest,
+        open: Vec<String>,
         at: Timestamp,
     ) -> Result<(), FileError> {
         let path = self.directory.join(identity.id());
         let files = request.files.clone().unwrap_or_default();
-        let call = AllowedCall { identity, files, argv: request.argv.clone(), at };
+        let call = AllowedCall { identity, files, argv: request.argv.clone(), open, at };
         durable::ensure_private_dir(&self.directory)?;
         durable::replace_private_synced(&path, format!("{}\n", json!(call)).as_bytes())
     }

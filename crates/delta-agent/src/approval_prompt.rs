@@ -25,8 +25,8 @@ pub struct ApprovalPrompt<'a> {
     pub hidden: &'a [String],
     /// The agent directory, which the short form replaces by its name; empty to keep it.
     pub agent_home: &'a str,
-    /// Whether the same call can be allowed in later runs of the directory.
-    pub can_remember: bool,
+    /// The parameters whose values may differ in the calls that can be allowed in later runs of the directory; `None` if none can.
+    pub remember: Option<&'a [String]>,
 }
 
 /// The answer of a person.
@@ -233,7 +233,7 @@ mod tests {
             preview: None,
             hidden: &[],
             agent_home: "",
-            can_remember: false,
+            remember: None,
         };
         let lines = prompt.summary_lines(60, "v");
         assert_eq!(lines[0], r"a     one\u{1b}[2Jtwo\u{202e}");

@@ -550,6 +550,7 @@ impl AgentMcpServer {
             approve: self.approve.clone(),
             strict_arguments: false,
             preview: None,
+            remember: None,
             is_staged: false,
             runs_delta: true,
             sandbox: self.sandbox.clone(),

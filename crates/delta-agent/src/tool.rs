@@ -93,6 +93,8 @@ pub struct Tool {
     pub approve: Option<ApprovalPolicy>,
     /// Whether arguments of another JSON type are refused even where their meaning is beyond doubt. Loading an agent sets it.
     pub strict_arguments: bool,
+    /// The parameters that must be equal in the later calls that a person allows; `None` for all.
+    pub remember: Option<Vec<String>>,
     /// The parameters that say what a call does to a file.
     pub preview: Option<ToolPreview>,
     /// Whether what a call changes in the workspace is applied only after a person has agreed.
@@ -325,6 +327,7 @@ impl Tool {
                 name => names_parameter(&parameters, name.unwrap_or(approval::COMMAND_PARAMETER)),
             })
         });
+        let remember = read_remember(doc, fields, &parameters);
         let preview =
             fields.non_null("preview").and_then(|node| ToolPreview::read(doc, node, &parameters));
         let is_staged = read_is_staged(doc, node, fields, background);
@@ -349,6 +352,7 @@ impl Tool {
             ends_run: EndsRun::read(doc, fields),
             approve,
             strict_arguments: false,
+            remember,
             preview,
             is_staged,
             sandbox,
@@ -393,6 +397,27 @@ fn read_tool_name<'a>(doc: &YamlDocument, fields: MappingFields<'a>) -> Option<&
 pub fn is_tool_name(name: &str) -> bool {
     (1..=64).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+}
+
+/// Reads `remember`.
+fn read_remember(
+    doc: &YamlDocument,
+    fields: MappingFields<'_>,
+    parameters: &[ToolParameter],
+) -> Option<Vec<String>> {
+    let node = fields.non_null("remember")?;
+    let names = fields.texts("remember");
+    if names.is_empty() && node.scalar().is_none() && node.entries().is_empty() {
+        let help = "leave it out, so that all must be equal";
+        doc.report(node, "`remember` names no parameter", Some(help.to_owned()));
+    }
+    for item in node.items() {
+        let name = item.scalar().unwrap_or_default();
+        if let Err(help) = names_parameter(parameters, name) {
+            doc.report(item, format!("unknown parameter `{name}` in `remember`"), Some(help));
+        }
+    }
+    Some(names)
 }
 
 /// Whether one of the parameters has this name; the help of a diagnostic otherwise.

@@ -5,7 +5,7 @@
 //! every act it commits the events that led to it.
 
 use delta_agent::agent::Agent;
-use delta_agent::allowed_calls::AllowedCalls;
+use delta_agent::allowed_calls::OperatorGrants;
 use delta_agent::ask_human::HumanPrompt;
 use delta_agent::child_environment::ChildEnvironment;
 use delta_agent::context::{ContextError, TokenCounter};
@@ -101,8 +101,8 @@ pub struct Engine<'a> {
     lets_survive: bool,
     /// The options that have been named for what a sandbox refused.
     named_hosts: RefCell<BTreeSet<String>>,
-    /// What the operator has allowed in earlier runs.
-    allowed_calls: Option<AllowedCalls>,
+    /// What the operator has allowed.
+    grants: OperatorGrants,
     /// Whether the run receives messages while it is driven.
     has_mailbox: bool,
     /// Notices messages while a call is at work, if the run receives any.
@@ -278,7 +278,7 @@ impl<'a> Engine<'a> {
             child_runs: RefCell::default(),
             lets_survive: true,
             named_hosts: RefCell::default(),
-            allowed_calls: None,
+            grants: OperatorGrants::default(),
             has_mailbox: false,
             message_watch: None,
             is_told: Cell::default(),
@@ -303,9 +303,9 @@ impl<'a> Engine<'a> {
         self
     }
 
-    /// Starts the calls that the operator has allowed in earlier runs without a question.
-    pub fn with_allowed_calls(mut self, calls: Option<AllowedCalls>) -> Self {
-        self.allowed_calls = calls;
+    /// Starts the calls that the operator has allowed without a question.
+    pub fn with_grants(mut self, grants: OperatorGrants) -> Self {
+        self.grants = grants;
         self
     }
 

@@ -3,12 +3,14 @@
 //! Only the process's own environment and a file in the operator's home count here, never a `.env` file: a workspace must
 //! not choose the model or the agent.
 
+use crate::config::grants::{ALLOW_MAPPING, Grant, NET_MAPPING, read_calls, read_hosts};
 use crate::failure::CommandFailure;
 use crate::sandbox_options::SANDBOX_VARIABLE;
 use crate::{environment, prices, state};
 use anstream::ColorChoice;
 use clap::{Args, ValueEnum};
 use delta_agent::agent::tool_imports::IMPORT_PATH_VARIABLE;
+use delta_agent::allowed_calls::ListedCalls;
 use delta_agent::trust_store::{TRUST_VARIABLE, TRUSTED_HOSTS_VARIABLE};
 use delta_base::api_key_names::{KEY_COMMAND_VARIABLE, KEY_FILE_VARIABLE};
 use delta_base::durable;
@@ -22,17 +24,19 @@ use delta_program::stdio;
 use delta_program::user_directory::find_user_directory;
 use delta_run::event::approval::EVERY_TOOL;
 use delta_run::workspace::RUNS_DIR_VARIABLE;
-use delta_sandbox::{HostRule, parse_host_rule};
+use delta_sandbox::HostRule;
 use delta_words::WireForm;
 use delta_yaml::diagnostic::DiagnosticReport;
 use delta_yaml::yaml::mapping_schema::{KeySchema, MappingFields, MappingSchema, ValueShape};
-use delta_yaml::yaml::{YamlDocument, YamlNode};
+use delta_yaml::yaml::{YamlDocument, YamlNode, YamlValue};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::OnceLock;
+
+mod grants;
 
 /// The variable with the model of agents without `llm`.
 const MODEL_VARIABLE: &str = "DELTA_MODEL";
@@ -58,8 +62,17 @@ pub static CONFIG_MAPPING: MappingSchema = MappingSchema::new(
         ),
         KeySchema::optional(
             "approve",
-            ValueShape::OneOf(&[ValueShape::Choice(&["ask"]), ValueShape::List(&ValueShape::Text)]),
-            "Asks before every call: `ask`, of all tools of all agents, or the names of tools. The rules of an agent apply too.",
+            ValueShape::OneOf(&[
+                ValueShape::Choice(&["ask"]),
+                ValueShape::List(&ValueShape::Text),
+                ValueShape::MapOf(&ValueShape::Choice(&["ask"])),
+            ]),
+            "Asks before every call: `ask`, of all tools of all agents, or the names of tools, as a list or each with `ask`. The rules of an agent apply too.",
+        ),
+        KeySchema::optional(
+            "allow",
+            ValueShape::List(&ValueShape::Mapping(&ALLOW_MAPPING)),
+            "Calls that start without a question where they have a sandbox, for an agent in a directory.",
         ),
         KeySchema::optional(
             "color",
@@ -143,28 +156,6 @@ static ENDPOINTS_MAPPING: MappingSchema = MappingSchema::new(
     ],
 );
 
-static NET_MAPPING: MappingSchema = MappingSchema::new(
-    "an entry of `net`",
-    "Hosts for an agent in a directory.",
-    &[
-        KeySchema::required(
-            "agent",
-            ValueShape::Text,
-            "`coding`, the built-in agent, or the name of an agent in $XDG_DATA_HOME/delta/agents.",
-        ),
-        KeySchema::required(
-            "dir",
-            ValueShape::Text,
-            "The absolute path of a workspace; `/**` at its end adds the workspaces in it.",
-        ),
-        KeySchema::required(
-            "hosts",
-            ValueShape::List(&ValueShape::Text),
-            "Hosts such as `index.crates.io`, `github.com:22` or `localhost:8080`.",
-        ),
-    ],
-);
-
 const MODEL_HELP: &str = "write `model: NAME` or `model: PROVIDER:NAME`";
 
 /// A boolean in place of when colors are printed.
@@ -217,50 +208,8 @@ pub struct OperatorConfig {
     project_skills: Option<OperatorSetting<Vec<String>>>,
     /// The addresses by the name of the provider.
     endpoints: Option<OperatorSetting<BTreeMap<String, String>>>,
-    net: Option<OperatorSetting<Vec<AllowedHosts>>>,
-}
-
-/// Hosts that an agent reaches in a directory.
-#[derive(Debug, Clone)]
-struct AllowedHosts {
-    agent: String,
-    /// A path, maybe with `/**`.
-    dir: String,
-    hosts: Vec<HostRule>,
-}
-
-impl AllowedHosts {
-    fn read(doc: &YamlDocument, node: &YamlNode) -> Option<Self> {
-        let fields = doc.fields(node, &NET_MAPPING)?;
-        fields.require("agent", "coding");
-        fields.require("dir", "/home/me/src/**");
-        fields.require("hosts", "[index.crates.io]");
-        let dir = fields.text("dir")?.to_owned();
-        if !Path::new(&dir).is_absolute() {
-            let help = "write, for example, `dir: /home/me/src/**`".to_owned();
-            doc.report(node, format!("expected an absolute path, found `{dir}`"), Some(help));
-        }
-        let mut hosts = Vec::new();
-        for item in fields.list("hosts") {
-            match parse_host_rule(item.scalar().unwrap_or_default()) {
-                Ok(host) => hosts.push(host),
-                Err(help) => {
-                    let text = item.scalar().unwrap_or_default();
-                    doc.report(item, format!("`{text}` is not a host"), Some(help));
-                }
-            }
-        }
-        Some(Self { agent: fields.text("agent")?.to_owned(), dir, hosts })
-    }
-
-    fn covers(&self, agent: &str, workspace: &Path) -> bool {
-        let canonical = |dir: &str| Path::new(dir).canonicalize().ok();
-        let is_in_dir = match self.dir.strip_suffix("/**") {
-            Some(dir) => canonical(dir).is_some_and(|dir| workspace.starts_with(dir)),
-            None => canonical(&self.dir).is_some_and(|dir| workspace == dir),
-        };
-        self.agent == agent && is_in_dir
-    }
+    net: Option<OperatorSetting<Vec<Grant<Vec<HostRule>>>>>,
+    allow: Option<OperatorSetting<Vec<Grant<ListedCalls>>>>,
 }
 
 impl OperatorConfig {
@@ -346,19 +295,7 @@ impl OperatorConfig {
         self.format = setting("format");
         self.runs_dir = setting("runs_dir");
         self.approve = fields.non_null("approve").and_then(|node| {
-            let value = match node.scalar() {
-                Some("ask") => vec![EVERY_TOOL.to_owned()],
-                Some(other) => {
-                    let message = format!("expected `ask` or a list of tools, found `{other}`");
-                    doc.report(node, message, Some("write `approve: ask`".to_owned()));
-                    return None;
-                }
-                None => doc.expect_texts(node, "`approve`")?,
-            };
-            if value.iter().any(|tool| tool == "ask") && node.scalar().is_none() {
-                let message = "a list has the names of tools, and `ask` is not one";
-                doc.report(node, message, Some("write `approve: ask` for all tools".to_owned()));
-            }
+            let value = read_asking_tools(doc, node)?;
             Some(OperatorSetting { value, origin: format!("{path}:{}", node.line) })
         });
         self.api_key_commands = fields.non_null("api_key_command").and_then(|node| {
@@ -372,7 +309,12 @@ impl OperatorConfig {
         });
         self.net = fields.non_null("net").map(|node| {
             let items = fields.list("net").iter();
-            let value = items.filter_map(|item| AllowedHosts::read(doc, item)).collect();
+            let value = items.filter_map(|item| read_hosts(doc, item)).collect();
+            OperatorSetting { value, origin: format!("{path}:{}", node.line) }
+        });
+        self.allow = fields.non_null("allow").map(|node| {
+            let items = fields.list("allow").iter().zip(1..);
+            let value = items.filter_map(|(item, number)| read_calls(doc, item, number)).collect();
             OperatorSetting { value, origin: format!("{path}:{}", node.line) }
         });
         self.prices_url = setting("prices_url");
@@ -397,6 +339,30 @@ impl OperatorConfig {
             }
         }
     }
+}
+
+/// The tools that ask before every call, [`EVERY_TOOL`] for all.
+fn read_asking_tools(doc: &YamlDocument, node: &YamlNode) -> Option<Vec<String>> {
+    const HELP: &str = "write `approve: ask` for all tools, or `approve: {run: ask}`";
+    let report = |node: &YamlNode, message: &str| doc.report(node, message, Some(HELP.to_owned()));
+    let names = match node.scalar() {
+        Some("ask") => return Some(vec![EVERY_TOOL.to_owned()]),
+        Some(other) => {
+            report(node, &format!("expected `ask` or the names of tools, found `{other}`"));
+            return None;
+        }
+        None if matches!(node.value, YamlValue::Sequence(_)) => {
+            doc.expect_texts(node, "`approve`")?
+        }
+        // A value other than `ask` is reported with the shape.
+        None => {
+            node.entries().iter().filter_map(|(name, _)| name.scalar().map(str::to_owned)).collect()
+        }
+    };
+    if names.iter().any(|tool| tool == "ask") {
+        report(node, "`ask` is not the name of a tool");
+    }
+    Some(names)
 }
 
 /// The commands for keys by provider; a text is the one of `openai`.
@@ -621,15 +587,46 @@ pub fn endpoint_settings() -> Result<Vec<EnvSetting>, CommandFailure> {
     Ok(settings)
 }
 
-/// The hosts that tools of an installed agent, or of the built-in one, reach in a workspace.
+/// The hosts that tools of the agent `name` in `home`, the built-in or an installed one, reach in a workspace.
 ///
 /// # Errors
 /// The configuration has a mistake.
-pub fn allowed_hosts(agent: &str, workspace: &Path) -> Result<Vec<HostRule>, CommandFailure> {
-    let Some(setting) = &read()?.net else { return Ok(Vec::new()) };
+pub fn allowed_hosts(
+    name: &str,
+    home: &Path,
+    workspace: &Path,
+) -> Result<Vec<HostRule>, CommandFailure> {
+    Ok(granted(read()?.net.as_ref(), name, home, workspace)?.concat())
+}
+
+/// The calls that the agent `name` in `home`, the built-in or an installed one, starts without a question in a workspace.
+///
+/// # Errors
+/// The configuration has a mistake.
+pub fn listed_calls(
+    name: &str,
+    home: &Path,
+    workspace: &Path,
+) -> Result<Vec<ListedCalls>, CommandFailure> {
+    granted(read()?.allow.as_ref(), name, home, workspace)
+}
+
+/// What the entries grant the agent in the workspace; nothing if that contains config.yaml or the agent, which could write them.
+fn granted<T: Clone>(
+    setting: Option<&OperatorSetting<Vec<Grant<T>>>>,
+    name: &str,
+    home: &Path,
+    workspace: &Path,
+) -> Result<Vec<T>, CommandFailure> {
     let workspace = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
-    let entries = setting.value.iter().filter(|entry| entry.covers(agent, &workspace));
-    Ok(entries.flat_map(|entry| entry.hosts.clone()).collect())
+    let paths = [read()?.path.as_deref(), Some(home)].into_iter().flatten();
+    let mut paths = paths.filter_map(|path| path.canonicalize().ok());
+    if paths.any(|path| path.starts_with(&workspace)) {
+        return Ok(Vec::new());
+    }
+    let entries = setting.iter().flat_map(|setting| &setting.value);
+    let covering = entries.filter(|entry| entry.covers(name, &workspace));
+    Ok(covering.map(|entry| entry.granted.clone()).collect())
 }
 
 /// Whether the operator allows the skills of a workspace, whose path is canonical.
@@ -754,17 +751,21 @@ fn list_endpoints(config: &OperatorConfig) -> ListedSetting {
     ListedSetting { key: "endpoint", value, origin }
 }
 
-fn list_net(config: &OperatorConfig) -> ListedSetting {
-    let setting = config.net.as_ref();
+fn list_grants<T>(
+    key: &'static str,
+    setting: Option<&OperatorSetting<Vec<Grant<T>>>>,
+    describe: fn(&T) -> String,
+) -> ListedSetting {
     let value = setting.map(|setting| {
-        let entries = setting.value.iter().map(|AllowedHosts { agent, dir, hosts }| {
-            let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
-            format!("{agent} in {dir}: {}", hosts.join(" "))
-        });
+        let entries = setting.value.iter().map(|entry| entry.describe(&describe(&entry.granted)));
         entries.collect::<Vec<_>>().join(", ")
     });
     let origin = setting.map_or_else(String::new, |setting| setting.origin.clone());
-    ListedSetting { key: "net", value, origin }
+    ListedSetting { key, value, origin }
+}
+
+fn list_hosts(hosts: &Vec<HostRule>) -> String {
+    hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 
 fn list_runs_dir(config: &OperatorConfig) -> ListedSetting {
@@ -839,7 +840,8 @@ fn list_settings() -> Result<Vec<ListedSetting>, CommandFailure> {
             None => of_variable("base_url", "OPENAI_BASE_URL"),
         },
         list_endpoints(config),
-        list_net(config),
+        list_grants("allow", config.allow.as_ref(), |calls| calls.tool.clone()),
+        list_grants("net", config.net.as_ref(), list_hosts),
         list_runs_dir(config),
         list_pricing()?,
         of_file("prices_url", config.prices_url.as_ref()),

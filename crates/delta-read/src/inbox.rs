@@ -330,7 +330,7 @@ fn answer_all(runs: &[WaitingRun], continue_run: ContinueRun) -> Result<(), Comm
                     preview: preview.as_deref(),
                     hidden,
                     agent_home: run.agent_home(),
-                    can_remember: false,
+                    remember: None,
                 };
                 terminal_prompt::approve_in_inbox(&prompt, &cancel)
             }

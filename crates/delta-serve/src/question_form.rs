@@ -111,6 +111,6 @@ pub fn served_preview(run: &ServedRun) -> Option<String> {
     let preview = pending_preview(&state, &dir, &run.work_dir)?;
     let HumanRequest::Approval(request) = state.human_request()? else { return None };
     let hidden = &state.sensitive_answers;
-    ApprovalPrompt { request, preview: Some(&preview), hidden, agent_home: "", can_remember: false }
+    ApprovalPrompt { request, preview: Some(&preview), hidden, agent_home: "", remember: None }
         .preview_text()
 }

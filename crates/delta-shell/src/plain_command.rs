@@ -176,6 +176,15 @@ impl CommandPattern {
     /// Words match in order. From the first bracket on, the options in brackets may be anywhere, any number of times; `#` at
     /// the end of one is a number. `*` and `**` match no option, and no path that is absolute, hidden or leads up.
     pub fn matches(&self, words: &[String]) -> bool {
+        self.matches_where(words, is_inside)
+    }
+
+    /// As [`CommandPattern::matches`], but `*` and `**` match no word with `..` in it, not even a range of revisions.
+    pub fn matches_strictly(&self, words: &[String]) -> bool {
+        self.matches_where(words, |word| is_inside(word) && !word.contains(".."))
+    }
+
+    fn matches_where(&self, words: &[String], is_any_word: fn(&str) -> bool) -> bool {
         let mut expected = self.words.iter().peekable();
         for (index, word) in words.iter().enumerate() {
             if index >= self.fixed_words
@@ -185,7 +194,7 @@ impl CommandPattern {
             }
             let is_match = match expected.peek() {
                 Some(PatternWord::Literal(text)) => text == word,
-                Some(PatternWord::AnyWord | PatternWord::AnyWords) => is_inside(word),
+                Some(PatternWord::AnyWord | PatternWord::AnyWords) => is_any_word(word),
                 None => false,
             };
             if !is_match {
@@ -299,6 +308,19 @@ mod tests {
         assert!(!matches("t *", "t a b"));
         assert!(matches("t '*' 'a b'", "t '*' \"a b\""));
         assert!(!matches("t '*'", "t a"));
+    }
+
+    #[test]
+    fn c_36_18_a_range_is_no_word_of_a_star_where_the_operator_allows() {
+        let allows = |pattern: &str, line: &str| {
+            let words = read_plain_command(line).unwrap();
+            CommandPattern::parse(pattern).unwrap().matches_strictly(&words)
+        };
+        assert!(allows("t ** ", "t a b/c") && allows("t a..b *", "t a..b x"));
+        for word in ["a..b", "..", "a/..b", "-x", "/x"] {
+            assert!(!allows("t **", &format!("t a {word}")), "{word}");
+            assert!(!allows("t * a", &format!("t {word} a")), "{word}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Calls that the operator allows in a directory from now on (C-36.17, C-36.18).
+//! Calls that the operator allows in a directory: with `p` from now on, and in config.yaml (C-36.17, C-36.18, C-36.20).
 
 use crate::DELTA;
 use serde_json::{Value, json};
@@ -7,6 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use test_support::sandbox::{Delta, Ran, Sandbox};
 
 const STATE: &str = "home/.local/state/delta/allowed";
+const CONFIG: &str = "home/.config/delta/config.yaml";
+const INSTALLED: &str = "home/.local/share/delta/agents/mine";
 const OFFER: &str = "p yes to this call in this project from now on,";
 const KEYS: &str = "y yes, n no, a yes to every call of run in this process, v view> ";
 
@@ -160,7 +162,7 @@ fn c_36_18_a_denial_and_the_option_win_and_a_directory_in_the_workspace_allows_n
     allow(&sandbox, "work", "first");
     assert!(!starts(&sandbox, "work", "option", &["--approve", "ask"]));
     // What config.yaml asks about can be allowed.
-    sandbox.write("home/.config/delta/config.yaml", "approve: [run]\n");
+    sandbox.write(CONFIG, "approve: [run]\n");
     assert!(starts(&sandbox, "work", "config", &[]));
     let denies = tools("workspace")
         .replace("{commands: [ls]}", "[{match: {command: hi}, do: deny}, {do: ask}]");
@@ -184,4 +186,183 @@ fn c_36_18_a_denial_and_the_option_win_and_a_directory_in_the_workspace_allows_n
     sandbox.delta(["trust", "--remove", file]).output().expect_code(0);
     sandbox.write(&format!("{STATE}/{}", "0".repeat(64)), &call);
     assert!(!starts(&sandbox, "work", "renamed", &[]));
+}
+
+#[test]
+fn c_36_17_remember_leaves_the_other_parameters_open() {
+    let tool = |remember: &str, exec: &str| {
+        format!(
+            "  - name: run\n    exec: {exec}\n    approve: ask\n    sandbox: workspace\n    {remember}\n\
+             \x20   parameters: [{{name: command}}, {{name: timeout, type: integer, default: 5}}]\n"
+        )
+    };
+    let exec = "sh -c ${command} ${timeout}";
+    let sandbox = calling("");
+    let calls = |remember: &str, exec: &str, command: &str, timeout: Option<u32>| {
+        let mut args = json!({"command": command});
+        timeout.iter().for_each(|timeout| args["timeout"] = json!(timeout));
+        let turns = format!("- call: [{{tool: run, args: {args}}}]\n- say: done\n");
+        sandbox.script(&tool(remember, exec), &turns);
+    };
+    let remember = "remember: [command]";
+    calls(remember, exec, "echo hi", Some(1));
+    let mut terminal = run(&sandbox, "work", "first", &["-i"]).at_terminal();
+    let offer = "p yes to this call with any timeout in this project from now on,";
+    terminal.expect(offer).expect(KEYS).type_in("p\n");
+    terminal.end().expect_code(0);
+    for (id, timeout) in [("same", Some(1)), ("longer", Some(60)), ("default", None)] {
+        calls(remember, exec, "echo hi", timeout);
+        assert!(starts(&sandbox, "work", id, &[]), "{id}");
+    }
+    for (id, remember, exec, command) in [
+        ("command", remember, exec, "echo ho"),
+        ("all", "", exec, "echo hi"),
+        ("both", "remember: [command, timeout]", exec, "echo hi"),
+        ("definition", remember, "sh -c ${command} x ${timeout}", "echo hi"),
+        ("order", remember, "sh -c ${timeout} ${command}", "echo hi"),
+    ] {
+        calls(remember, exec, command, Some(1));
+        assert!(!starts(&sandbox, "work", id, &[]), "{id}");
+    }
+    let list = sandbox.delta(["trust", "--list"]).output().expect_code(0).stdout;
+    assert!(list.ends_with(": sh -c 'echo hi' 1 with any timeout\n"), "{list}");
+    for (remember, message) in [
+        ("remember: [comand]", "unknown parameter `comand` in `remember`"),
+        ("remember: []", "`remember` names no parameter"),
+        ("remember: command", "`remember` must be a list"),
+    ] {
+        calls(remember, exec, "echo hi", None);
+        let ran = run(&sandbox, "work", "wrong", &[]).output().expect_code(126);
+        assert!(ran.stderr.contains(message), "{}", ran.stderr);
+    }
+}
+
+/// The agent under a name that config.yaml can have, with a call of this command line.
+fn install(sandbox: &Sandbox, sandbox_keys: &str, command: &str) {
+    sandbox.script(&tools(sandbox_keys), &turns(command));
+    for file in sandbox.files("agent") {
+        sandbox.write(&format!("{INSTALLED}/{file}"), sandbox.read(&format!("agent/{file}")));
+    }
+}
+
+/// Whether a new run of `agent` starts its call without a question.
+fn installed_starts(sandbox: &Sandbox, agent: &str, dir: &str, id: &str, more: &[&str]) -> bool {
+    let fixed = ["run", "--agent", agent, "-w", dir, "--run-id", id, "-q", "-m", "go"];
+    let ran = sandbox.delta(fixed.iter().chain(more).copied()).output();
+    assert!([0, 101].contains(&ran.code), "{}", ran.stderr);
+    ran.code == 0
+}
+
+fn entry(sandbox: &Sandbox, dir: &str, lines: &str) -> String {
+    let dir = sandbox.path(dir).display().to_string();
+    format!("  - {{agent: mine, dir: '{dir}', tool: run, match: {{command: [{lines}]}}}}\n")
+}
+
+#[test]
+fn c_36_18_config_yaml_allows_command_lines_of_an_installed_agent_in_a_directory() {
+    let sandbox = calling("");
+    let starts = |agent: &str, dir: &str, id: &str, more: &[&str]| {
+        installed_starts(&sandbox, agent, dir, id, more)
+    };
+    let entries = [entry(&sandbox, "other", "ls"), entry(&sandbox, "work/**", "ls, echo hi **")];
+    // What config.yaml lists precedes what it asks about.
+    sandbox.write(CONFIG, format!("approve: {{run: ask}}\nallow:\n{}", entries.concat()));
+    install(&sandbox, "workspace", "echo hi you");
+    assert!(starts("mine", "work", "first", &[]));
+    let request = &events(&sandbox, "work", "first", "ACTION_REQUEST")[0];
+    let approval = &request["approval"];
+    assert_eq!((&approval["by"], &approval["rule"]), (&json!("config"), &json!(2)));
+    assert!(approval["at"].is_string(), "{approval}");
+    assert!(events(&sandbox, "work", "first", "APPROVAL_REQUEST").is_empty());
+    sandbox.delta(["replay", "first", "-w", "work"]).output().expect_code(0);
+    assert!(starts("mine", "work/inner", "r", &[]));
+
+    // Another directory, an agent of a repository, an option, a tool without a sandbox.
+    assert!(!starts("mine", "other", "r", &[]));
+    assert!(!starts("agent", "work", "path", &[]));
+    assert!(!starts("mine", "work", "option", &["--approve", "run=ask"]));
+    install(&sandbox, "off", "echo hi you");
+    assert!(!starts("mine", "work", "open", &[]));
+    for (id, line) in [
+        ("less", "echo"),
+        ("option-word", "echo hi -n"),
+        ("absolute", "echo hi /etc/passwd"),
+        ("up", "echo hi ../x"),
+        ("range", "echo hi a..b"),
+        ("operator", "echo hi; id"),
+        ("redirection", "echo hi > x"),
+        ("expansion", "echo hi $HOME"),
+    ] {
+        install(&sandbox, "workspace", line);
+        assert!(!starts("mine", "work", id, &[]), "{line}");
+    }
+
+    // A denial of the agent wins.
+    install(&sandbox, "workspace", "echo hi you");
+    let denying = sandbox
+        .read(&format!("{INSTALLED}/agent.yaml"))
+        .replace("{commands: [ls]}", "[{match: {command: you}, do: deny}, {do: ask}]");
+    sandbox.write(&format!("{INSTALLED}/agent.yaml"), denying);
+    assert!(starts("mine", "work", "denied", &[]));
+    assert!(events(&sandbox, "work", "denied", "ACTION_REQUEST")[0]["argv"].is_null());
+}
+
+#[test]
+fn c_36_18_a_configuration_or_an_agent_in_the_workspace_gets_nothing() {
+    let sandbox = calling("");
+    install(&sandbox, "workspace", "echo hi");
+    let dir = sandbox.path("work").display().to_string();
+    let net = format!("net:\n  - {{agent: mine, dir: '{dir}', hosts: [a.example]}}\n");
+    let config = format!("allow:\n{}{net}", entry(&sandbox, "work", "echo hi"));
+    for file in sandbox.files("agent") {
+        sandbox.write(
+            &format!("work/delta/agents/mine/{file}"),
+            sandbox.read(&format!("agent/{file}")),
+        );
+    }
+    let data = sandbox.path("home/.local/share").display().to_string();
+    let in_work = sandbox.path("work").display().to_string();
+    for (directory, data, id) in [
+        ("outside", &data, "outside"),
+        ("work/config", &data, "inside"),
+        ("outside", &in_work, "agent"),
+    ] {
+        sandbox.write(&format!("{directory}/delta/config.yaml"), &config);
+        let args = ["run", "--agent", "mine", "-w", "work", "--run-id", id, "-q", "-m", "go"];
+        let home = sandbox.path(directory);
+        let command = sandbox.delta(args).env("XDG_CONFIG_HOME", home).env("XDG_DATA_HOME", data);
+        let ran = command.output();
+        let is_granted = id == "outside";
+        assert_eq!(ran.code, if is_granted { 0 } else { 101 }, "{}", ran.stderr);
+        let start = &events(&sandbox, "work", id, "ENGINE_START")[0];
+        assert_eq!(start["config"]["sandbox"]["hosts"].is_array(), is_granted, "{start}");
+    }
+}
+
+#[test]
+fn c_36_20_approve_and_allow_take_nothing_else() {
+    let sandbox = Sandbox::new(DELTA);
+    for (text, shown) in
+        [("ask", "ask"), ("[a, b]", "a b"), ("{a: ask, b: ask}", "a b"), ("{}", "[]")]
+    {
+        sandbox.write(CONFIG, format!("approve: {text}\n"));
+        let config = sandbox.delta(["config"]).output().expect_code(0).stdout;
+        assert!(config.contains(&format!("\napprove          {shown} ")), "{config}");
+    }
+    let entry = "agent: coding, dir: /x, tool: run";
+    for (text, message) in [
+        ("approve: {run: }", "`run` must be `ask`"),
+        ("approve: always", "expected `ask` or the names of tools, found `always`"),
+        ("allow: [{agent: coding, dir: x, tool: run, match: {c: [ls]}}]", "an absolute path"),
+        ("allow: [{agent: coding, tool: run, match: {c: [ls]}}]", "`dir`"),
+        (&format!("allow: [{{{entry}}}]"), "`match`"),
+        (&format!("allow: [{{{entry}, match: {{}}}}]"), "`match` names no parameter"),
+        (&format!("allow: [{{{entry}, match: {{c: []}}}}]"), "has no command line"),
+        (&format!("allow: [{{{entry}, match: {{c: ls}}}}]"), "must be a list"),
+        (&format!("allow: [{{{entry}, match: {{c: [ls | wc]}}}}]"), "`ls | wc` matches no call"),
+    ] {
+        sandbox.write(CONFIG, format!("{text}\n"));
+        let ran = sandbox.delta(["config"]).output().expect_code(126);
+        assert!(ran.stderr.contains(message), "{text}: {}", ran.stderr);
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! Pure. The engine asks, and decides with this policy, the options of the operator and the journal.
 
+use super::checked_value::CheckedValue;
 use super::invocation::{CheckedArguments, ToolInvocation};
 use super::{ParameterType, Tool, ToolParameter, names_parameter};
 use delta_base::engine_variables::EngineVars;
@@ -10,7 +11,7 @@ use delta_shell::{CommandPattern, CommandPatternError, read_plain_command};
 use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode, quote_yaml};
 use regex::Regex;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 /// The values of `approve:` that are not rules.
 const APPROVE_WORDS: &[&str] = &["never", "ask"];
@@ -215,7 +216,7 @@ impl ApprovalPolicy {
             doc.report(list, "`commands` has no command", Some(help.to_owned()));
         }
         // All commands are read, so that all errors are reported.
-        let patterns: Vec<_> = items.iter().map(|item| read_command(doc, item)).collect();
+        let patterns: Vec<_> = items.iter().map(|item| read_command_pattern(doc, item)).collect();
         let patterns = patterns.into_iter().collect::<Option<_>>()?;
         Some(Self::Commands { parameter: parameter.map(str::to_owned), patterns })
     }
@@ -249,7 +250,7 @@ impl ApprovalPolicy {
                     (None, [only]) => &only.name,
                     (None, _) => COMMAND_PARAMETER,
                 };
-                let line = argument_text(parameters, arguments, name);
+                let line = arguments.text(parameters, name);
                 let words = line.and_then(|line| read_plain_command(&line)).unwrap_or_default();
                 let listed = patterns.iter().zip(1..).find(|(pattern, _)| pattern.matches(&words));
                 return match listed {
@@ -328,24 +329,13 @@ impl ApprovalRule {
     /// Whether every pattern matches the value of its parameter; a value that is absent matches none.
     fn matches(&self, parameters: &[ToolParameter], arguments: &CheckedArguments) -> bool {
         self.patterns.iter().all(|(name, pattern)| {
-            argument_text(parameters, arguments, name).is_some_and(|text| pattern.is_match(&text))
+            arguments.text(parameters, name).is_some_and(|text| pattern.is_match(&text))
         })
     }
 }
 
-/// The value of a parameter as the command gets it; `None` if it is absent.
-fn argument_text(
-    parameters: &[ToolParameter],
-    arguments: &CheckedArguments,
-    name: &str,
-) -> Option<String> {
-    let mut values = parameters.iter().zip(arguments.values());
-    let (_, value) = values.find(|(parameter, _)| parameter.name == name)?;
-    value.as_ref().map(|value| value.text())
-}
-
-/// Reads an entry of `commands`.
-fn read_command(doc: &YamlDocument, node: &YamlNode) -> Option<CommandPattern> {
+/// Reads a pattern for command lines; `None` if it was reported.
+pub fn read_command_pattern(doc: &YamlDocument, node: &YamlNode) -> Option<CommandPattern> {
     // A value of another kind is reported with its list.
     let text = node.scalar()?;
     let (reason, help) = match CommandPattern::parse(text) {
@@ -441,5 +431,42 @@ impl Tool {
             command["sandbox"] = profile.to_yaml().into();
         }
         sha256_hex(command.to_string())
+    }
+
+    /// The arguments that a later call must have to be the one that `p` allows: all, or those that `remember` names.
+    pub fn remembered_arguments(&self, arguments: &Json) -> Json {
+        let Some(names) = &self.remember else { return arguments.clone() };
+        let value = |name: &String| {
+            let sent = arguments.get(name).filter(|value| !value.is_null());
+            let parameter = self.parameters.iter().find(|parameter| parameter.name == *name);
+            let default = || parameter?.default.clone();
+            (name.clone(), sent.cloned().or_else(default).unwrap_or_default())
+        };
+        names.iter().map(value).collect()
+    }
+
+    /// The parameters whose values may differ in the calls that `p` allows.
+    pub fn open_parameters(&self) -> Vec<String> {
+        let Some(remembered) = &self.remember else { return Vec::new() };
+        let names = self.parameters.iter().map(|parameter| &parameter.name);
+        names.filter(|name| !remembered.contains(name)).cloned().collect()
+    }
+
+    /// The SHA-256 of what determines what a call starts with these [`Tool::remembered_arguments`], whatever the others are.
+    pub fn remembered_sha256(&self, remembered: &Json, vars: &EngineVars) -> String {
+        let fill = |fills_optional: bool| {
+            let value = |parameter: &ToolParameter| {
+                let open = || format!("${{{}}}", parameter.name).into();
+                match remembered.get(&parameter.name) {
+                    Some(value) => Some(value.clone()).filter(|value| !value.is_null()),
+                    None => (fills_optional || parameter.required).then(open),
+                }
+            };
+            let values: Vec<_> =
+                self.parameters.iter().map(|one| value(one).map(CheckedValue::from)).collect();
+            self.command_sha256(&self.fill_command(&values, &remembered.to_string(), vars), vars)
+        };
+        let commands = [fill(true), fill(false)];
+        sha256_hex(json!([commands, remembered, self.open_parameters()]).to_string())
     }
 }

@@ -39,9 +39,11 @@ pub struct CheckedArguments {
 }
 
 impl CheckedArguments {
-    /// The values in the order of the tool's parameters.
-    pub(super) fn values(&self) -> &[Option<CheckedValue>] {
-        &self.values
+    /// The value of a parameter as the command gets it; `None` if it is absent. `parameters` are those of the tool.
+    pub fn text(&self, parameters: &[ToolParameter], name: &str) -> Option<String> {
+        let mut values = parameters.iter().zip(&self.values);
+        let (_, value) = values.find(|(parameter, _)| parameter.name == name)?;
+        value.as_ref().map(CheckedValue::text)
     }
 
     /// The names of the arguments that came as text, and were taken as what the text is.

@@ -127,6 +127,11 @@ pub static TOOL_MAPPING: MappingSchema = MappingSchema::new(
             "Which calls a person has to approve: `never` (the default), `ask`, a list of rules, or the `commands` that start without a question.",
         ),
         KeySchema::optional(
+            "remember",
+            ValueShape::List(&ValueShape::Text),
+            "The parameters that must be equal in the later calls that `p` at a question allows; without it, all.",
+        ),
+        KeySchema::optional(
             "preview",
             ValueShape::Mapping(&PREVIEW_MAPPING),
             "The parameters that say what a call does to a file, so that an approval can show a diff.",

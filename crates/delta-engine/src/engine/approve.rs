@@ -10,7 +10,7 @@ use delta_agent::allowed_calls::CallIdentity;
 use delta_agent::approval_prompt::{ApprovalAnswer, ApprovalPrompt};
 use delta_agent::ask_human;
 use delta_agent::file_preview::preview_file_change;
-use delta_base::time::Timestamp;
+use delta_agent::tool::Tool;
 use delta_plan::approval_plan::{ApprovalPlan, plan_approval};
 use delta_plan::checked_call::CheckedCall;
 use delta_run::event::Payload;
@@ -59,10 +59,10 @@ impl<'a> Engine<'a> {
             }
             ApprovalPlan::Ask { rule } => {
                 let (request, _) = self.approval_request(run, checked.clone(), rule)?;
-                let Some(at) = self.remembered_approval(run, &request) else {
+                let Some(approval) = self.granted_approval(run, &request, &checked) else {
                     return Ok(Some(Box::new(request)));
                 };
-                Some(CallApproval { by: ApprovalSource::Remembered, at, rule: None })
+                Some(approval)
             }
             ApprovalPlan::Deny(reason) => {
                 batch.push(DecidedCall::Refuse(checked.into_call(), reason));
@@ -125,23 +125,34 @@ impl<'a> Engine<'a> {
         if answers.any(|answer| request.argv.iter().any(|word| word.contains(answer.as_str()))) {
             return None;
         }
-        let workspace = &self.environment.vars().cwd;
-        let identity =
-            CallIdentity::new(self.agent, workspace, self.environment.sandbox()?, request)?;
-        self.allowed_calls.as_ref()?.covers(&identity).then_some(identity)
+        let vars = self.environment.vars();
+        let identity = CallIdentity::new(self.agent, vars, self.environment.sandbox()?, request)?;
+        self.grants.store_for(&identity).is_some().then_some(identity)
     }
 
-    /// When the operator has allowed the call in an earlier run.
-    fn remembered_approval(&self, run: &Run, request: &ApprovalRequest) -> Option<Timestamp> {
+    /// The approval that the operator gave in config.yaml, or in an earlier run.
+    fn granted_approval(
+        &self,
+        run: &Run,
+        request: &ApprovalRequest,
+        checked: &CheckedCall<'_>,
+    ) -> Option<CallApproval> {
+        let sandbox = self.environment.sandbox()?;
+        let (tool, arguments) = (checked.tool(), checked.arguments());
+        if let rule @ Some(_) = self.grants.listed_entry(sandbox, request, tool, arguments) {
+            return Some(CallApproval { by: ApprovalSource::Config, at: (self.clock)(), rule });
+        }
         let identity = self.lasting_identity(run, request)?;
-        self.allowed_calls.as_ref()?.allowed_at(&identity, request.files.as_ref()?)
+        let calls = self.grants.store_for(&identity)?;
+        let at = calls.allowed_at(&identity, request.files.as_ref()?)?;
+        Some(CallApproval { by: ApprovalSource::Remembered, at, rule: None })
     }
 
     /// Allows the call in later runs. If that cannot be written, the call starts once.
-    fn remember_approval(&self, run: &mut Run, request: &ApprovalRequest) {
+    fn remember_approval(&self, run: &mut Run, request: &ApprovalRequest, open: Vec<String>) {
         let Some(identity) = self.lasting_identity(run, request) else { return };
-        let Some(calls) = &self.allowed_calls else { return };
-        if let Err(error) = calls.allow(identity, request, (self.clock)()) {
+        let Some(calls) = self.grants.store_for(&identity) else { return };
+        if let Err(error) = calls.allow(identity, request, open, (self.clock)()) {
             run.notify(RunNotice::Warning(&format!("the approval is for this call only: {error}")));
         }
     }
@@ -163,7 +174,9 @@ impl<'a> Engine<'a> {
             return Ok(true);
         }
         run.notify(RunNotice::WaitingForApproval(request));
-        let preview = self.agent.tool(&request.tool_name).and_then(|tool| tool.preview.as_ref());
+        let tool = self.agent.tool(&request.tool_name);
+        let open = tool.map(Tool::open_parameters).unwrap_or_default();
+        let preview = tool.and_then(|tool| tool.preview.as_ref());
         let preview = preview.map(|preview| {
             preview_file_change(preview, &request.tool_args, &self.environment.vars().cwd)
         });
@@ -177,12 +190,12 @@ impl<'a> Engine<'a> {
             preview: preview.as_deref(),
             hidden: &hidden,
             agent_home: &agent_home,
-            can_remember: self.lasting_identity(run, request).is_some(),
+            remember: self.lasting_identity(run, request).is_some().then_some(&open[..]),
         };
         match self.human.as_mut().map(|human| human.approve(&prompt)) {
             Some(Ok(Some(answer))) => {
                 if answer.for_project {
-                    self.remember_approval(run, request);
+                    self.remember_approval(run, request, open);
                 }
                 record_decision(run, request, answer);
                 return Ok(true);

@@ -45,7 +45,7 @@ impl ProgressPrinter {
             preview: changes.as_deref(),
             hidden: &hidden,
             agent_home: &agent_home,
-            can_remember: false,
+            remember: None,
         };
         let tool = short_tool_name(&request.tool_name);
         self.print_line("");
@@ -97,6 +97,7 @@ impl ProgressPrinter {
             ApprovalSource::Rule => "by a rule",
             ApprovalSource::Flag => "by --approve-all",
             ApprovalSource::Remembered => "as in an earlier run",
+            ApprovalSource::Config => "by config.yaml",
         };
         let approval = state.asked_approval(&decision.call_id);
         let staged =

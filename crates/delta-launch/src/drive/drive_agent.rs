@@ -7,7 +7,7 @@ use crate::drive::next_steps;
 use crate::prepare::observer::{prints_pieces, shows_live_output};
 use crate::prepare::prepared_agent::PreparedAgent;
 use delta_agent::agent::SnapshotSettings;
-use delta_agent::allowed_calls::AllowedCalls;
+use delta_agent::allowed_calls::OperatorGrants;
 use delta_agent::ask_human::HumanPrompt;
 use delta_agent::child_environment::ChildEnvironment;
 use delta_agent::run_sandbox::RunSandbox;
@@ -19,13 +19,14 @@ use delta_engine::engine::Engine;
 use delta_lint::lint::find_missing_programs;
 use delta_llm::llm::Provider;
 use delta_llm::llm::ProviderKind;
+use delta_operator::arguments::agent_choice;
 use delta_operator::arguments::budget::{self, OuterLimits, OwnedRun, PastUse};
 use delta_operator::arguments::options::RunOptions;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::restore_point;
 use delta_operator::runs::run_input::{PausingPrompt, RunInput};
 use delta_operator::trust::read_import_path;
-use delta_operator::{environment, state};
+use delta_operator::{config, environment, state};
 use delta_process as process;
 use delta_run::budget::ledger::Budget;
 use delta_run::event::{AgentCopy, EngineStart, RunStage};
@@ -187,7 +188,7 @@ impl PreparedAgent {
             )
             .with_snapshots(snapshots)
             .with_disk_limit(self.bounds.disk)
-            .with_allowed_calls(self.allowed_calls(run, workspace, options))
+            .with_grants(self.grants(run, workspace, options)?)
             .with_mailbox()
             .with_live_output(shows_live_output(options) || prints_pieces(options))
             .drive(run);
@@ -216,18 +217,24 @@ impl PreparedAgent {
         Ok(result)
     }
 
-    /// What the operator has allowed in earlier runs, but for tools that ask because of `--approve`, here or in an earlier
-    /// process of the run. What config.yaml asks about can be allowed.
-    fn allowed_calls(
+    /// What the operator has allowed, but for tools that ask because of `--approve`, here or in an earlier process of the run.
+    /// What config.yaml asks about can be allowed.
+    fn grants(
         &self,
         run: &Run,
         workspace: &Workspace,
         options: &RunOptions,
-    ) -> Option<AllowedCalls> {
+    ) -> Result<OperatorGrants, CommandFailure> {
         let mut asking = options.approvals.operator_approval().ask;
         let earlier = run.state().operator_approval().map_or(&[][..], |one| &one.ask);
         asking.extend(earlier.iter().filter(|tool| !self.asking_tools.contains(tool)).cloned());
-        state::allowed_calls().ok()?.for_run(&workspace.root, asking)
+        let home = &self.agent.home;
+        let listed = match agent_choice::installed_name(home) {
+            Some(name) => config::listed_calls(&name, home, &workspace.root)?,
+            None => Vec::new(),
+        };
+        let remembered = state::allowed_calls().ok();
+        Ok(OperatorGrants::new(&workspace.root, remembered, listed, asking))
     }
 
     /// Warns of each program that a tool needs and that the run would not find.

@@ -214,7 +214,9 @@ fn describe_call(call: &AllowedCall) -> String {
     let CallIdentity { agent, tool, dir, .. } = &call.identity;
     let command =
         call.argv.iter().map(|word| shell_quote_visibly(word)).collect::<Vec<_>>().join(" ");
-    let line = format!("{agent} {tool} in {}: {command}", dir.display());
+    let open = call.open.join(", ");
+    let open = if open.is_empty() { open } else { format!(" with any {open}") };
+    let line = format!("{agent} {tool} in {}: {command}{open}", dir.display());
     escape_terminal_controls(&line).replace('\n', "\\n")
 }
 
@@ -311,7 +313,7 @@ fn list_trusted(store: &TrustStore, calls: &[AllowedCall], format: TrustListForm
             let hosts: Vec<&str> = hosts.iter().map(TrustedHost::as_str).collect();
             let calls = calls.iter().map(|call| {
                 let CallIdentity { agent, tool, dir, .. } = &call.identity;
-                json!({"id": call.id(), "agent": agent, "tool": tool, "dir": dir, "argv": call.argv, "at": call.at})
+                json!({"id": call.id(), "agent": agent, "tool": tool, "dir": dir, "argv": call.argv, "open": call.open, "at": call.at})
             });
             let calls: Vec<Json> = calls.collect();
             format!("{}\n", json!({"files": files, "endpoints": hosts, "calls": calls}))

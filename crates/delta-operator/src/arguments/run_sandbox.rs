@@ -103,8 +103,8 @@ pub fn sandbox_setup(
     vars: EngineVars,
     mut policy: OperatorPolicy,
 ) -> Result<SandboxSetup, CommandFailure> {
-    if let Some(agent) = agent_choice::installed_name(&vars.agent_home) {
-        policy.hosts.extend(config::allowed_hosts(&agent, &vars.cwd)?);
+    if let Some(name) = agent_choice::installed_name(&vars.agent_home) {
+        policy.hosts.extend(config::allowed_hosts(&name, &vars.agent_home, &vars.cwd)?);
     }
     let program = std::env::current_exe().map_err(|error| {
         CommandFailure::config(format!("could not find the program delta: {error}"), None)

@@ -63,8 +63,15 @@ impl HumanPrompt for TerminalPrompt {
         }
         let tool = &prompt.request.tool_name;
         let keys = format!("y yes, n no, a yes to every call of {tool} in this process, v view> ");
-        if prompt.can_remember {
-            stdio::print_error_line("p yes to this call in this project from now on,");
+        if let Some(open) = prompt.remember {
+            let names = if open.is_empty() {
+                String::new()
+            } else {
+                format!(" with any {}", open.join(", "))
+            };
+            stdio::print_error_line(&format!(
+                "p yes to this call{names} in this project from now on,"
+            ));
         }
         // A line that was typed before the question was shown does not answer it.
         terminal::discard_input();
@@ -76,7 +83,7 @@ impl HumanPrompt for TerminalPrompt {
                     let answer = ApprovalAnswer::new(true, by, None);
                     return Ok(Some(ApprovalAnswer { for_tool: true, ..answer }));
                 }
-                "p" | "project" if prompt.can_remember => {
+                "p" | "project" if prompt.remember.is_some() => {
                     let answer = ApprovalAnswer::new(true, by, None);
                     return Ok(Some(ApprovalAnswer { for_project: true, ..answer }));
                 }
@@ -91,7 +98,12 @@ impl HumanPrompt for TerminalPrompt {
                     if let Some(answer) = ApprovalAnswer::parse(&line, by) {
                         return Ok(Some(answer));
                     }
-                    print_known_keys("`y`, `n`, `a` or `v`");
+                    let known = if prompt.remember.is_some() {
+                        "`y`, `n`, `a`, `p` or `v`"
+                    } else {
+                        "`y`, `n`, `a` or `v`"
+                    };
+                    print_known_keys(known);
                 }
             }
         }

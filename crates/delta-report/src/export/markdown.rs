@@ -142,6 +142,7 @@ impl MarkdownDocument {
                 ApprovalSource::Rule => "by a rule",
                 ApprovalSource::Flag => "by `--approve-all`",
                 ApprovalSource::Remembered => "as in an earlier run",
+                ApprovalSource::Config => "by config.yaml",
             };
             self.push_paragraph(&format!("{verb} {by}."));
         }

@@ -131,13 +131,12 @@ impl RunVerifier<'_> {
             ApprovalPlan::Deny(text) => {
                 return (ExpectedOutcome::Observation(text), tool_args, Json::Null);
             }
-            // What the operator has allowed before is not in the journal; it needs a sandbox.
+            // What the operator allows is not in the journal; it needs a sandbox.
             ApprovalPlan::Ask { .. }
                 if is_confined
-                    && request
-                        .approval
-                        .as_ref()
-                        .is_some_and(|approval| approval.by == ApprovalSource::Remembered) =>
+                    && request.approval.as_ref().is_some_and(|approval| {
+                        matches!(approval.by, ApprovalSource::Remembered | ApprovalSource::Config)
+                    }) =>
             {
                 recorded_approval.clone()
             }

@@ -171,6 +171,8 @@ pub enum ApprovalSource {
     Flag,
     /// The operator, who has allowed the same call in an earlier run of the directory.
     Remembered,
+    /// An entry of `allow` in config.yaml.
+    Config,
 }
 
 /// The approval of a call that starts.
@@ -180,7 +182,7 @@ pub struct CallApproval {
     pub by: ApprovalSource,
     /// When it was approved.
     pub at: Timestamp,
-    /// The number of the rule or of the entry of `commands` that allowed it, from 1.
+    /// The number of the rule, or of the entry of `commands` or `allow`, that allowed it, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<u32>,
 }
