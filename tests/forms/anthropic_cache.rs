@@ -98,14 +98,6 @@ fn c_23_1_a_cache_of_another_kind_is_an_error_of_the_file() {
 }
 
 #[test]
-fn c_23_1_an_answer_that_no_request_follows_marks_nothing() {
-    let server = ScriptedServer::start(vec![Answer::text("done")]);
-    let sandbox = agent_of("anthropic", &server, "");
-    run(&sandbox, &["--max-iterations", "1"]);
-    assert_eq!(marked(&server), [Vec::<String>::new()]);
-}
-
-#[test]
 fn c_23_1_a_later_process_begins_with_what_the_records_show() {
     let server = ScriptedServer::start(
         answers().into_iter().chain([Answer::text("again")]).collect::<Vec<_>>(),

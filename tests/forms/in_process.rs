@@ -69,6 +69,7 @@ pub fn ask_about(provider: &mut EndpointProvider, model: &str, messages: &Value)
         has_native: true,
         forces_call: false,
         run_id: "r",
+        constant_messages: 0,
         images: None,
     };
     let mut attempts = Vec::new();

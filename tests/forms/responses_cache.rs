@@ -108,3 +108,26 @@ fn c_23_1_an_endpoint_that_does_not_know_the_options_is_asked_without_them() {
     let sent = cache_options(&server).iter().map(Value::is_null).collect::<Vec<_>>();
     assert_eq!(sent, [true, false, true, true, true], "refused once, then left out");
 }
+
+#[test]
+fn c_35_15_runs_with_a_long_constant_prefix_have_one_cache_key() {
+    for (prompt, is_shared) in [("It stays. ".repeat(500), true), ("Short.".to_owned(), false)] {
+        let server = ScriptedServer::start(vec![Answer::text("done"), Answer::text("done")]);
+        let sandbox = responses_agent(&server, "");
+        sandbox.write("agent/system_prompt.md", prompt);
+        for run in ["one", "two"] {
+            let args = ["run", "--agent", "agent", "-w", run, "--run-id", run, "-m", run];
+            sandbox.delta(args).env("OPENAI_API_KEY", "k").output().expect_code(0);
+        }
+        let requests = server.requests().into_iter();
+        let keys: Vec<_> = requests.map(|it| it.body["prompt_cache_key"].clone()).collect();
+        if is_shared {
+            assert_eq!(keys[0], keys[1]);
+        } else {
+            assert_eq!(keys, [json!("one"), json!("two")]);
+        }
+        let args = ["show", "two", "-w", "two", "--request", "1", "--wire"];
+        let body = sandbox.delta(args).output().expect_code(0).json();
+        assert_eq!(body, server.requests()[1].body);
+    }
+}

@@ -113,6 +113,7 @@ fn c_7_4_a_cancellation_ends_the_wait_for_the_next_try() {
         has_native: false,
         forces_call: false,
         run_id: "",
+        constant_messages: 0,
         images: None,
     };
     let mut waits = Vec::new();

@@ -80,6 +80,7 @@ fn ask_with(provider: &mut EndpointProvider, body: &str, cancel: &CancelToken) -
         has_native: false,
         forces_call: false,
         run_id: "",
+        constant_messages: 0,
         images: None,
     };
     let mut attempts = Vec::new();

@@ -8,7 +8,8 @@ use crate::skill::Skill;
 use agents_md::AgentsMdSource;
 use context_mapping::{GENERATOR_MAPPING, SKIP, SOURCE_KINDS, STAGE_MAPPING};
 use delta_base::engine_variables::{
-    EngineVars, find_unknown_variable, find_unknown_variables, unknown_variable_help,
+    EngineVariable, EngineVars, StringPart, find_unknown_variable, find_unknown_variables,
+    parse_plain_string, unknown_variable_help,
 };
 use delta_run::conversation::render_task_template;
 use delta_words::Message;
@@ -291,6 +292,25 @@ impl ContextSource {
                 Some(condition) => Some(condition?),
             },
         })
+    }
+
+    /// Whether the text comes from the agent alone, so that every run of the agent has it.
+    fn is_constant(&self) -> bool {
+        let is_of_agent = |path: &str| {
+            let pieces = parse_plain_string(path);
+            pieces.iter().all(|piece| match piece {
+                StringPart::Text(_) | StringPart::Variable(EngineVariable::AgentHome) => true,
+                StringPart::Variable(EngineVariable::Cwd | EngineVariable::RunDir) => false,
+            })
+        };
+        let is_of_agent = match &self.kind {
+            SourceKind::File { path, .. } => is_of_agent(path),
+            SourceKind::Skills(skills) => skills.iter().all(|skill| is_of_agent(&skill.root)),
+            SourceKind::Computed { .. } | SourceKind::AgentsMd(_) | SourceKind::Journal { .. } => {
+                false
+            }
+        };
+        is_of_agent && self.condition.is_none()
     }
 
     /// The message of the source with this content.

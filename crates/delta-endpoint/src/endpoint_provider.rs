@@ -197,7 +197,8 @@ impl EndpointProvider {
         };
         // What agent.yaml asks for goes out as it is.
         let forced_call = self.options.forced_call.filter(|_| request.forces_call);
-        let options = EncodeOptions { forced_call, ..self.options.clone() };
+        let constant_messages = request.constant_messages;
+        let options = EncodeOptions { forced_call, constant_messages, ..self.options.clone() };
         let encoded = wire::encode_request(&*self.codec, &body, &options)?;
         let options = EncodeOptions {
             cache: self.plan_markers(request, &encoded.cache_blocks),
@@ -492,7 +493,10 @@ fn new_cache_planner(endpoint: &Endpoint) -> Option<CachePlanner> {
         (CachePolicy::Auto(_), WireForm::Responses) => {
             Some(CachePlanner::Implicit(WriteHistory::default()))
         }
-        (CachePolicy::Auto(_) | CachePolicy::Off, _) => None,
+        (CachePolicy::Constant(lifetime), WireForm::Anthropic) => {
+            Some(CachePlanner::Marked(CacheHistory::for_single_request(lifetime)))
+        }
+        (CachePolicy::Auto(_) | CachePolicy::Constant(_) | CachePolicy::Off, _) => None,
     }
 }
 

@@ -83,7 +83,7 @@ impl LintLevel {
 }
 
 /// The names of the rules, in the order of docs/reference/lint.md.
-pub const LINT_RULES: [&str; 53] = [
+pub const LINT_RULES: [&str; 54] = [
     "load",
     "outdated",
     "option-injection",
@@ -125,6 +125,7 @@ pub const LINT_RULES: [&str; 53] = [
     "no-system-prompt",
     "duplicate-source",
     "volatile-source",
+    "shared-prefix",
     "thinking-prefix",
     "shared-artifacts",
     "missing-file",

@@ -75,6 +75,8 @@ pub struct LlmRequest<'a> {
     pub forces_call: bool,
     /// The run: an endpoint may keep the caches of its requests together.
     pub run_id: &'a str,
+    /// The number of messages with which every run of the agent begins: an endpoint may keep them for all.
+    pub constant_messages: usize,
     /// Resolves the references to images in the body; `None` if it has none.
     pub images: Option<ImageReader<'a>>,
 }

@@ -42,6 +42,9 @@ pub struct EncodeOptions {
     /// The longest answer that the endpoint accepts, where the request asks for a longer one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
+    /// The number of messages with which every run of the agent begins: the constant prefix.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub constant_messages: usize,
     /// What the endpoint shall cache, where the form says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheMarkers>,
@@ -57,6 +60,10 @@ pub struct EncodeOptions {
     /// The number of letters and digits that call ids must have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call_ids: Option<u8>,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// What an endpoint takes of the demand for a call of one tool.

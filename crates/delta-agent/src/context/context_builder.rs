@@ -49,6 +49,8 @@ pub struct RequestContext<'a> {
     pub blocks: Vec<ContextBlock>,
     /// The number of oldest iterations omitted because of the budget.
     pub left_out: usize,
+    /// The number of messages with which every run of the agent begins.
+    pub constant_messages: usize,
 }
 
 /// Consecutive messages of a context.
@@ -97,7 +99,13 @@ impl ContextManifest {
             prepared.push((block, source));
         }
         let mut left = self.journal_budget(prepared.iter().map(|(_, source)| source))?;
-        let mut context = RequestContext { pieces: Vec::new(), blocks: Vec::new(), left_out: 0 };
+        let mut context = RequestContext {
+            pieces: Vec::new(),
+            blocks: Vec::new(),
+            left_out: 0,
+            constant_messages: 0,
+        };
+        let mut is_constant = true;
         for (source, (mut block, prepared)) in self.sources.iter().zip(prepared) {
             match prepared {
                 PreparedSource::Skipped { reason, cut } => {
@@ -114,6 +122,11 @@ impl ContextManifest {
                     left = left.map(|left| left.saturating_sub(selection.tokens));
                     context.add_journal(state, excess, &selection, &mut block);
                 }
+            }
+            // Where a text is cut depends on the tokens that the endpoint has counted in this run.
+            is_constant &= source.is_constant() && block.cut.is_none();
+            if is_constant {
+                context.constant_messages += block.messages;
             }
             context.blocks.push(block);
         }

@@ -39,6 +39,8 @@ pub(super) struct PreparedRequest {
     left_out: usize,
     /// Whether it demands a call.
     forces_call: bool,
+    /// The number of messages with which every run of the agent begins.
+    constant_messages: usize,
     task: String,
     last_user_message: String,
 }
@@ -323,6 +325,7 @@ impl Engine<'_> {
             iteration,
             body: next_request_body(last, frame, &messages, run.secrets()),
             forces_call: demand.is_forced(),
+            constant_messages: context.constant_messages,
             blocks: context.blocks,
             left_out: context.left_out,
             task: state.conversation.task().to_owned(),
@@ -384,9 +387,16 @@ impl Engine<'_> {
             Ok(HookAnswer { replacement: None, .. }) => Ok(prepared),
             Ok(HookAnswer { replacement: Some(replacement), .. }) => {
                 let Some((.., frame)) = &self.request_frame else { return Ok(prepared) };
-                let PreparedRequest { body, .. } = prepared;
+                let PreparedRequest { body, constant_messages, .. } = prepared;
+                let texts = |body: &RequestBody| -> Vec<String> {
+                    let ranges = body.messages().iter().take(constant_messages);
+                    ranges.map(|range| body.text()[range.clone()].to_owned()).collect()
+                };
+                let before = texts(&body);
                 let body = replace_request(body, frame, replacement, run.secrets());
-                Ok(PreparedRequest { body, ..prepared })
+                let pairs = before.into_iter().zip(texts(&body));
+                let constant_messages = pairs.take_while(|(one, other)| one == other).count();
+                Ok(PreparedRequest { body, constant_messages, ..prepared })
             }
             Err(failure) if failure.is_ignored(hook_run.config.on_failure) => {
                 self.warn_of_open_gate(run, &hook_run, &failure);
@@ -540,6 +550,7 @@ impl Engine<'_> {
             has_native: run.state().conversation.has_native(),
             forces_call: prepared.forces_call,
             run_id: run_id.as_str(),
+            constant_messages: prepared.constant_messages,
             images: run.state().conversation.has_images().then_some(reader),
         };
         let is_live = self.is_live;

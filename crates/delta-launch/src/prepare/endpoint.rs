@@ -8,7 +8,6 @@ use delta_base::engine_variables::EngineVars;
 use delta_base::redact::Secrets;
 use delta_base::url_secrets::url_secrets;
 use delta_endpoint::endpoint_provider::{EndpointProvider, KeyRefresh};
-use delta_llm::llm::wire::CachePolicy;
 use delta_llm::llm::{Endpoint, LlmConfig, ProviderKind};
 use delta_operator::api_key::KeyCommand;
 use delta_operator::cancel::install_cancel;
@@ -91,8 +90,8 @@ impl EndpointSetup<'_> {
             self.resolve_with_agent_command(layers)?
         };
         if self.max_iterations.unwrap_or(self.agent.max_iterations) == 1 {
-            // No later request would read what this one writes.
-            endpoint.cache = CachePolicy::Off;
+            // No later request of the run would read what this one writes.
+            endpoint.cache = endpoint.cache.for_single_request();
         }
         let note = endpoint.note.clone();
         let base_url = endpoint.base_url.clone();

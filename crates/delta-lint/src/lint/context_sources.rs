@@ -17,6 +17,10 @@ const UNFILLED_HELP: &str = "delta replaces only `${AGENT_HOME}`, `${CWD}` and `
 /// Paths that all runs of a workspace share.
 const SHARED_PATHS: [&str; 2] = ["${CWD}/.delta/", ".delta/context_artifacts"];
 
+/// The shortest prefix that any endpoint keeps, and the bytes of a token.
+const MIN_SHARED_TOKENS: u64 = 512;
+const BYTES_PER_TOKEN: u64 = 4;
+
 /// Checks context.yaml; `prompt` is the path of the system prompt, relative to the agent directory.
 pub(super) fn check_context(doc: &YamlDocument, prompt: &str, linter: &mut Linter<'_>) {
     let Some((key, sources)) = doc.root.entry("sources") else { return };
@@ -44,6 +48,7 @@ pub(super) fn check_context(doc: &YamlDocument, prompt: &str, linter: &mut Linte
             check_duplicate(doc, source, &sources[..index], linter);
             if journal.is_some_and(|journal| index < journal) {
                 check_volatile(doc, source, linter);
+                check_shared_prefix(doc, &sources[index..], linter);
             }
             check_source_file(doc, source, linter);
             check_generator(doc, source, linter);
@@ -195,6 +200,36 @@ fn check_volatile(doc: &YamlDocument, source: &YamlNode, linter: &mut Linter<'_>
     );
     let node = source.get("type").unwrap_or(source);
     linter.warn("volatile-source", doc.diagnostic_at(node, message, help));
+}
+
+/// Reports the first of `sources` if its text can differ between two runs and long texts that do not come after it: an endpoint
+/// that caches prefixes then keeps those for one run only.
+fn check_shared_prefix(doc: &YamlDocument, sources: &[YamlNode], linter: &mut Linter<'_>) {
+    let Some((source, later)) = sources.split_first() else { return };
+    if constant_file(source, linter.home).is_some() {
+        return;
+    }
+    let later = later.iter().take_while(|source| source_type(source) != "journal");
+    let files = later.filter_map(|source| constant_file(source, linter.home));
+    let bytes: u64 = files.filter_map(|path| Some(fs::metadata(path).ok()?.len())).sum();
+    let tokens = bytes / BYTES_PER_TOKEN;
+    if tokens < MIN_SHARED_TOKENS {
+        return;
+    }
+    let message = format!(
+        "this text can differ between two runs, so they do not share the {tokens} tokens of the agent's files after it in the endpoint's cache"
+    );
+    let help = "move the source after the files of the agent";
+    let node = source.get("type").unwrap_or(source);
+    linter.warn("shared-prefix", doc.diagnostic_at(node, message, help.to_owned()));
+}
+
+/// The file of a source whose text comes from the agent alone.
+fn constant_file(source: &YamlNode, home: &Path) -> Option<PathBuf> {
+    let is_constant =
+        source_type(source) == "file" && source.get("condition").is_none_or(YamlNode::is_null);
+    let path = source_path(source).filter(|_| is_constant)?;
+    resolve_static_path(path, home).map(with_txt_fallback)
 }
 
 fn check_source_file(doc: &YamlDocument, source: &YamlNode, linter: &mut Linter<'_>) {

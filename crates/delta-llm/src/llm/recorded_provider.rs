@@ -107,6 +107,7 @@ mod tests {
             has_native: false,
             forces_call: false,
             run_id: "",
+            constant_messages: 0,
             images: None,
         };
         let result = provider.complete(&request, &CancelToken::manual().unwrap(), &mut |_| {});

@@ -164,6 +164,7 @@ fn ask_model(
         has_native: state.conversation.has_native(),
         forces_call: CallDemand::next(agent, state).is_forced(),
         run_id: original.id.as_str(),
+        constant_messages: 0,
         images: state.conversation.has_images().then_some(reader),
     };
     provider.complete(&request, cancel, &mut |_| {}).map_err(|error| match error {

@@ -32,6 +32,8 @@ pub struct CacheBlock {
     pub is_markable: bool,
     /// Whether the block is the last one before the conversation.
     pub ends_system: bool,
+    /// Whether the block is the last one of the constant prefix, with which every run of the agent begins.
+    pub ends_constant: bool,
 }
 
 /// Whether requests mark prefixes for the endpoint's cache.
@@ -41,6 +43,19 @@ pub enum CachePolicy {
     Off,
     /// Where it pays, with entries of this lifetime.
     Auto(CacheLifetime),
+    /// Only what other runs read too: the run makes a single request.
+    Constant(CacheLifetime),
+}
+
+impl CachePolicy {
+    /// The policy of a run that makes a single request.
+    #[must_use]
+    pub const fn for_single_request(self) -> Self {
+        match self {
+            Self::Auto(lifetime) => Self::Constant(lifetime),
+            Self::Off | Self::Constant(_) => self,
+        }
+    }
 }
 
 impl Default for CachePolicy {
@@ -61,6 +76,8 @@ const fn write_surcharge(lifetime: CacheLifetime) -> f64 {
 #[derive(Debug, Clone, Default)]
 pub struct CacheHistory {
     lifetime: CacheLifetime,
+    /// Whether no request of the run follows.
+    is_single_request: bool,
     /// The prefixes of the last request, in order.
     last_prefixes: Vec<[u8; 32]>,
     /// The prefixes that were marked, with the time of their last use.
@@ -75,6 +92,11 @@ impl CacheHistory {
         Self { lifetime, ..Self::default() }
     }
 
+    /// The history of a process whose run makes a single request.
+    pub fn for_single_request(lifetime: CacheLifetime) -> Self {
+        Self { lifetime, is_single_request: true, ..Self::default() }
+    }
+
     /// Whether no request is known.
     pub fn is_empty(&self) -> bool {
         self.last_prefixes.is_empty()
@@ -85,8 +107,9 @@ impl CacheHistory {
         self.last_prefixes = blocks.iter().map(|block| block.prefix).collect();
     }
 
-    /// The blocks that get a marker, at most three:
+    /// The blocks that get a marker, at most four:
     ///
+    /// - the end of the constant prefix, where another run finds it;
     /// - of the first request, the end of the system prompt and the last block;
     /// - of a request that extends the last one, also the last block of that one;
     /// - of another one, the last block of what it has in common with the last one.
@@ -116,7 +139,14 @@ impl CacheHistory {
         let common = pairs.take_while(|(prefix, block)| **prefix == block.prefix).count();
         let last_markable =
             |count: usize| blocks[..count].iter().rposition(|block| block.is_markable);
-        let mut markers = Vec::new();
+        // An endpoint ignores the marker of a prefix that is too short for it, and charges nothing. A prefix that the last
+        // request did not have, because tools have changed, is not written again.
+        let constant = blocks.iter().position(|block| block.ends_constant && block.is_markable);
+        let constant = constant.filter(|index| self.is_empty() || *index < common);
+        let mut markers: Vec<usize> = constant.into_iter().collect();
+        if self.is_single_request {
+            return markers;
+        }
         if common == self.last_prefixes.len() {
             markers.extend(blocks.iter().position(|block| block.ends_system && block.is_markable));
             markers.extend(last_markable(common));
@@ -185,7 +215,8 @@ mod tests {
                 prefix: hasher.clone().finalize().into(),
                 tokens,
                 is_markable: true,
-                ends_system: index == 0,
+                ends_system: index == 1,
+                ends_constant: index == 0,
             }
         });
         blocks.collect()
@@ -225,13 +256,19 @@ mod tests {
 
     /// The cost of the requests with markers and without, and the dearest single write.
     fn price(requests: &[Request], gaps: &[Duration]) -> (f64, f64, f64) {
+        price_with(requests, gaps, true)
+    }
+
+    /// The same; without `is_shared`, no block ends a constant prefix.
+    fn price_with(requests: &[Request], gaps: &[Duration], is_shared: bool) -> (f64, f64, f64) {
         let mut history = CacheHistory::new(CacheLifetime::Short);
         let mut cache = EndpointCache::default();
         let (mut marked, mut plain, mut write) = (0.0, 0.0, 0.0_f64);
         let mut now = Instant::now();
         for (request, gap) in requests.iter().zip(gaps) {
             now += *gap;
-            let blocks = blocks(request);
+            let mut blocks = blocks(request);
+            blocks[0].ends_constant = is_shared;
             let total = blocks.last().unwrap().tokens;
             let markers = history.plan(&blocks, now).blocks;
             let (read, written) = cache.serve(&blocks, &markers, now);
@@ -324,7 +361,7 @@ mod tests {
         let requests = run(3, |iteration, request| request.push((900, 3_000_000 + iteration)));
         history.assume_sent(&blocks(&requests[1]));
         let request = blocks(&requests[2]);
-        assert_eq!(history.plan(&request, Instant::now()).blocks, [3]);
+        assert_eq!(history.plan(&request, Instant::now()).blocks, [0, 3]);
     }
 
     proptest! {
@@ -337,6 +374,26 @@ mod tests {
             let gaps: Vec<_> = gaps.into_iter().map(Duration::from_secs).collect();
             let (marked, plain, write) = price(&requests, &gaps);
             prop_assert!(marked <= plain + write + 1e-6, "{} of {}, a write is {}", marked, plain, write);
+        }
+
+        /// A conversation that grows. With other requests, what the marker saves can pay for other writes.
+        #[test]
+        fn c_35_16_the_shared_marker_costs_at_most_one_write_of_its_prefix(
+            constant in 1u64..4000,
+            turns in prop::collection::vec(
+                prop::collection::vec((1u64..4000, 0u32..3), 0..10), 1..30),
+            gaps in prop::collection::vec(1u64..600, 30),
+        ) {
+            let gaps: Vec<_> = gaps.into_iter().map(Duration::from_secs).collect();
+            let requests = turns.iter().scan(vec![(constant, 9)], |request, turn| {
+                request.extend(turn);
+                Some(request.clone())
+            });
+            let requests: Vec<Request> = requests.collect();
+            let (shared, ..) = price_with(&requests, &gaps, true);
+            let (own, ..) = price_with(&requests, &gaps, false);
+            let write = SHORT_WRITE_SURCHARGE * constant as f64;
+            prop_assert!(shared <= own + write + 1e-6, "{} of {}, a write is {}", shared, own, write);
         }
     }
 }

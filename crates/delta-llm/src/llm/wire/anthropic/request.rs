@@ -54,6 +54,11 @@ impl RequestEncoder<'_> {
         if let Some(last) = prefix.blocks.last_mut() {
             last.ends_system = true;
         }
+        let constant = &messages[..leading.min(self.options.constant_messages)];
+        let constant = constant.iter().flat_map(system_blocks).count();
+        if let Some(last) = constant.checked_sub(1) {
+            prefix.blocks[last].ends_constant = true;
+        }
         let bound = system.iter().map(|block| block.plain.as_str()).collect::<Vec<_>>().join(",");
         let mut conversation =
             MessagesConversation::new(self, prefix, &format!("{tools}\n{bound}"));
@@ -167,6 +172,7 @@ impl<'a> BlockPrefix<'a> {
             tokens: self.tokens,
             is_markable: block.is_markable(),
             ends_system: false,
+            ends_constant: false,
         });
         let markers = self.markers.filter(|markers| markers.blocks.contains(&index));
         let marked = markers.filter(|_| block.is_markable()).map(|markers| {

@@ -1,12 +1,13 @@
 //! The body of a request.
 
+use super::super::cache_plan::MIN_PREFIX_TOKENS;
 use super::super::{
     CacheBlock, NeutralCall, NeutralContent, NeutralMessage, NeutralPart, NeutralRequest,
     NeutralTool,
 };
 use super::answer::AnswerItems;
 use super::failure::native_mark;
-use delta_base::hex::sha256_hex;
+use delta_base::hex::{encode_hex, sha256_hex};
 use delta_base::json;
 use delta_words::{EncodeOptions, NativeParts, WireForm};
 use serde::ser::SerializeMap;
@@ -25,6 +26,9 @@ pub const CACHE_OPTIONS_KEY: &str = "prompt_cache_options";
 /// What the endpoint sends back of its reasoning, and which requests share a cache: both can be left out.
 pub const INCLUDE_KEY: &str = "include";
 pub const CACHE_KEY: &str = "prompt_cache_key";
+
+/// The bytes of a prefix's hash that are the key of its runs.
+const CACHE_KEY_BYTES: usize = 16;
 
 /// As for the rest of a request: four bytes are a token.
 const BYTES_PER_TOKEN: u64 = 4;
@@ -73,7 +77,13 @@ pub fn encode(
     let items: Vec<Box<RawValue>> =
         items.iter().map(|item| to_raw_value(item).unwrap_or_default()).collect();
     let tools = body.members.iter().find(|(name, _)| *name == "tools");
-    let cache_blocks = prefix_blocks(tools.map_or("", |(_, tools)| tools.get()), &items);
+    let mut cache_blocks = prefix_blocks(tools.map_or("", |(_, tools)| tools.get()), &items);
+    // A merged message has blocks of the run, too.
+    let constant = if options.merges_system { 0 } else { options.constant_messages };
+    let constant = request.messages.iter().take(constant);
+    if let Some(last) = constant.filter(|message| is_sent_block(message)).count().checked_sub(1) {
+        cache_blocks[last].ends_constant = true;
+    }
     body.push("input", &items);
     body.push("store", &false);
     let is_omitted = |name: &str| options.omitted.iter().any(|omitted| omitted == name);
@@ -81,7 +91,7 @@ pub fn encode(
         body.push(INCLUDE_KEY, &["reasoning.encrypted_content"]);
     }
     if !body.contains(CACHE_KEY) && !run_id.is_empty() && !is_omitted(CACHE_KEY) {
-        body.push(CACHE_KEY, &run_id);
+        body.push(CACHE_KEY, &cache_key(&cache_blocks, run_id));
     }
     if options.avoids_cache_write && !body.contains(CACHE_OPTIONS_KEY) {
         body.push(CACHE_OPTIONS_KEY, &serde_json::json!({"mode": "explicit"}));
@@ -101,9 +111,23 @@ fn prefix_blocks(tools: &str, items: &[Box<RawValue>]) -> Vec<CacheBlock> {
         hasher.update("\n");
         tokens += item.get().len() as u64 / BYTES_PER_TOKEN;
         let prefix = hasher.clone().finalize().into();
-        CacheBlock { prefix, tokens, is_markable: false, ends_system: false }
+        CacheBlock { prefix, tokens, is_markable: false, ends_system: false, ends_constant: false }
     });
     blocks.collect()
+}
+
+/// What the endpoint keeps together: all runs of the agent if they share a prefix that it caches, else the requests of the run.
+fn cache_key<'a>(blocks: &[CacheBlock], run_id: &'a str) -> Cow<'a, str> {
+    let mut blocks = blocks.iter();
+    let constant = blocks.find(|block| block.ends_constant && block.tokens >= MIN_PREFIX_TOKENS);
+    constant.map_or(Cow::Borrowed(run_id), |block| {
+        Cow::Owned(encode_hex(&block.prefix[..CACHE_KEY_BYTES]))
+    })
+}
+
+/// Whether a message is a context block that becomes an item.
+fn is_sent_block(message: &NeutralMessage) -> bool {
+    matches!(message, NeutralMessage::System(content) if !input_parts(content).is_empty())
 }
 
 fn at_most(requested: u64, limit: Option<u64>) -> u64 {
