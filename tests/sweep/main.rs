@@ -16,6 +16,7 @@ mod schema;
 mod scores;
 mod sub_agents;
 mod submit;
+mod verdicts;
 
 use serde_json::Value;
 use std::collections::BTreeMap;

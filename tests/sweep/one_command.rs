@@ -1,8 +1,7 @@
 //! The steps of a person: one command from sweep.yaml to the table, and which runs did not pass.
 
-use super::{DELTA, acting_sandbox, effects, planned, sweep, write_sweep};
+use super::{acting_sandbox, effects, planned, sweep, write_sweep};
 use serde_json::Value;
-use std::process::Command;
 use test_support::sandbox::Sandbox;
 
 /// A grader that passes what a run has answered to `t0`.
@@ -299,89 +298,4 @@ fn c_34_28_a_column_of_scores_without_any_is_numeric() {
         .collect();
     // From the last column to the first: pass and score of `some`, of `none`.
     assert_eq!(ends, ["true 1  NaN", "false 0  NaN"], "{text}");
-}
-
-/// A sweep of two agents on so many inputs; the one that is `here` fails on inputs with a task that `failing` matches.
-fn two_models(inputs: usize, failing: &str, here: &str) -> Sandbox {
-    let sandbox = Sandbox::new(DELTA);
-    sandbox.agent("provider: script\n  model: good.yaml", "");
-    sandbox.write("good.yaml", "turns:\n  - say: done\n");
-    sandbox.write("here.yaml", format!("turns:\n  - when: {failing}\n    {here}\n  - say: done\n"));
-    let models = "[{id: base, model: 'script:good.yaml'}, {id: here, model: 'script:here.yaml'}]";
-    let grade = "[{name: right, expect: {result: {contains: done}}}]";
-    write_sweep(&sandbox, inputs, 1, &format!("models: {models}\ngrade: {grade}\n"));
-    sandbox
-}
-
-fn judged(sandbox: &Sandbox, drop: &str, code: i32) -> Value {
-    let words = ["compare", "s", "--max-drop", drop, "--format", "json"];
-    let table = sweep(sandbox, &words).expect_code(code).json();
-    table["verdicts"][0].clone()
-}
-
-#[test]
-fn c_34_1_compare_exits_with_its_verdict() {
-    let sandbox = two_models(24, "t.*[02468]$", "say: wrong");
-    sweep(&sandbox, &["run", "sweep.yaml", "-q"]).expect_code(0);
-    assert_eq!(judged(&sandbox, "0.1", 1)["verdict"], "FAIL");
-    let wide = judged(&sandbox, "0.8", 0);
-    assert_eq!(
-        (&wide["verdict"], &wide["base"], &wide["change"]),
-        (&"PASS".into(), &"base".into(), &"here".into())
-    );
-    assert_eq!(wide["pairs"], serde_json::json!({"used": 24, "planned": 24, "missing": 0}));
-    assert_eq!(wide["difference"], -0.5);
-    let text = sweep(&sandbox, &["compare", "s", "--max-drop", "0.1"]).expect_code(1).stdout;
-    let lines = "\nFAIL  base -> here\n  right 1.00 -> 0.50, -0.50 [";
-    assert!(text.contains(lines), "{text}");
-    assert!(text.contains("], may drop by 0.1; 24 pairs\n"), "{text}");
-    // Against the other one it is no drop.
-    let reverse = ["compare", "s", "--max-drop", "0.1", "--against", "here"];
-    let reverse = sweep(&sandbox, &reverse).expect_code(0).stdout;
-    assert!(reverse.contains("inputs like these: at most 11.7 % broken unseen\n"), "{reverse}");
-    // Every error is another code.
-    for (words, code) in [
-        (vec!["compare", "nowhere", "--max-drop", "0.1"], 126),
-        (vec!["compare", "s", "--max-drop", "0.1", "--against", "hero"], 126),
-        (vec!["compare", "s", "--max-drop", "0.1", "--by", "agent"], 126),
-        (vec!["compare", "s", "--max-drop", "0.1", "--only", "input=none"], 126),
-        (vec!["compare", "s", "--max-drop", "1.5"], 2),
-        (vec!["compare", "s", "--against", "base"], 2),
-    ] {
-        sweep(&sandbox, &words).expect_code(code);
-    }
-    // A verdict that nobody could read: 1 would be a FAIL.
-    let scene = "exec \"$0\" sweep compare s --max-drop 0.8 > /dev/full";
-    let mut command = Command::new("sh");
-    command.args(["-c", scene, DELTA]).current_dir(sandbox.path(""));
-    assert_eq!(command.status().unwrap().code(), Some(126));
-    std::fs::rename(sandbox.path("s/grades"), sandbox.path("s/kept")).unwrap();
-    sandbox.write("s/grades", "no directory");
-    sweep(&sandbox, &["compare", "s"]).expect_code(1);
-    sweep(&sandbox, &["compare", "s", "--max-drop", "0.1"]).expect_code(126);
-}
-
-#[test]
-fn c_34_6_a_missing_score_is_in_no_rate_and_opens_a_verdict_that_it_could_change() {
-    let sandbox = two_models(30, "t.*[0-2]$", "error: 503 no capacity");
-    sweep(&sandbox, &["run", "sweep.yaml", "-q"]).expect_code(0);
-    let verdict = judged(&sandbox, "0.25", 3);
-    assert_eq!(verdict["verdict"], "INCONCLUSIVE", "{verdict}");
-    assert_eq!((&verdict["pairs"]["used"], &verdict["pairs"]["missing"]), (&21.into(), &9.into()));
-    assert_eq!(verdict["means"], serde_json::json!([1.0, 1.0]), "{verdict}");
-    assert_eq!(judged(&sandbox, "0.8", 0)["verdict"], "PASS", "no score could change it");
-    let text = sweep(&sandbox, &["compare", "s", "--max-drop", "0.25"]).expect_code(3).stdout;
-    assert!(text.contains("the scores of missing runs could change the verdict"), "{text}");
-}
-
-#[test]
-fn c_34_7_few_pairs_pass_nothing_and_a_base_without_a_score_is_an_error() {
-    let sandbox = two_models(19, "nothing", "say: wrong");
-    sweep(&sandbox, &["plan"]).expect_code(0);
-    let none = sweep(&sandbox, &["compare", "s", "--max-drop", "1"]).expect_code(126).stderr;
-    assert!(none.contains("no run of model `base` has a score: not run"), "{none}");
-    sweep(&sandbox, &["run", "sweep.yaml", "-q"]).expect_code(0);
-    let few = sweep(&sandbox, &["compare", "s", "--max-drop", "1"]).expect_code(3).stdout;
-    assert!(few.contains("INCONCLUSIVE  base -> here\n"), "{few}");
-    assert!(few.contains("  fewer than 20 pairs pass nothing\n"), "{few}");
 }

@@ -8,9 +8,9 @@
 
 pub mod comparison;
 pub mod estimate;
-pub mod max_drop;
 mod normal;
 pub mod pass;
 mod resampling;
+pub mod sequential;
 pub mod step;
 mod student_t;

@@ -4,3 +4,5 @@ pub mod page_data;
 pub mod pair_table;
 pub mod score_table;
 pub mod score_text;
+pub mod verdict;
+pub mod verdict_text;

@@ -5,11 +5,13 @@ use crate::formats::plan_file::SweepPlan;
 use crate::formats::selection::RunSelection;
 use crate::grading::sweep_scores::SweepScores;
 use crate::running::run_choice::ONLY_HELP;
-use crate::scores::pair_table::{DropRow, InputsView, PairedRow, compare_values, judge_drops};
+use crate::scores::pair_table::{InputsView, PairedRow, compare_values};
 use crate::scores::score_table::{
     ScoreRow, ScoredRun, changed_agent_labels, has_several_values, score_rows,
 };
-use crate::scores::score_text::{drops_text, pairs_text, rows_text};
+use crate::scores::score_text::{pairs_text, rows_text};
+use crate::scores::verdict::{JudgedPair, KeyValue, judge, worst_verdict};
+use crate::scores::verdict_text::{VerdictContext, verdict_json, verdicts_text};
 use clap::{Args, ValueEnum};
 use delta_base::json::to_json;
 use delta_base::shell_quote::{shell_quote, shell_quote_path};
@@ -18,7 +20,7 @@ use delta_operator::failure::CommandFailure;
 use delta_operator::runs::run_list::format_age;
 use delta_program::stdio;
 use delta_run::sweep::sweep_dir::SweepDir;
-use delta_statistics::max_drop::DropVerdict;
+use delta_statistics::sequential::Verdict;
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -48,23 +50,22 @@ pub struct CompareArgs {
     inputs: InputsView,
     #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]
     only: Option<RunSelection>,
-    /// Judge whether the score has dropped by D, from 0 to 1: exit with 0 PASS, a drop of D is excluded, 1 FAIL, a drop is
-    /// shown, or 3 INCONCLUSIVE
+    /// Judge whether the score has dropped: exit with 0 PASS, a drop of D is excluded, 1 FAIL, a drop is shown, or 3
+    /// INCONCLUSIVE
     #[arg(long, value_name = "D", value_parser = parse_max_drop)]
     max_drop: Option<f64>,
-    /// With `--max-drop`: the value of KEY that the others are judged against [default: the first one]
-    #[arg(long, value_name = "VALUE", requires = "max_drop")]
-    against: Option<String>,
+    /// With `--max-drop`: the base, such as model=old [default: the first value of the compared key]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = KeyValue::parse, requires = "max_drop", conflicts_with = "by")]
+    against: Option<KeyValue>,
     /// Output format
     #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
     format: CompareFormat,
 }
 
 fn parse_max_drop(text: &str) -> Result<f64, String> {
-    let drop = text.parse().ok().filter(|drop| (0.0..=1.0).contains(drop) && *drop > 0.0);
-    drop.ok_or_else(|| {
-        "expected a difference of scores above 0 and at most 1, such as 0.1".to_owned()
-    })
+    let drop: Option<f64> = text.parse().ok();
+    drop.filter(|drop| *drop > 0.0 && *drop <= 1.0)
+        .ok_or_else(|| "expected a number above 0 and at most 1, such as 0.1".to_owned())
 }
 
 const EXAMPLES: &str = "\
@@ -72,7 +73,7 @@ Examples:
   delta sweep compare DIR --by model
   delta sweep compare DIR --inputs fixed   # three tasks, many repeats
   delta sweep compare DIR --by param.style --only 'model=local' --grader tests
-  delta sweep compare DIR --max-drop 0.05 --against old-model   # for CI
+  delta sweep compare DIR --max-drop 0.05 --against model=old   # for CI
   delta sweep compare DIR --format json | jq '.comparisons[] | select(.shown)'
 
 Exit codes: 0 printed, 1 a file could not be read, 2 usage error, 126 there is no plan, or no run has KEY
@@ -97,8 +98,10 @@ pub struct TableView<'a> {
     pub only: Option<&'a RunSelection>,
     pub inputs: InputsView,
     pub format: CompareFormat,
-    /// The largest drop that passes, and the value that others are judged against.
-    max_drop: Option<(f64, Option<&'a str>)>,
+    /// The drop that a verdict excludes; without it there is none.
+    max_drop: Option<f64>,
+    /// The base of verdicts.
+    against: Option<&'a KeyValue>,
 }
 
 impl<'a> TableView<'a> {
@@ -117,7 +120,8 @@ pub fn compare_command(args: &CompareArgs) -> Result<ExitCode, CommandFailure> {
         only,
         inputs: args.inputs,
         format: args.format,
-        max_drop: args.max_drop.map(|max_drop| (max_drop, args.against.as_deref())),
+        max_drop: args.max_drop,
+        against: args.against.as_ref(),
     };
     let scores = SweepScores::read_current(&SweepDir::new(&args.dir), only);
     let verdict = scores.and_then(|scores| print_table(&scores, &args.dir, &view));
@@ -129,9 +133,9 @@ pub fn compare_command(args: &CompareArgs) -> Result<ExitCode, CommandFailure> {
         CommandFailure::config(failure.message(), failure.hint().map(str::to_owned))
     })?;
     Ok(ExitCode::from(match verdict {
-        Some(DropVerdict::Pass) => 0,
-        Some(DropVerdict::Fail) => 1,
-        Some(DropVerdict::Inconclusive) | None => 3,
+        Some(Verdict::Pass) => 0,
+        Some(Verdict::Fail) => 1,
+        Some(Verdict::Inconclusive) | None => 3,
     }))
 }
 
@@ -143,12 +147,12 @@ pub fn print_table(
     scores: &SweepScores,
     dir: &Path,
     view: &TableView<'_>,
-) -> Result<Option<DropVerdict>, CommandFailure> {
+) -> Result<Option<Verdict>, CommandFailure> {
     let grader = scores.grader(view.grader)?;
     let grader_name = grader.map(|grader| grader.name.as_str());
     let runs = scores.scored_runs(grader, view.only)?;
     let differing = differing_keys(&runs);
-    let (keys, compared_key) = match view.by {
+    let (keys, compared_key) = match view.against.map(|base| base.key.as_str()).or(view.by) {
         Some(key) => {
             check_compared_key(key, &runs)?;
             (vec![key.to_owned()], Some(key))
@@ -161,12 +165,14 @@ pub fn print_table(
     let compared = compared_key.map(|key| compare_values(&runs, key, seed, view.inputs));
     let compared = compared.unwrap_or_else(|| Ok(Vec::new()));
     let pairs: &[PairedRow] = compared.as_deref().unwrap_or_default();
-    let drops = match view.max_drop {
-        Some((max_drop, base)) => judge(&runs, compared_key, base, max_drop)?,
+    let judged = match view.max_drop {
+        Some(max_drop) => judge_values(&runs, compared_key, view.against, max_drop)?,
         None => Vec::new(),
     };
-    let verdict = drops.iter().map(|row| row.verdict).max();
-    let max_drop = view.max_drop.map_or(0.0, |(max_drop, _)| max_drop);
+    let verdict = view.max_drop.map(|_| worst_verdict(&judged));
+    let quoted_dir = shell_quote_path(dir);
+    let max_drop = view.max_drop.unwrap_or_default();
+    let context = VerdictContext { grader: grader_name, max_drop, dir: &quoted_dir };
     if view.format == CompareFormat::Json {
         let comparisons: Vec<Json> = pairs.iter().map(PairedRow::to_json).collect();
         let mut table = json!({
@@ -176,8 +182,7 @@ pub fn print_table(
             "comparisons": comparisons,
         });
         if view.max_drop.is_some() {
-            let rows = drops.iter().map(|row| row.to_json(grader_name, max_drop, drops.len()));
-            table["verdicts"] = rows.collect();
+            table["verdicts"] = judged.iter().map(|pair| verdict_json(pair, context)).collect();
         }
         print_judged(&(to_json(&table) + "\n"), verdict)?;
         return Ok(verdict);
@@ -189,9 +194,9 @@ pub fn print_table(
         text.push('\n');
         text.push_str(&pairs_text(pairs, &ages, width));
     }
-    if !drops.is_empty() {
+    if !judged.is_empty() {
         text.push('\n');
-        text.push_str(&drops_text(&drops, grader_name, max_drop, width));
+        text.push_str(&verdicts_text(&judged, context));
     }
     print_judged(&text, verdict)?;
     if let Err(reason) = &compared {
@@ -203,14 +208,14 @@ pub fn print_table(
         stdio::print_error_line(&format!("other comparisons: {}", others.join(", ")));
     }
     scores.print_other_graders(view.grader);
-    if let Some(hint) = next_step(&rows, &shell_quote_path(dir)) {
+    if let Some(hint) = next_step(&rows, &quoted_dir) {
         stdio::print_error_line(&hint);
     }
     Ok(verdict)
 }
 
 /// Prints the table. With a verdict, a failed write is a failure of this command: its usual exit code would be a verdict.
-fn print_judged(text: &str, verdict: Option<DropVerdict>) -> Result<(), CommandFailure> {
+fn print_judged(text: &str, verdict: Option<Verdict>) -> Result<(), CommandFailure> {
     if verdict.is_none() {
         stdio::print_text(text);
         return Ok(());
@@ -221,35 +226,31 @@ fn print_judged(text: &str, verdict: Option<DropVerdict>) -> Result<(), CommandF
 }
 
 /// The verdicts for the values of `key`.
-fn judge(
+fn judge_values(
     runs: &[ScoredRun<'_>],
     key: Option<&str>,
-    base: Option<&str>,
+    against: Option<&KeyValue>,
     max_drop: f64,
-) -> Result<Vec<DropRow>, CommandFailure> {
+) -> Result<Vec<JudgedPair>, CommandFailure> {
     let judged = key.filter(|key| *key != "repeat" && has_several_values(runs, key));
     let Some(key) = judged else {
         let message = "`--max-drop` needs two values of a model, an agent or a parameter";
         let hint = "`delta sweep compare DIR --by KEY` prints which values the sweep has";
         return Err(CommandFailure::config(message, hint.to_owned()));
     };
-    let drops = judge_drops(runs, key, base, max_drop)
-        .map_err(|reason| CommandFailure::config(format!("no verdict: {reason}"), None))?;
-    let base = base.or(drops.first().map(|row| row.base.as_str())).unwrap_or_default();
-    let of_base = || runs.iter().filter(|scored| scored.field(key).as_deref() == Some(base));
-    if of_base().next().is_none() {
-        let values: BTreeSet<String> = runs.iter().filter_map(|run| run.field(key)).collect();
-        let hint = suggest::did_you_mean(base, values.iter().map(String::as_str));
-        return Err(CommandFailure::config(format!("no run has {key} `{base}`"), hint));
-    }
-    if of_base().all(|scored| scored.score.is_err()) {
-        let reasons: BTreeSet<&String> =
-            of_base().filter_map(|run| run.score.as_ref().err()).collect();
-        let reasons: Vec<&str> = reasons.into_iter().map(String::as_str).collect();
-        let message = format!("no run of {key} `{base}` has a score: {}", reasons.join(", "));
-        return Err(CommandFailure::config(message, None));
-    }
-    Ok(drops)
+    let values: Vec<String> = runs.iter().filter_map(|scored| scored.field(key)).collect();
+    let base = match against {
+        Some(against) if !values.contains(&against.value) => {
+            let names: BTreeSet<&str> = values.iter().map(String::as_str).collect();
+            let hint = suggest::did_you_mean(&against.value, names);
+            let message = format!("no run has {key} `{}`", against.value);
+            return Err(CommandFailure::config(message, hint));
+        }
+        Some(against) => against.value.as_str(),
+        None => values.first().map_or("", String::as_str),
+    };
+    judge(runs, key, base, max_drop)
+        .map_err(|reason| CommandFailure::config(reason.to_string(), None))
 }
 
 /// How old each form of an agent that changed is: the age of its first plan, or `here` for the form of the newest plan.

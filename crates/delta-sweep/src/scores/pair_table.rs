@@ -6,7 +6,6 @@
 use crate::scores::score_table::{ScoredRun, cluster};
 use delta_statistics::comparison::{Comparison, compare, compare_fixed, holm, shows_difference};
 use delta_statistics::estimate::Interval;
-use delta_statistics::max_drop::{DropEstimate, DropVerdict, FAIL_LEVEL, PASS_LEVEL};
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -135,118 +134,6 @@ fn scores_by_value(
         of_value.entry(PairKey::new(scored, key)).or_default().push(score);
     }
     Ok((values, scores))
-}
-
-/// Whether the scores of one value of a key have dropped against another one's.
-#[derive(Debug, Clone)]
-pub struct DropRow {
-    /// The value that is the base.
-    pub base: String,
-    /// The value that is judged.
-    pub change: String,
-    /// The mean scores of both, of the inputs that both have.
-    pub means: [f64; 2],
-    /// The difference, from what has a score; none with fewer than two inputs.
-    pub estimate: Option<DropEstimate>,
-    /// How many inputs or groups have scores of both.
-    pub inputs: usize,
-    /// How many pairs of runs are planned.
-    pub planned: usize,
-    /// What the scores say, whatever the missing ones are.
-    pub verdict: DropVerdict,
-    /// Whether missing scores could make it another verdict.
-    pub is_open: bool,
-}
-
-impl DropRow {
-    /// `PASS`, `FAIL` or `INCONCLUSIVE`.
-    pub fn verdict_name(&self) -> &'static str {
-        match self.verdict {
-            DropVerdict::Pass => "PASS",
-            DropVerdict::Inconclusive => "INCONCLUSIVE",
-            DropVerdict::Fail => "FAIL",
-        }
-    }
-
-    /// The verdict with all of its numbers; `verdicts` is how many the table has.
-    pub fn to_json(&self, grader: Option<&str>, max_drop: f64, verdicts: usize) -> Json {
-        let used = self.estimate.map_or(0, |estimate| estimate.pairs);
-        json!({
-            "verdict": self.verdict_name(),
-            "grader": grader,
-            "max_drop": max_drop,
-            "base": self.base,
-            "change": self.change,
-            "means": self.means,
-            "difference": self.estimate.map(|estimate| estimate.difference),
-            "low": self.estimate.map(|estimate| estimate.low),
-            "high": self.estimate.map(|estimate| estimate.high),
-            "levels": [FAIL_LEVEL / verdicts as f64, PASS_LEVEL],
-            "pairs": {
-                "used": used,
-                "planned": self.planned,
-                "missing": self.planned.saturating_sub(used),
-            },
-        })
-    }
-}
-
-/// A verdict for each value of `key` but `base`, which is the first value if none is named.
-///
-/// # Errors
-/// The values of this key are not compared.
-pub fn judge_drops(
-    runs: &[ScoredRun<'_>],
-    key: &str,
-    base: Option<&str>,
-    max_drop: f64,
-) -> Result<Vec<DropRow>, NotComparable> {
-    let (values, scores) = scores_by_value(runs, key)?;
-    let Some(base) = base.or(values.first().map(String::as_str)) else { return Ok(Vec::new()) };
-    let none = ScoresByPair::new();
-    let of_base = scores.get(base).unwrap_or(&none);
-    let changes = values.iter().filter(|value| *value != base);
-    let count = changes.clone().count();
-    let judged = changes.map(|change| {
-        let of_change = scores.get(change).unwrap_or(&none);
-        judge_drop([base, change], of_base, of_change, max_drop, count)
-    });
-    Ok(judged.collect())
-}
-
-fn judge_drop(
-    [base, change]: [&str; 2],
-    of_base: &ScoresByPair,
-    of_change: &ScoresByPair,
-    max_drop: f64,
-    verdicts: usize,
-) -> DropRow {
-    let estimate = |missing_base, missing_change| {
-        let mut pairs = pair_scores(of_base, of_change, missing_base, missing_change);
-        pairs.retain(|(first, second)| !first.is_empty() && !second.is_empty());
-        (DropEstimate::new(&pairs, verdicts), pairs)
-    };
-    let verdict = |estimate: Option<DropEstimate>| {
-        estimate
-            .map_or(DropVerdict::Inconclusive, |estimate: DropEstimate| estimate.verdict(max_drop))
-    };
-    let (observed, pairs) = estimate(None, None);
-    let base_means: Vec<f64> = pairs.iter().map(|(scores, _)| mean_score(scores)).collect();
-    let change_means: Vec<f64> = pairs.iter().map(|(_, scores)| mean_score(scores)).collect();
-    let worst = verdict(estimate(Some(1.0), Some(0.0)).0);
-    let best = verdict(estimate(Some(0.0), Some(1.0)).0);
-    let is_open = verdict(observed) != worst || verdict(observed) != best;
-    let planned = of_base.iter().filter_map(|(key, scores)| Some((scores, of_change.get(key)?)));
-    DropRow {
-        base: base.to_owned(),
-        change: change.to_owned(),
-        means: [mean_score(&base_means), mean_score(&change_means)],
-        estimate: observed,
-        inputs: pairs.len(),
-        planned: planned.map(|(first, second)| first.len().min(second.len())).sum(),
-        verdict: if is_open { DropVerdict::Inconclusive } else { verdict(observed) },
-        is_open,
-    }
 }
 
 fn compare_pair(

@@ -1,12 +1,11 @@
 //! The tables of `delta sweep collect` and `compare` as text.
 
-use crate::scores::pair_table::{DropRow, PairedRow};
+use crate::scores::pair_table::PairedRow;
 use crate::scores::score_table::{NumberWithInterval, ScoreRow};
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::text::text_width::{clip_to_width, display_width, wrap_words};
 use delta_base::time::format_duration;
 use delta_statistics::comparison::Comparison;
-use delta_statistics::max_drop::{DropVerdict, FEWEST_PAIRS, unseen_share};
 use std::collections::BTreeMap;
 
 /// How old each form of an agent that changed is, by the agent's name with its tree.
@@ -16,7 +15,7 @@ pub type AgentAges = BTreeMap<String, String>;
 const MAX_NAME_WIDTH: usize = 30;
 
 /// The name of the score of a sweep without graders.
-const UNGRADED_NAME: &str = "completed";
+pub(super) const UNGRADED_NAME: &str = "completed";
 
 /// A line for each row under a header, in which the score has the name of its grader, and lines about runs that are missing.
 /// Columns without values are left out. Columns that do not fit into `width` follow in further blocks, which repeat the keys.
@@ -183,46 +182,9 @@ fn missing_note(row: &ScoreRow) -> Option<String> {
     Some(format!("missing: {reasons}; {low:.2} if all score 0, {high:.2} if all score 1"))
 }
 
-/// A line for each verdict, with its numbers and what could hide a drop.
-pub fn drops_text(rows: &[DropRow], grader: Option<&str>, max_drop: f64, width: usize) -> String {
-    let grader = clip(grader.unwrap_or(UNGRADED_NAME));
-    let mut lines = Vec::new();
-    for row in rows {
-        let [base, change] = [&row.base, &row.change].map(|name| clip(name));
-        lines.push(format!("{}  {base} -> {change}", row.verdict_name()));
-    }
-    lines_text(&lines, width, |index| {
-        let row = &rows[index];
-        let mut notes = Vec::new();
-        if let Some(estimate) = row.estimate {
-            let [base, change] = row.means.map(|mean| tie_up(mean, 2));
-            let ends = [estimate.difference, estimate.low, estimate.high];
-            let [difference, low, high] = ends.map(|end| tie_up(end.clamp(-1.0, 1.0), 2));
-            notes.push(format!(
-                "{grader} {base:.2} -> {change:.2}, {difference:+.2} [{low:+.2}, {high:+.2}], may drop by {max_drop}; {}",
-                pair_count_text(estimate.pairs, row.planned)
-            ));
-        }
-        match row.verdict {
-            DropVerdict::Pass => notes.push(format!(
-                "inputs like these: at most {:.1} % broken unseen",
-                unseen_share(row.inputs) * 100.0
-            )),
-            DropVerdict::Inconclusive if row.is_open => {
-                notes.push("the scores of missing runs could change the verdict".to_owned());
-            }
-            DropVerdict::Inconclusive if row.planned < FEWEST_PAIRS => {
-                notes.push(format!("fewer than {FEWEST_PAIRS} pairs pass nothing"));
-            }
-            DropVerdict::Inconclusive | DropVerdict::Fail => {}
-        }
-        notes
-    })
-}
-
 /// A number that rounds half away from zero when it is printed with `digits` decimals, as the page of a sweep rounds. Printing
 /// alone would round half to even: 0.62 for 5/8.
-fn tie_up(value: f64, digits: i32) -> f64 {
+pub(super) fn tie_up(value: f64, digits: i32) -> f64 {
     // Only a fraction with this power of two as its denominator is halfway between two decimals.
     let halves = value * 2_f64.powi(digits + 1);
     if halves % 2.0 == 0.0 || halves.fract() != 0.0 {
@@ -231,7 +193,7 @@ fn tie_up(value: f64, digits: i32) -> f64 {
     value + 10_f64.powi(-digits - 1).copysign(value)
 }
 
-fn cost_text(usd: f64) -> String {
+pub(super) fn cost_text(usd: f64) -> String {
     if usd == 0.0 || usd >= 0.1 {
         format!("{:.2}", tie_up(usd, 2))
     } else {

@@ -1,0 +1,135 @@
+//! The boundaries of a group-sequential test.
+//!
+//! P. Armitage, C. K. McPherson, B. C. Rowe, "Repeated significance tests on accumulating data" (1969): the sum of the data at
+//! each look is a Brownian motion, of which only the paths that have not crossed before are left; their density is
+//! integrated from look to look.
+
+/// The width of a step of the integral, in standard deviations of the sum at its look.
+const STEP: f64 = 0.08;
+
+/// Beyond so many standard deviations there is nothing to integrate.
+const FARTHEST: f64 = 6.0;
+
+/// The smallest tail: what is smaller is lost in rounding.
+const SMALLEST_TAIL: f64 = 1e-12;
+
+/// For each look the tail of the normal distribution above its boundary, so that exactly `spent` of all paths cross there first.
+///
+/// `times` are the shares of the data at the looks, ascending, the last one 1; `spent` is over 0 for each.
+pub(super) fn one_sided_tails(times: &[f64], spent: &[f64]) -> Vec<f64> {
+    let mut tails = Vec::new();
+    // The sum of the data, with the chance of the paths that are near it.
+    let mut paths = vec![(0.0, 1.0)];
+    let mut before = 0.0_f64;
+    for (&time, &spent) in times.iter().zip(spent) {
+        let deviation = (time - before).sqrt();
+        let scale = time.sqrt();
+        let boundary = falling_root(|boundary| {
+            let crossing = paths
+                .iter()
+                .map(|(sum, chance)| chance * normal_tail((boundary * scale - sum) / deviation));
+            crossing.sum::<f64>() - spent
+        });
+        tails.push(normal_tail(boundary).max(SMALLEST_TAIL));
+        let step = STEP * scale;
+        let steps = ((boundary + FARTHEST) / STEP).ceil() as usize;
+        paths = (0..steps)
+            .map(|index| {
+                let sum = boundary * scale - (index as f64 + 0.5) * step;
+                let density = paths.iter().map(|(from, chance)| {
+                    chance * normal_density((sum - from) / deviation) / deviation
+                });
+                (sum, step * density.sum::<f64>())
+            })
+            .collect();
+        before = time;
+    }
+    tails
+}
+
+/// Where a function that falls crosses 0, between -2 and 9.
+fn falling_root(function: impl Fn(f64) -> f64) -> f64 {
+    let mut low = -2.0;
+    let mut high = 9.0;
+    for _ in 0..30 {
+        let middle = f64::midpoint(low, high);
+        if function(middle) > 0.0 {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    f64::midpoint(low, high)
+}
+
+fn normal_density(value: f64) -> f64 {
+    (-value * value / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt()
+}
+
+/// The chance of a value above this one, to 15 decimals.
+///
+/// M. Abramowitz, I. A. Stegun, "Handbook of Mathematical Functions" (1964), 26.2.11, a series without negative terms.
+fn normal_tail(value: f64) -> f64 {
+    // Beyond, the tail is 0 or 1 to all decimals.
+    let value = value.clamp(-9.0, 9.0);
+    let mut term = value;
+    let mut sum = value;
+    let mut odd = 1.0;
+    while term.abs() > sum.abs() * f64::EPSILON / 16.0 {
+        odd += 2.0;
+        term *= value * value / odd;
+        sum += term;
+    }
+    (0.5 - normal_density(value) * sum).clamp(0.0, 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::student_t::student_quantile;
+
+    /// The value above which a tail of the normal distribution is.
+    fn quantile(tail: f64) -> f64 {
+        falling_root(|value| normal_tail(value) - tail)
+    }
+
+    /// M. Abramowitz, I. A. Stegun, "Handbook of Mathematical Functions" (1964), tables 26.1 and 26.2.
+    #[test]
+    fn tails_are_those_of_the_published_tables() {
+        for (value, tail) in [
+            (0.0, 0.5),
+            (1.0, 0.158_655_253_931_457),
+            (1.96, 0.024_997_895_148_220),
+            (3.0, 0.001_349_898_031_630),
+            (5.0, 0.000_000_286_651_572),
+            (9.0, 0.0),
+        ] {
+            assert!((normal_tail(value) - tail).abs() < 1e-15, "{value}: {}", normal_tail(value));
+            assert!((normal_tail(-value) - (1.0 - tail)).abs() < 1e-15, "-{value}");
+        }
+        assert_eq!((normal_tail(f64::INFINITY), normal_tail(f64::NEG_INFINITY)), (0.0, 1.0));
+        let t = student_quantile(0.975, 1_000_000);
+        assert!((quantile(0.025) - t).abs() < 1e-5);
+    }
+
+    /// D. M. Reboussin, D. L. DeMets, K. Kim, K. K. G. Lan, "Computations for group sequential boundaries using the
+    /// Lan-DeMets spending function method" (2000): five looks, one-sided 0.025, the spending function of O'Brien and Fleming.
+    #[test]
+    fn boundaries_are_those_of_the_published_table() {
+        let times: Vec<f64> = (1..=5).map(|look| f64::from(look) / 5.0).collect();
+        let spent_until = |time: &f64| 2.0 * normal_tail(quantile(0.0125) / time.sqrt());
+        let until: Vec<f64> = times.iter().map(spent_until).collect();
+        let spent: Vec<f64> = std::iter::once(until[0])
+            .chain(until.windows(2).map(|pair| pair[1] - pair[0]))
+            .collect();
+        let found: Vec<f64> = one_sided_tails(&times, &spent).into_iter().map(quantile).collect();
+        for (found, expected) in found.iter().zip([4.877, 3.357, 2.680, 2.290, 2.031]) {
+            assert!((found - expected).abs() < 0.000_6, "{found} is not {expected}");
+        }
+    }
+
+    #[test]
+    fn one_look_has_the_whole_level() {
+        assert!((one_sided_tails(&[1.0], &[0.05])[0] - 0.05).abs() < 1e-8);
+    }
+}
