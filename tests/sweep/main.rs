@@ -17,6 +17,7 @@ mod scores;
 mod sub_agents;
 mod submit;
 mod verdicts;
+mod why;
 
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -14,6 +14,7 @@ mod run;
 mod status;
 mod submit;
 mod view;
+mod why;
 
 /// Plan and run many runs: agents, models and parameters on inputs
 ///
@@ -47,6 +48,8 @@ pub enum SweepCommand {
     Grade(Box<grade::GradeArgs>),
     /// Compare agents, models or parameters of a sweep
     Compare(Box<compare::CompareArgs>),
+    /// Find the iteration in which a run was lost
+    Why(Box<why::WhyArgs>),
     /// Render a sweep as an HTML page
     View(Box<view::SweepViewArgs>),
 }
@@ -65,6 +68,7 @@ pub fn sweep_command(command: &SweepCommand) -> ExitCode {
         SweepCommand::Submit(args) => submit::submit_command(args),
         SweepCommand::Grade(args) => grade::grade_command(args),
         SweepCommand::Compare(args) => compare::compare_command(args),
+        SweepCommand::Why(args) => why::why_command(args),
         SweepCommand::View(args) => view::view_sweep_command(args),
     };
     done.unwrap_or_else(|failure| failure.report())

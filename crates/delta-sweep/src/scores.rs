@@ -1,5 +1,7 @@
-//! What the grades of a sweep say: scores, pairs, their texts and their page.
+//! What the grades of a sweep say: scores, pairs, where a run was lost, their texts and their page.
 
+pub mod fork_search;
+pub mod loss_text;
 pub mod page_data;
 pub mod pair_table;
 pub mod score_table;

@@ -11,6 +11,7 @@ use delta_base::suggest;
 use delta_lint::lint::intended_key;
 use delta_llm::llm::{LlmSetting, ModelChoice, ModelSelection};
 use delta_run::sweep::packed;
+use delta_run::sweep::sweep_dir::SweepDir;
 use delta_words::WireForm;
 use std::collections::BTreeMap;
 use std::io;
@@ -182,7 +183,7 @@ pub fn workspaces_home(home: &Path) -> PathBuf {
     let path = home.canonicalize().unwrap_or_else(|_| home.to_owned());
     let agents = path.parent().filter(|agents| agents.ends_with("agents"));
     let sweep = agents.and_then(Path::parent).filter(|root| packed::is_sweep(root));
-    sweep.map_or_else(|| home.to_owned(), |root| root.join("forks"))
+    sweep.map_or_else(|| home.to_owned(), |root| SweepDir::new(root).forks())
 }
 
 /// Never an agent in the current directory, which may be a cloned repository.

@@ -22,12 +22,25 @@ pub const PLAN_FILE: &str = "plan.jsonl";
 pub struct SweepDir {
     /// Its path.
     pub root: PathBuf,
+    /// Where its runs are, with their results and grades: `root`, or the directory for forks of them.
+    runs_root: PathBuf,
 }
 
 impl SweepDir {
     /// The sweep in `root`, which need not exist.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        let root = root.into();
+        Self { runs_root: root.clone(), root }
+    }
+
+    /// The same sweep with the forks of its runs in place of the runs. Plans, agents, inputs, budget and rate are the same.
+    pub fn with_forks(&self) -> Self {
+        Self { root: self.root.clone(), runs_root: self.forks() }
+    }
+
+    /// The forks of runs, each with a workspace of its own.
+    pub fn forks(&self) -> PathBuf {
+        self.root.join("forks")
     }
 
     /// The plan with this number, from 1: `plan.jsonl`, `plan-2.jsonl`, ...
@@ -66,7 +79,7 @@ impl SweepDir {
 
     /// The workspaces, in 256 directories.
     pub fn runs(&self) -> PathBuf {
-        self.root.join("runs")
+        self.runs_root.join("runs")
     }
 
     /// The directory with the workspace of a run.
@@ -81,12 +94,12 @@ impl SweepDir {
 
     /// The result lines, one file for the processes of one kernel through one mount.
     pub fn results(&self) -> PathBuf {
-        self.root.join("results")
+        self.runs_root.join("results")
     }
 
     /// The grades, with files as in [`SweepDir::results`].
     pub fn grades(&self) -> PathBuf {
-        self.root.join("grades")
+        self.runs_root.join("grades")
     }
 
     /// A file for each process that works on the sweep.
@@ -111,7 +124,7 @@ impl SweepDir {
 
     /// The packed runs.
     pub fn packs(&self) -> PathBuf {
-        self.root.join("pack")
+        self.runs_root.join("pack")
     }
 }
 
@@ -310,6 +323,10 @@ mod tests {
     #[test]
     fn a_run_is_in_the_shard_of_its_hash() {
         let id = RunId::parse("a.b.3f9a2c1b7d4e5a60").unwrap();
-        assert_eq!(SweepDir::new("s").workspace(&id), Path::new("s/runs/3f/a.b.3f9a2c1b7d4e5a60"));
+        let dir = SweepDir::new("s");
+        assert_eq!(dir.workspace(&id), Path::new("s/runs/3f/a.b.3f9a2c1b7d4e5a60"));
+        let forks = dir.with_forks();
+        assert_eq!(forks.workspace(&id), Path::new("s/forks/runs/3f/a.b.3f9a2c1b7d4e5a60"));
+        assert_eq!((forks.agents(), forks.budget()), (dir.agents(), dir.budget()));
     }
 }

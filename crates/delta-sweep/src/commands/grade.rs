@@ -128,7 +128,9 @@ pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {
     let dir = SweepDir::new(root);
     read_existing_plans(&dir)?;
     let cancel = cancel::install_cancel()?;
-    let Some(_lock) = wait_for_lock(&dir, &cancel)? else {
+    durable::ensure_shared_dir(&dir.grades())?;
+    let lock = dir.grades().join(host_file_stem(&dir.grades())? + ".lock");
+    let Some(_lock) = wait_for_lock(&lock, "grade", &cancel)? else {
         return Err(CommandFailure::interrupted("interrupted before anything was graded"));
     };
     let mut scores = SweepScores::read(&dir)?;
@@ -144,39 +146,71 @@ pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {
             "add `grade` to sweep.yaml and plan again; without it, COMPLETED has the score 1";
         return Err(CommandFailure::config("the sweep has no grader".to_owned(), hint.to_owned()));
     }
-    let GradeWork { tasks, ungraded } = find_work(args, &scores, &graders)?;
-    graders.iter().for_each(|grader| note_changed_program(&dir, grader));
-    let orders = tasks.iter().flat_map(|task| &task.grades);
-    orders.map(|order| order.grader).try_for_each(refuse_changed_argument)?;
-    let key_names = find_key_names(&dir, &scores.plan, &tasks)?;
-    // Judges are runs of the sweep: within its budget, at its rate.
-    let has_judge = graders.iter().any(|grader| matches!(grader.kind, GraderKind::Agent { .. }));
-    let shared = match scores.plan.settings().filter(|_| has_judge && !tasks.is_empty()) {
-        Some(settings) => {
-            write_newest_total(&dir, &scores.plan.headers)?;
-            Some(open_shared_limits(&dir, settings, None, &cancel)?)
-        }
-        None => None,
-    };
-    let variables = shared.as_ref().map(SharedLimits::variables).unwrap_or_default();
-    let counts = GradeCounts::new(&graders, &ungraded);
-    let setup = GraderSetup { key_names: &key_names, shared_variables: &variables };
-    let counts = grade_all(args, &dir, &tasks, counts, setup, &cancel)?;
-    if let Some(shared) = &shared {
-        shared.give_back()?;
-    }
+    let counts = grade_runs(args, &dir, &scores, &graders, &cancel)?;
     if !args.quiet {
         stdio::print_text(&counts.to_text());
     }
     if counts.ungraded > 0 && !args.quiet {
         stdio::print_text(&format!("next: {}\n", args.retry_command()));
     }
-    let planned: usize = tasks.iter().map(|task| task.grades.len()).sum();
-    if counts.done < planned {
-        let left = pluralize(planned - counts.done, "grade");
+    if counts.done < counts.planned {
+        let left = pluralize(counts.planned - counts.done, "grade");
         return Err(CommandFailure::interrupted(format!("interrupted; {left} left")));
     }
     Ok(if counts.ungraded == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Grades forks with a grader, those that it left ungraded before too if `retries` says so. `dir` is the sweep with its forks.
+/// Returns whether all were graded or left ungraded, and none was cancelled.
+pub fn grade_forks(
+    dir: &SweepDir,
+    forks: &SweepScores,
+    grader: &PlannedGrader,
+    env_files: &[PathBuf],
+    retries: bool,
+    cancel: &CancelToken,
+) -> Result<bool, CommandFailure> {
+    let args = GradeArgs {
+        env_file: env_files.to_vec(),
+        retry_ungraded: retries,
+        quiet: true,
+        ..GradeArgs::default()
+    };
+    let counts = grade_runs(&args, dir, forks, &[grader], cancel)?;
+    Ok(counts.done == counts.planned)
+}
+
+/// Grades what is finished and has no grade; the lines are written.
+fn grade_runs(
+    args: &GradeArgs,
+    dir: &SweepDir,
+    scores: &SweepScores,
+    graders: &[&PlannedGrader],
+    cancel: &CancelToken,
+) -> Result<GradeCounts, CommandFailure> {
+    let GradeWork { tasks, ungraded } = find_work(args, scores, graders)?;
+    graders.iter().for_each(|grader| note_changed_program(dir, grader));
+    let orders = tasks.iter().flat_map(|task| &task.grades);
+    orders.map(|order| order.grader).try_for_each(refuse_changed_argument)?;
+    let key_names = find_key_names(dir, &scores.plan, &tasks)?;
+    // Judges are runs of the sweep: within its budget, at its rate.
+    let has_judge = graders.iter().any(|grader| matches!(grader.kind, GraderKind::Agent { .. }));
+    let shared = match scores.plan.settings().filter(|_| has_judge && !tasks.is_empty()) {
+        Some(settings) => {
+            write_newest_total(dir, &scores.plan.headers)?;
+            Some(open_shared_limits(dir, settings, None, cancel)?)
+        }
+        None => None,
+    };
+    let variables = shared.as_ref().map(SharedLimits::variables).unwrap_or_default();
+    let planned = tasks.iter().map(|task| task.grades.len()).sum();
+    let counts = GradeCounts { planned, ..GradeCounts::new(graders, &ungraded) };
+    let setup = GraderSetup { key_names: &key_names, shared_variables: &variables };
+    let counts = grade_all(args, dir, &tasks, counts, setup, cancel)?;
+    if let Some(shared) = &shared {
+        shared.give_back()?;
+    }
+    Ok(counts)
 }
 
 /// Tells that a grader is not what the author has now.
@@ -199,20 +233,24 @@ fn refuse_changed_argument(grader: &PlannedGrader) -> Result<(), CommandFailure>
     Err(CommandFailure::config(message, help))
 }
 
-/// The lock of the command that grades here; `None` if the wait for another one was cancelled. Without it, two commands would
-/// let the same graders work in the same workspaces.
-fn wait_for_lock(dir: &SweepDir, cancel: &CancelToken) -> Result<Option<FileLock>, CommandFailure> {
-    durable::ensure_shared_dir(&dir.grades())?;
-    let path = dir.grades().join(host_file_stem(&dir.grades())? + ".lock");
+/// The lock of the `delta sweep` command that works here; `None` if the wait for another one was cancelled. Without it, two
+/// commands would let the same graders work in the same workspaces.
+pub fn wait_for_lock(
+    path: &Path,
+    command: &str,
+    cancel: &CancelToken,
+) -> Result<Option<FileLock>, CommandFailure> {
     let mut is_reported = false;
     loop {
-        if let Some(lock) = FileLock::try_acquire(&path)? {
+        if let Some(lock) = FileLock::try_acquire(path)? {
             return Ok(Some(lock));
         }
         if !is_reported {
-            let holder = durable::read_lock_holder(&path);
+            let holder = durable::read_lock_holder(path);
             let holder = holder.map_or_else(String::new, |pid| format!(" (PID {pid})"));
-            stdio::print_error_line(&format!("waiting for another `delta sweep grade`{holder}"));
+            stdio::print_error_line(&format!(
+                "waiting for another `delta sweep {command}`{holder}"
+            ));
             is_reported = true;
         }
         if cancel.wait(LOCK_INTERVAL) {
@@ -321,7 +359,8 @@ struct GradeCounts {
     graders: Vec<(String, GraderCounts)>,
     /// The runs with a score, each once.
     graded: BTreeSet<RunId>,
-    /// The grades of this command.
+    /// The grades that this command has to make, and how many it has made.
+    planned: usize,
     done: usize,
     /// How often a run has no score, also by an earlier command.
     ungraded: usize,

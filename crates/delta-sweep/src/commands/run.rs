@@ -15,14 +15,13 @@ use crate::running::continued_runs::record_continued_runs;
 use crate::running::host_grants::{open_shared_limits, read_host_grants, write_newest_total};
 use crate::running::result_reader::{ResultReader, read_sweep};
 use crate::running::run_choice::{ONLY_HELP, choose_runs};
-use crate::running::run_pool::{PoolOptions, PoolPass, RunPool, absolute_dir};
+use crate::running::run_pool::{PoolOptions, PoolPass, RunPool, absolute_dir, install_pool_cancel};
 use clap::Args;
 use delta_base::quantity::parse_time_ms;
 use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_base::signal::CancelToken;
 use delta_base::time::{self, Timestamp};
 use delta_operator::arguments::options::show_only;
-use delta_operator::cancel;
 use delta_operator::env_files::EnvFileOptions;
 use delta_operator::failure::CommandFailure;
 use delta_program::number_argument::{parse_number_in, parse_time_in};
@@ -35,7 +34,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// The most jobs of a pool.
-const MAX_JOBS: u32 = 10_000;
+pub const MAX_JOBS: u32 = 10_000;
 /// The most hosts of a sweep.
 const MAX_HOSTS: u32 = 1_000_000;
 /// The longest time of an option, some 34 years.
@@ -259,7 +258,7 @@ fn run_file(args: &RunSweepArgs) -> Result<ExitCode, CommandFailure> {
 
 /// Works on the runs of the sweep at `dir` that `--only` selects.
 fn work_on_selected(args: &RunSweepArgs, path: &Path) -> Result<WorkedOn, CommandFailure> {
-    let cancel = cancel::install_cancel()?;
+    let cancel = install_pool_cancel()?;
     let dir = absolute_dir(path)?;
     let (plan, results) = read_sweep(&dir)?;
     let only = args.only.as_ref();
@@ -280,7 +279,7 @@ fn work_on_selected(args: &RunSweepArgs, path: &Path) -> Result<WorkedOn, Comman
 
 /// Works on a share, or on one run; returns the exit code.
 pub fn task_command(args: &TaskArgs) -> Result<ExitCode, CommandFailure> {
-    let cancel = cancel::install_cancel()?;
+    let cancel = install_pool_cancel()?;
     let dir = absolute_dir(&args.dir)?;
     let Some(share) = TaskShare::parse(&args.part) else {
         return work_on_one_run(dir, &args.part, &args.pool, cancel);
@@ -421,12 +420,7 @@ fn report_problems(
         }
     }
     if let Some(refusal) = &pool.budget_refusal {
-        let grants = read_host_grants(dir)?;
-        let next_call = amount_of_refused_call(refusal);
-        stdio::print_error_line(&describe_used_budget(&settings.budget, &grants, next_call));
-        stdio::print_error_line(
-            "help: raise `budget` in sweep.yaml, plan the sweep again, and start it again",
-        );
+        report_used_budget(settings, dir, refusal)?;
     }
     let lines = pool.results.results.lines.values();
     // A packed run stays as it is.
@@ -444,6 +438,21 @@ fn report_problems(
     for reason in pool.broken_reasons() {
         stdio::print_error_line(&format!("error: {reason}"));
     }
+    Ok(())
+}
+
+/// Prints what was used of the budget of the sweep, which has refused a call.
+pub fn report_used_budget(
+    settings: &PlanHeader,
+    dir: &SweepDir,
+    refusal: &str,
+) -> Result<(), CommandFailure> {
+    let grants = read_host_grants(dir)?;
+    let next_call = amount_of_refused_call(refusal);
+    stdio::print_error_line(&describe_used_budget(&settings.budget, &grants, next_call));
+    stdio::print_error_line(
+        "help: raise `budget` in sweep.yaml, plan the sweep again, and start it again",
+    );
     Ok(())
 }
 

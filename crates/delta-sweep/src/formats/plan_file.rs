@@ -54,6 +54,11 @@ pub fn header_line(header: &PlanHeader) -> String {
 }
 
 impl SweepPlan {
+    /// The plan of forks of runs that the plans with these headers have.
+    pub fn with_forks(headers: &[PlanHeader], forks: Vec<PlannedRun>) -> Self {
+        Self { headers: headers.to_vec(), runs: forks, ..Self::default() }
+    }
+
     /// Adds the next plan, the text of its file.
     ///
     /// # Errors

@@ -14,6 +14,8 @@ use delta_run::sweep::sweep_dir::SweepDir;
 /// The inputs of runs, as graders get them.
 pub struct GradedInputs {
     reader: InputReader,
+    /// The run whose forks are graded.
+    forked_run: Option<PlannedRun>,
 }
 
 /// The grade that a result should have.
@@ -34,7 +36,12 @@ impl GradeTarget {
 impl GradedInputs {
     /// Reads nothing yet.
     pub fn new(dir: &SweepDir) -> Self {
-        Self { reader: InputReader::new(dir) }
+        Self { reader: InputReader::new(dir), forked_run: None }
+    }
+
+    /// Reads nothing yet. The graders of forks of `run` get the input that those of the run get.
+    pub fn for_forks(dir: &SweepDir, run: &PlannedRun) -> Self {
+        Self { forked_run: Some(run.clone()), ..Self::new(dir) }
     }
 
     /// The input of a run as the newest plan has it that makes the same run of it. An answer that was corrected counts for
@@ -44,6 +51,7 @@ impl GradedInputs {
         plan: &SweepPlan,
         run: &PlannedRun,
     ) -> Result<SweepInput, CommandFailure> {
+        let run = self.forked_run.as_ref().unwrap_or(run);
         if let Some(planned) = plan.header_of(run) {
             let headers = plan.headers.iter().rev();
             for header in headers.take_while(|header| header.inputs != planned.inputs) {

@@ -32,7 +32,7 @@ use std::time::Duration;
 /// How much of the output of a grader is read.
 const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
 /// How long an agent that judges may take if its own limits do not end it.
-const JUDGE_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+pub const JUDGE_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// A grader of the runs of a sweep.
 pub struct RunGrader<'a> {
@@ -264,14 +264,15 @@ pub fn read_expectation(grader: &str, expect: &Json) -> Result<Expectation, Diag
     expectation.filter(|_| report.is_empty()).ok_or(report)
 }
 
-struct GraderOutput {
-    exit_code: Option<i32>,
+/// What a process has printed, and its exit code unless a signal ended it.
+pub struct GraderOutput {
+    pub exit_code: Option<i32>,
     stdout: String,
-    stderr: String,
+    pub stderr: String,
 }
 
 /// Runs a process to its end; `None` if it was cancelled.
-fn run_grader_process(
+pub fn run_grader_process(
     argv: &[String],
     cwd: &Path,
     env: EnvMap,

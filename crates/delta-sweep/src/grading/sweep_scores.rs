@@ -38,6 +38,17 @@ impl SweepScores {
         Ok(Self { plan, results, grades: read_grades(dir)?, inputs })
     }
 
+    /// Reads the results and grades of forks of `run`, which are the runs of `plan`. `dir` is the sweep with its forks.
+    pub fn read_forks(
+        dir: &SweepDir,
+        plan: SweepPlan,
+        run: &PlannedRun,
+    ) -> Result<Self, CommandFailure> {
+        let ResultReader { results, .. } = ResultReader::open(dir)?;
+        let inputs = RefCell::new(GradedInputs::for_forks(dir, run));
+        Ok(Self { plan, results, grades: read_grades(dir)?, inputs })
+    }
+
     /// Reads the selected runs as they are now: runs that were continued by hand and runs whose worker died before it wrote
     /// their lines have the results that their directories have. Writes nothing.
     ///

@@ -18,6 +18,7 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time;
+use delta_operator::cancel;
 use delta_operator::failure::CommandFailure;
 use delta_process::{WorkerErrors, WorkerProcess};
 use delta_program::stdio;
@@ -122,7 +123,7 @@ pub struct RunPool<'a> {
 }
 
 impl<'a> RunPool<'a> {
-    /// A pool without children.
+    /// A pool without children. `cancel` must wake when a child ends: see [`install_pool_cancel`].
     pub fn new(
         dir: &'a SweepDir,
         plan: &'a SweepPlan,
@@ -132,9 +133,6 @@ impl<'a> RunPool<'a> {
         shared: SharedLimits,
         cancel: CancelToken,
     ) -> Result<Self, CommandFailure> {
-        cancel
-            .wake_on_child()
-            .map_err(|source| plan_reader::unreadable_file(dir.root.clone(), source))?;
         Ok(Self {
             results,
             writer: open_line_file(&dir.results())?,
@@ -454,10 +452,19 @@ impl<'a> RunPool<'a> {
 }
 
 /// The last line of stderr that is an error, or else the last line.
-fn find_last_error(text: &str) -> Option<String> {
+pub fn find_last_error(text: &str) -> Option<String> {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let error = lines.clone().rfind(|line| line.starts_with("error: "));
     error.or_else(|| lines.next_back()).map(strip_terminal_controls)
+}
+
+/// The token of this process for its pools, which signals and the ends of children wake.
+pub fn install_pool_cancel() -> Result<CancelToken, CommandFailure> {
+    let cancel = cancel::install_cancel()?;
+    cancel.wake_on_child().map_err(|error| {
+        CommandFailure::config(format!("could not install signal handlers: {error}"), None)
+    })?;
+    Ok(cancel)
 }
 
 /// The directory of a sweep as an absolute path, which children get.
