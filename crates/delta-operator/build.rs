@@ -1,10 +1,9 @@
 //! What `delta --version --json` reports of the build.
 #![expect(clippy::disallowed_methods, reason = "cargo passes the target in the environment")]
 
-use std::env;
-use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::{env, fs};
 
 /// The variable with the commit, for builds from sources without git; set, it takes precedence over git.
 const COMMIT_VARIABLE: &str = "DELTA_BUILD_COMMIT";

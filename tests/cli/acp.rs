@@ -1,8 +1,7 @@
 //! `delta acp` (C-29.7): an agent for an editor. A session is a run.
 
-use super::DELTA;
 use super::mcp_serve::Client;
-use super::staged_calls;
+use super::{DELTA, staged_calls};
 use serde_json::{Value, json};
 use test_support::sandbox::Sandbox;
 use test_support::server::{Answer, ScriptedServer};

@@ -2,8 +2,7 @@
 
 use super::*;
 use delta_llm::llm::wire::{CodecSettings, NeutralBody, codec_for};
-use delta_words::EncodeOptions;
-use delta_words::{NativeParts, WireForm};
+use delta_words::{EncodeOptions, NativeParts, WireForm};
 use std::sync::Arc;
 use test_support::server::check_gemini_request;
 

@@ -5,10 +5,9 @@ use delta_process::ProcessEnd;
 use delta_sandbox::{
     Guarantee, HostRule, NetAccess, PreparedSandbox, SandboxError, SandboxGrade, SandboxProfile,
 };
-use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::thread;
+use std::{fs, thread};
 use test_support::needs;
 use test_support::wait::until;
 

@@ -9,11 +9,10 @@
 use serde_json::Value;
 use std::fs;
 use std::process::{Child, Command};
-use test_support::effort;
-use test_support::needs;
 use test_support::running::send_signal;
 use test_support::sandbox::{Delta, Ran, Sandbox};
 use test_support::wait::{until, until_line};
+use test_support::{effort, needs};
 
 const DELTA: &str = env!("CARGO_BIN_EXE_delta");
 

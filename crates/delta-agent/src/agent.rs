@@ -8,8 +8,7 @@ use crate::skill::Skill;
 use crate::tool::{self, Tool};
 use delta_base::durable::read_regular_text as read_text;
 use delta_base::engine_variables::is_identifier;
-use delta_llm::llm::{self, LlmConfig};
-use delta_llm::llm::{LlmSetting, ModelChoice, ModelSelection};
+use delta_llm::llm::{self, LlmConfig, LlmSetting, ModelChoice, ModelSelection};
 use delta_run::event::{CURRENT_RULES, LlmSummary, RunConfig, SandboxRecord};
 use delta_run::limits::Limits;
 use delta_run::limits::bounds::RunBounds;
@@ -272,8 +271,7 @@ fn read_variable_names(doc: &YamlDocument, fields: MappingFields<'_>, key: &str)
             continue;
         };
         let message = format!("`{name}` is not the name of a variable");
-        let help = "letters, digits and `_`, not beginning with a digit";
-        doc.report(node, message, Some(help.to_owned()));
+        doc.report(node, message, "letters, digits and `_`, not beginning with a digit");
     }
     fields.texts(key)
 }
@@ -297,7 +295,7 @@ fn find_agent_home(home: &Path, report: &mut DiagnosticReport) -> Option<PathBuf
         ),
     };
     let file = home.display().to_string();
-    report.push(Diagnostic::for_file(file, message, Some(help)));
+    report.push(Diagnostic::for_file(file, message, help));
     None
 }
 
@@ -338,7 +336,7 @@ impl AgentLoader<'_> {
             self.report.push(Diagnostic::for_file(
                 self.home.display().to_string(),
                 missing_agent(self.home),
-                Some(misnamed.unwrap_or_else(|| help.to_owned())),
+                misnamed.unwrap_or_else(|| help.to_owned()),
             ));
             return None;
         };
@@ -453,7 +451,7 @@ impl AgentLoader<'_> {
                 // A misspelled key is reported as unknown.
                 if fields.misspelled_key("llm").is_none() {
                     let help = "write `llm: {model: gpt-4o}`, or choose a model for all agents without `llm`: export DELTA_MODEL=gpt-4o";
-                    doc.report(fields.node, "agent.yaml has no `llm`", Some(help.to_owned()));
+                    doc.report(fields.node, "agent.yaml has no `llm`", help);
                 }
                 None
             }
@@ -507,14 +505,12 @@ impl AgentLoader<'_> {
             }
             Err(error) => format!("could not read the system prompt: {error}"),
         };
-        let help = "describe in it what the agent is and how it should work".to_owned();
+        let help = "describe in it what the agent is and how it should work";
         match fields.non_null("system_prompt") {
-            Some(node) => doc.report(node, format!("{problem} ({})", path.display()), Some(help)),
-            None => self.report.push(Diagnostic::for_file(
-                path.display().to_string(),
-                problem,
-                Some(help),
-            )),
+            Some(node) => doc.report(node, format!("{problem} ({})", path.display()), help),
+            None => {
+                self.report.push(Diagnostic::for_file(path.display().to_string(), problem, help))
+            }
         }
     }
 
@@ -535,7 +531,7 @@ impl AgentLoader<'_> {
             );
             let help = misnamed_file_help(self.home, CONTEXT_FILE).unwrap_or(help);
             let message = format!("context.yaml not found in {}", self.home.display());
-            self.report.push(Diagnostic::for_file(path.display().to_string(), message, Some(help)));
+            self.report.push(Diagnostic::for_file(path.display().to_string(), message, help));
             return None;
         }
         let text = self.read_source(&path)?;
@@ -550,7 +546,7 @@ impl AgentLoader<'_> {
             if let Some(help) = misnamed_file_help(self.home, hook::HOOKS_FILE) {
                 let home = self.home.display().to_string();
                 let message = "the hooks are in a file that is not read";
-                self.report.push(Diagnostic::for_file(home, message, Some(help)));
+                self.report.push(Diagnostic::for_file(home, message, help));
             }
             return None;
         }

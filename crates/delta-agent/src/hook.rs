@@ -286,7 +286,7 @@ impl AgentHooks {
             doc.report(
                 section.unwrap_or(&doc.root),
                 format!("{HOOKS_FILE} has no hooks: the run would have no gates"),
-                Some(help.to_owned()),
+                help,
             );
             return Self::default();
         }
@@ -299,9 +299,7 @@ impl AgentHooks {
                 doc.report(
                     key,
                     format!("`{name}` is outside `{HOOKS_SECTION}`"),
-                    Some(format!(
-                        "write all hooks under `{HOOKS_SECTION}`, or all of them at the root"
-                    )),
+                    format!("write all hooks under `{HOOKS_SECTION}`, or all of them at the root"),
                 );
             }
         }
@@ -326,7 +324,7 @@ impl AgentHooks {
                 continue;
             }
             let Some(hook) = HookPoint::from_name(name) else {
-                doc.report(key, format!("`{name}` is not a hook"), Some(unknown_hook_help(name)));
+                doc.report(key, format!("`{name}` is not a hook"), unknown_hook_help(name));
                 continue;
             };
             if hook.old_name() == Some(name) {
@@ -338,7 +336,7 @@ impl AgentHooks {
                 if node.get(new).is_some() {
                     let message =
                         format!("`{name}` is the old name of `{new}`, which is configured as well");
-                    doc.report(key, message, Some(format!("keep `{new}`")));
+                    doc.report(key, message, format!("keep `{new}`"));
                 }
             }
             hooks.0.extend(HookConfig::read(doc, value, hook).map(|config| (hook, config)));
@@ -361,7 +359,7 @@ impl HookConfig {
         let label = format!("the hook `{}`", hook.name());
         if node.scalar().is_some() || node.is_null() || !node.items().is_empty() {
             let help = format!("write `{}: {{command: [PROGRAM, ARG]}}`", hook.name());
-            doc.report(node, format!("{label} must be a mapping, not {}", node.kind()), Some(help));
+            doc.report(node, format!("{label} must be a mapping, not {}", node.kind()), help);
             return None;
         }
         let fields = doc.fields_labelled(&label, node, &HOOK_MAPPING)?;
@@ -404,24 +402,19 @@ fn read_on_failure(
 fn read_hook_command(doc: &YamlDocument, node: &YamlNode) -> Option<Vec<String>> {
     if let Some(text) = node.scalar() {
         let help = format!("write `command: {}`", suggest_command_list(text));
-        doc.report(node, "`command` must be a list, not a string", Some(help));
+        doc.report(node, "`command` must be a list, not a string", help);
         return None;
     }
     let command = doc.expect_texts(node, "`command`")?;
     if command.first().is_none_or(String::is_empty) {
-        let help = "write `[PROGRAM, ARG, ...]`".to_owned();
-        doc.report(node, "`command` names no program", Some(help));
+        doc.report(node, "`command` names no program", "write `[PROGRAM, ARG, ...]`");
         return None;
     }
     for (at, name) in find_unknown_variables(&command) {
         let known = unknown_variable_help(name, "a hook's command");
         let help =
             format!("{known}; everything else is in its environment and on its standard input");
-        doc.report(
-            &node.items()[at],
-            format!("`${{{name}}}` is not an engine variable"),
-            Some(help),
-        );
+        doc.report(&node.items()[at], format!("`${{{name}}}` is not an engine variable"), help);
     }
     Some(command)
 }

@@ -16,10 +16,9 @@ use delta_sandbox::{
 };
 use serde_json::{Map, Value as Json, json};
 use std::ffi::OsStr;
-use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fmt, fs};
 
 mod git_config;
 

@@ -8,9 +8,8 @@ use delta_base::engine_variables::EngineVars;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use serde::{Deserialize, Serialize};
 use skill_file::SkillFile;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 mod skill_file;
 

@@ -8,10 +8,9 @@ use delta_base::durable::{self, FileError};
 use delta_base::hex::sha256_hex;
 use delta_http::host_of;
 use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// The variable with files and directories to trust, whatever their content; `*` trusts every file.
 pub const TRUST_VARIABLE: &str = "DELTA_TRUST";

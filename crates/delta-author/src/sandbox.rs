@@ -45,7 +45,7 @@ pub fn load_agent_without_llm(home: &Path) -> Result<Agent, CommandFailure> {
 pub fn workspace_vars(agent_home: &Path, work_dir: &Path) -> Result<EngineVars, CommandFailure> {
     let cwd = work_dir.canonicalize().map_err(|error| {
         let message = format!("could not open {}: {error}", work_dir.display());
-        CommandFailure::config(message, "name a workspace with `-w DIR`".to_owned())
+        CommandFailure::config(message, "name a workspace with `-w DIR`")
     })?;
     Ok(EngineVars { agent_home: agent_home.to_owned(), cwd, run_dir: PathBuf::new() })
 }

@@ -141,7 +141,7 @@ impl SkillPlace {
         let mut agent = Agent::load(&home, &models, &trust::read_import_path())?;
         let cwd = self.work_dir.canonicalize().map_err(|error| {
             let message = format!("could not open {}: {error}", self.work_dir.display());
-            CommandFailure::config(message, "name a workspace with `-w DIR`".to_owned())
+            CommandFailure::config(message, "name a workspace with `-w DIR`")
         })?;
         let notes = offer_project_skills(&mut agent, Some(&cwd), self.project_skills)?;
         notes.iter().for_each(|note| stdio::print_error_line(note));

@@ -159,8 +159,7 @@ fn with_directory_hint(args: &TestArgs, failure: CommandFailure) -> CommandFailu
     if !file.is_file() || find_agent_dir(Path::new("."), "delta test").is_err() {
         return failure;
     }
-    let hint = format!("name the directory before the tests: `delta test . {name}`");
-    failure.with_hint(Some(hint))
+    failure.with_hint(format!("name the directory before the tests: `delta test . {name}`"))
 }
 
 /// Loads the agent and its tests, and reports the mistakes in both at once.

@@ -1,4 +1,26 @@
-//! Translates errors of libraries for users.
+//! What errors say to users: the line that helps, and the errors of libraries in their words.
+
+/// What a user can do about an error, which is printed after `help: `: a text, or nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HelpLine(pub Option<String>);
+
+impl From<&str> for HelpLine {
+    fn from(text: &str) -> Self {
+        Self(Some(text.to_owned()))
+    }
+}
+
+impl From<String> for HelpLine {
+    fn from(text: String) -> Self {
+        Self(Some(text))
+    }
+}
+
+impl From<Option<String>> for HelpLine {
+    fn from(text: Option<String>) -> Self {
+        Self(text)
+    }
+}
 
 /// The reason of a JSON error in the words of a user: without the terms of Rust, and without a position.
 pub fn describe_json_error(error: &serde_json::Error) -> String {

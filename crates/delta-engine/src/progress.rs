@@ -16,9 +16,8 @@ use delta_base::terminal::input_line::InputLine;
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
 use delta_base::text::text_width::{clip_to_width, wrap_words};
 use delta_base::time::{Clock, format_duration};
-use delta_run::event::image_file;
 use delta_run::event::{
-    EngineStart, Event, Payload, RunStatus, SandboxRecord, StageApply, Thought,
+    EngineStart, Event, Payload, RunStatus, SandboxRecord, StageApply, Thought, image_file,
 };
 use delta_run::run::RunNotice;
 use delta_run::run_result::{UsageTotal, call_diff_command};

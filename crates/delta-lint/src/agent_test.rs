@@ -326,8 +326,7 @@ fn read_test_env(doc: &YamlDocument, fields: MappingFields<'_>) -> Vec<(String, 
         let Some(name) = key.scalar() else { continue };
         if name.is_empty() || name.contains('=') {
             let message = format!("`{name}` is not the name of an environment variable");
-            let help = "a name is not empty and contains no `=`";
-            doc.report(key, message, Some(help.to_owned()));
+            doc.report(key, message, "a name is not empty and contains no `=`");
         }
         env.push((name.to_owned(), value.to_owned()));
     }
@@ -342,7 +341,7 @@ fn read_workspace_path(doc: &YamlDocument, key: &YamlNode) -> Option<String> {
     let is_inside = components.clone().all(|component| matches!(component, Component::Normal(_)));
     if components.next().is_none() || !is_inside {
         let help = "write a path relative to the workspace, without `..`";
-        doc.report(key, format!("`{path}` is not in the workspace"), Some(help.to_owned()));
+        doc.report(key, format!("`{path}` is not in the workspace"), help);
         return None;
     }
     Some(path.to_owned())
@@ -352,7 +351,7 @@ fn read_source_dir(doc: &YamlDocument, node: &YamlNode, dir: &Path) -> Option<Pa
     let source = dir.join(non_blank_text(doc, node, "from")?);
     if !source.is_dir() {
         let message = format!("{} is not a directory", source.display());
-        doc.report(node, message, Some("write its path relative to this file".to_owned()));
+        doc.report(node, message, "write its path relative to this file");
         return None;
     }
     Some(source)
@@ -369,12 +368,11 @@ impl TestLlm {
             let count = if kinds.is_empty() { "none" } else { "more than one" };
             let message = format!("`llm` has {count} of `turns`, `script` and `cassette`");
             let help = "write one of `turns: [{say: ...}]`, `script: FILE` and `cassette: FILE`";
-            doc.report(node, message, Some(help.to_owned()));
+            doc.report(node, message, help);
             return None;
         };
         if let Some(strict) = fields.non_null("strict").filter(|_| kind != "cassette") {
-            let help = "remove it".to_owned();
-            doc.report(strict, "`strict` applies only to `cassette`", Some(help));
+            doc.report(strict, "`strict` applies only to `cassette`", "remove it");
         }
         match kind {
             "turns" => {
@@ -402,7 +400,7 @@ impl TestLlm {
             }
             Err(error) => {
                 let message = format!("could not read the script {}: {error}", path.display());
-                doc.report(node, message, Some("write its path relative to this file".to_owned()));
+                doc.report(node, message, "write its path relative to this file");
                 None
             }
         }
@@ -426,8 +424,7 @@ fn read_cassette_path(doc: &YamlDocument, node: &YamlNode) -> Option<String> {
     } else {
         return Some(path);
     };
-    let help = "write a path such as `cassettes/NAME.jsonl`, relative to this file";
-    doc.report(node, message, Some(help.to_owned()));
+    doc.report(node, message, "write a path such as `cassettes/NAME.jsonl`, relative to this file");
     None
 }
 

@@ -103,9 +103,7 @@ fn workspace_hook_note(name: &YamlNode, hook: &YamlNode) -> Option<String> {
 }
 
 fn error_report(file: String, message: &str, help: &str) -> DiagnosticReport {
-    DiagnosticReport {
-        diagnostics: vec![Diagnostic::for_file(file, message, Some(help.to_owned()))],
-    }
+    DiagnosticReport { diagnostics: vec![Diagnostic::for_file(file, message, help)] }
 }
 
 /// The name and the text of the main file.

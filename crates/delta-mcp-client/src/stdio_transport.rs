@@ -5,14 +5,13 @@
 
 use crate::client::{LIST_CHANGED_METHOD, RequestWait, ServerNotice, answer_server_request};
 use crate::wake_signal::WakeSignal;
-use delta_base::redact::Secrets;
 use delta_base::signal::{CancelToken, to_timespec};
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_mcp::failure::McpFailure;
 use delta_mcp::json_rpc::{RpcError, RpcId, RpcMessage};
 use delta_mcp::line_framing::{FramedLine, LineSplitter, MAX_LINE_BYTES};
 use delta_mcp::server_spec::ServerSpec;
-use delta_process::{LaunchContext, ServiceProcess};
+use delta_process::{EnvVars, LaunchContext, ServiceProcess};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use serde_json::{Value as Json, json};
@@ -106,14 +105,9 @@ impl Drop for Waiting<'_> {
 impl StdioTransport {
     /// Starts the server, in its sandbox if it has one. The kernel kills it when the calling thread ends.
     pub(crate) fn start(spec: &ServerSpec) -> Result<Self, McpFailure> {
-        let env = spec.env.iter().map(|(name, value)| (name.into(), value.into())).collect();
-        let context = LaunchContext {
-            cwd: spec.cwd.clone(),
-            env,
-            secrets: Secrets::default(),
-            containment: None,
-            sandbox: spec.sandbox.clone(),
-        };
+        let env = spec.env.iter().map(|(name, value)| (name.into(), value.into()));
+        let context = LaunchContext::new(&spec.cwd, env.collect::<EnvVars>())
+            .with_sandbox(spec.sandbox.clone());
         let not_started = |reason: String| {
             let in_sandbox = if spec.sandbox.is_some() { " in its sandbox" } else { "" };
             let name = &spec.name;

@@ -151,23 +151,10 @@ impl KeyCommand {
     /// The command failed, or printed no key.
     pub fn run(&self, cancel: &CancelToken) -> Result<OperatorKey, CommandFailure> {
         let launch = LaunchContext {
-            cwd: environment::home_or_root(),
-            env: self.env.clone().into(),
             secrets: self.secrets.clone(),
-            containment: None,
-            sandbox: None,
+            ..LaunchContext::new(environment::home_or_root(), self.env.clone())
         };
-        let command = ProcessCommand {
-            program: None,
-            argv: &self.argv,
-            context: &launch,
-            stdin: &[],
-            timeout: COMMAND_TIMEOUT,
-            spool: None,
-            excerpt_bytes: 2 * MAX_KEY_BYTES,
-            capture_whole: false,
-            marks: &[],
-        };
+        let command = ProcessCommand::new(&self.argv, &launch, COMMAND_TIMEOUT, 2 * MAX_KEY_BYTES);
         let finished = process::run_process(&command, cancel);
         let source_name = format!("the command of {}", self.source_name);
         if finished.end != ProcessEnd::Exited(0) {

@@ -15,8 +15,7 @@ use delta_program::hide_memory;
 use delta_run::event::ParentRun;
 use delta_run::run_tree;
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 /// The variable in which one program of delta tells another that it starts which build it is.

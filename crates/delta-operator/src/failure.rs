@@ -4,6 +4,7 @@ use crate::environment;
 use delta_agent::child_environment::INNER_SEAL_VARIABLE;
 use delta_agent::context::ContextError;
 use delta_base::durable::{FileError, OtherOwner};
+use delta_base::error_text::HelpLine;
 use delta_base::id::RunId;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::time;
@@ -117,18 +118,19 @@ impl FailureKind {
 }
 
 impl CommandFailure {
-    fn new(kind: FailureKind, message: impl Into<String>, hint: Option<String>) -> Self {
+    fn new(kind: FailureKind, message: impl Into<String>, hint: impl Into<HelpLine>) -> Self {
+        let hint = hint.into().0;
         Self { kind, message: message.into(), hint, run_id: None, run_result: None }
     }
 
     /// Options of the command line exclude each other.
-    pub fn usage(message: impl Into<String>, hint: impl Into<Option<String>>) -> Self {
-        Self::new(FailureKind::Usage, message, hint.into())
+    pub fn usage(message: impl Into<String>, hint: impl Into<HelpLine>) -> Self {
+        Self::new(FailureKind::Usage, message, hint)
     }
 
     /// A file or an option is wrong, or a permission is missing.
-    pub fn config(message: impl Into<String>, hint: impl Into<Option<String>>) -> Self {
-        Self::new(FailureKind::Config, message, hint.into())
+    pub fn config(message: impl Into<String>, hint: impl Into<HelpLine>) -> Self {
+        Self::new(FailureKind::Config, message, hint)
     }
 
     /// The failure as one of a call of the LLM.
@@ -204,17 +206,17 @@ impl CommandFailure {
     }
 
     /// A run does not take the message.
-    pub fn message_refused(message: impl Into<String>, hint: impl Into<Option<String>>) -> Self {
-        Self::new(FailureKind::MessageRefused, message, hint.into())
+    pub fn message_refused(message: impl Into<String>, hint: impl Into<HelpLine>) -> Self {
+        Self::new(FailureKind::MessageRefused, message, hint)
     }
 
     /// Another process works, or may work, on what the command would change.
-    pub fn run_active(message: impl Into<String>, hint: impl Into<Option<String>>) -> Self {
-        Self::new(FailureKind::RunActive, message, hint.into())
+    pub fn run_active(message: impl Into<String>, hint: impl Into<HelpLine>) -> Self {
+        Self::new(FailureKind::RunActive, message, hint)
     }
 
     /// The run's files are damaged.
-    pub fn damaged(message: impl Into<String>, hint: Option<String>) -> Self {
+    pub fn damaged(message: impl Into<String>, hint: impl Into<HelpLine>) -> Self {
         Self::new(FailureKind::Damaged, message, hint)
     }
 
@@ -233,7 +235,7 @@ impl CommandFailure {
     }
 
     /// An export did not reach its destination.
-    pub fn not_delivered(message: impl Into<String>, hint: Option<String>) -> Self {
+    pub fn not_delivered(message: impl Into<String>, hint: impl Into<HelpLine>) -> Self {
         Self::new(FailureKind::NotDelivered, message, hint)
     }
 
@@ -265,9 +267,8 @@ impl CommandFailure {
     }
 
     /// Replaces the hint, if there is a new one.
-    pub fn with_hint(mut self, hint: Option<String>) -> Self {
-        self.hint = hint.or(self.hint);
-        self
+    pub fn with_hint(self, hint: impl Into<HelpLine>) -> Self {
+        Self { hint: hint.into().0.or(self.hint), ..self }
     }
 
     /// Adds a line to the hint.
@@ -382,7 +383,7 @@ impl From<PlanFileError> for CommandFailure {
             PlanFileError::File(error) => error.into(),
             PlanFileError::Missing { .. } => Self::config(message, None),
             PlanFileError::Changed { .. } => {
-                Self::config(message, "restore it: a plan never changes".to_owned())
+                Self::config(message, "restore it: a plan never changes")
             }
         }
     }
@@ -467,13 +468,13 @@ impl From<WorkspaceError> for CommandFailure {
             }
             WorkspaceError::UnknownLayout { .. } => Self::config(
                 message,
-                Some("use the version of delta that created them, or another workspace".to_owned()),
+                "use the version of delta that created them, or another workspace",
             ),
             WorkspaceError::RunExists { .. } => {
                 Self::already_exists(message, "choose another `--run-id`")
             }
             WorkspaceError::LostRun { id, run_dir, .. } => {
-                Self::damaged(message, Some(lost_events_hint(&id, &run_dir)))
+                Self::damaged(message, lost_events_hint(&id, &run_dir))
             }
         }
     }
@@ -493,7 +494,7 @@ impl From<ContextError> for CommandFailure {
 
 impl From<EndpointError> for CommandFailure {
     fn from(error: EndpointError) -> Self {
-        Self::config(error.message, Some(error.help))
+        Self::config(error.message, error.help)
     }
 }
 

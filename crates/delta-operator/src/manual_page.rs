@@ -1,19 +1,13 @@
 //! Manual pages at a terminal, which the program `man` shows.
 
 use crate::{cancel, environment};
-use delta_base::redact::Secrets;
 use delta_process::{LaunchContext, ProcessEnd, WorkerFile, find_program, run_in_foreground};
 use std::path::PathBuf;
 
 /// Shows a page of roff; false if `man` cannot.
 pub fn show_manual_page(page: &str) -> bool {
-    let launch = LaunchContext {
-        cwd: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
-        env: environment::variables_without_keys(&[]).into(),
-        secrets: Secrets::default(),
-        containment: None,
-        sandbox: None,
-    };
+    let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    let launch = LaunchContext::new(cwd, environment::variables_without_keys(&[]));
     if find_program("man", &launch).is_err() {
         return false;
     }

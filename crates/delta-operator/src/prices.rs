@@ -90,8 +90,7 @@ impl PriceSource {
             Ok(text) => Ok(Some(Self { name, path: Some(path), kind: PriceListKind::File, text })),
             Err(error) => {
                 let message = format!("could not read the price file {name}: {error}");
-                let hint = format!("{origin} names it");
-                Err(CommandFailure::config(message, hint))
+                Err(CommandFailure::config(message, format!("{origin} names it")))
             }
         }
     }
@@ -106,7 +105,7 @@ impl PriceSource {
             let message =
                 format!("could not use the fetched prices in {}: {problem}", path.display());
             let hint = "fetch them again, `delta models prices --fetch URL`, or remove the file";
-            CommandFailure::config(message, hint.to_owned())
+            CommandFailure::config(message, hint)
         };
         let text = match durable::read_regular_text(&path) {
             Ok(text) => text,

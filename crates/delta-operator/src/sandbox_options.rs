@@ -7,9 +7,8 @@ use crate::failure::CommandFailure;
 use crate::{config, environment};
 use clap::Args;
 use delta_agent::run_sandbox::OperatorPolicy;
-use delta_base::durable;
 use delta_base::hex::sha256_hex;
-use delta_base::suggest;
+use delta_base::{durable, suggest};
 use delta_run::event::{MACHINE_POLICY, PolicySource};
 use delta_sandbox::{
     DeclaredProfile, Guarantee, HostRule, OFF_PROFILE, POLICY_MAPPING, ProfileKeys, READER_PROFILE,
@@ -17,10 +16,9 @@ use delta_sandbox::{
 };
 use delta_yaml::diagnostic::DiagnosticReport;
 use delta_yaml::yaml::{MappingFields, YamlDocument};
-use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// The variable in place of `--sandbox`.
 pub const SANDBOX_VARIABLE: &str = "DELTA_SANDBOX";
@@ -119,7 +117,7 @@ impl SandboxOptions {
                 "`--sandbox-without {}`: {MACHINE_POLICY} or `--sandbox` requires it",
                 refused.join(",")
             );
-            return Err(CommandFailure::config(message, "leave it out".to_owned()));
+            return Err(CommandFailure::config(message, "leave it out"));
         }
         policy.waived.retain(|guarantee| !policy.required.contains(guarantee));
         Ok(policy)
@@ -224,7 +222,7 @@ pub fn parse_policy(path: &Path, content: String) -> Result<PolicyFile, Diagnost
     let mut file = PolicyFile { source, profile: None, required: Vec::new() };
     if doc.root.is_null() {
         let help = "write `write: [\"${CWD}\"]`, the sandbox `workspace`, or remove the file";
-        doc.report(&doc.root, "the file is empty: it would limit nothing", Some(help.to_owned()));
+        doc.report(&doc.root, "the file is empty: it would limit nothing", help);
     } else if let Some(fields) = doc.fields(&doc.root, &POLICY_MAPPING) {
         file.required = read_required(&doc, fields);
         let keys = ProfileKeys::from_fields(&doc, fields);
@@ -247,7 +245,7 @@ fn read_required(doc: &YamlDocument, fields: MappingFields<'_>) -> Vec<Guarantee
             None => {
                 let names = Guarantee::ALL.map(Guarantee::name);
                 let help = suggest::did_you_mean(name, names);
-                doc.report(item, format!("`{name}` is not a guarantee"), Some(help));
+                doc.report(item, format!("`{name}` is not a guarantee"), help);
             }
         }
     }

@@ -121,8 +121,7 @@ pub fn judge_answer(agent: &Agent, state: &RunState, answer: AnswerFacts<'_>) ->
         }
         (None, AnswerEnd::Filtered, text) => {
             let action = if text.is_some() || has_calls { "cut off" } else { "withheld" };
-            let message = format!("the endpoint's content filter {action} the answer");
-            withheld("content_filter", message)
+            withheld("content_filter", format!("the endpoint's content filter {action} the answer"))
         }
         (None, AnswerEnd::Incomplete, _) => {
             let message = format!("the endpoint ended the answer early (finish_reason `{reason}`)");

@@ -167,10 +167,9 @@ mod system {
     };
     use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
     use std::ffi::{c_int, c_void};
-    use std::io;
     use std::mem::MaybeUninit;
-    use std::ptr;
     use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+    use std::{io, ptr};
 
     /// The size of the child's stack, enough for a few system calls.
     const STACK_BYTES: usize = 16 * 1024;

@@ -21,14 +21,8 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let env = [("PATH".into(), "/usr/bin:/bin".into())].into_iter().collect();
-        let launch = LaunchContext {
-            cwd: dir.path().into(),
-            env,
-            secrets: Secrets::default(),
-            containment: None,
-            sandbox: None,
-        };
+        let env = EnvVars::from_iter([("PATH".into(), "/usr/bin:/bin".into())]);
+        let launch = LaunchContext::new(dir.path(), env);
         Self { dir, launch }
     }
 
@@ -39,18 +33,7 @@ impl Bench {
     }
 
     fn command<'a>(&'a self, argv: &'a [String]) -> ProcessCommand<'a> {
-        let launch = &self.launch;
-        ProcessCommand {
-            program: None,
-            argv,
-            context: launch,
-            stdin: b"",
-            timeout: MINUTE,
-            spool: None,
-            excerpt_bytes: 1000,
-            capture_whole: false,
-            marks: &[],
-        }
+        ProcessCommand::new(argv, &self.launch, MINUTE, 1000)
     }
 
     fn sh(&self, script: &str) -> ProcessResult {

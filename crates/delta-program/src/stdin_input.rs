@@ -7,11 +7,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, Stat, fstat};
 use rustix::io::Errno;
 use rustix::process::getppid;
-use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
+use std::{fs, io};
 
 /// The most bytes that are read.
 pub const MAX_STDIN_BYTES: usize = 64 << 20;

@@ -45,7 +45,7 @@ pub fn serve_active_runs(
     }
     if opens_browser && let Err(failure) = page::open_in_browser(&server.entry_address()) {
         // The page is served without a browser too.
-        failure.with_hint(Some(format!("open {address} yourself"))).report();
+        failure.with_hint(format!("open {address} yourself")).report();
     }
     while watches.iter_mut().any(is_active) {
         if cancel.wait(CHECK_INTERVAL) {

@@ -4,8 +4,7 @@
 //! once, so that a crash before that leaves a run that never began.
 
 use crate::conversation::history::{Iteration, RunHistory};
-use crate::event::image_file;
-use crate::event::{Event, Payload, RunFork};
+use crate::event::{Event, Payload, RunFork, image_file};
 use crate::journal::seal::Sealer;
 use crate::journal::{self, JournalError};
 use crate::ownership::Ownership;

@@ -7,8 +7,7 @@
 //! needs its events on disk, but they may get there together.
 
 use crate::chain::{ChainCheck, ChainValue, JournalEdit, split_line};
-use crate::event::spending;
-use crate::event::{Event, JournalHead, Payload, parse_envelope};
+use crate::event::{Event, JournalHead, Payload, parse_envelope, spending};
 use crate::journal::seal::{SealKey, SealStatus, Sealer};
 use crate::lease::lease_files;
 use crate::limits::BudgetAmount;

@@ -3,11 +3,10 @@
 //! A record is written before the event that names it, private and not synced. The journal alone is enough to continue a
 //! run; a power failure may cost the newest records but never an event.
 
-use delta_base::checksum;
 use delta_base::durable::{self, FileError, NewPrivateFile};
-use delta_base::json;
 use delta_base::redact::Secrets;
 use delta_base::time::Timestamp;
+use delta_base::{checksum, json};
 use delta_process::{INLINE_BYTES, ProcessEnd};
 use serde::Serialize;
 use std::borrow::Cow;

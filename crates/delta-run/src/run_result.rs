@@ -4,11 +4,10 @@ use crate::event::{
     EngineStart, LLM_ERROR, RunStatus, SHARED_BUDGET_ERROR, is_zero_number, round_usd,
 };
 use crate::interaction_request::InteractionRequest;
-use crate::mailbox;
 use crate::run_tree::RunTreeTotal;
 use crate::state::run_metadata::RunMetadata;
 use crate::state::{HumanRequest, RunState};
-use crate::workspace;
+use crate::{mailbox, workspace};
 use delta_base::quantity::format_count;
 use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_base::time::Timestamp;

@@ -7,9 +7,8 @@ use crate::event::{
     EngineStart, Event, JournalHead, ParentRun, Payload, RunStatus, SHARED_BUDGET_ERROR,
     StartedRun, UsageSummary,
 };
-use crate::journal;
-use crate::run_summary;
 use crate::state::RunState;
+use crate::{journal, run_summary};
 use delta_base::durable::{self, FileError};
 use delta_base::id::RunId;
 use delta_base::time::Timestamp;

@@ -4,15 +4,13 @@ use crate::journal::{self, JournalError};
 use crate::ownership::Ownership;
 use crate::ownership::claim::OwnershipError;
 use delta_base::durable::{self, FileError};
-use delta_base::hex;
 use delta_base::id::RunId;
-use delta_base::terminal_text;
+use delta_base::{hex, terminal_text};
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
+use std::{fs, io};
 
 pub mod run_removal;
 pub mod workspace_search;

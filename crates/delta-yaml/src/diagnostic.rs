@@ -3,6 +3,7 @@
 //! Readers do not stop at the first error. They push it to a [`DiagnosticReport`] and continue, so that one run shows the
 //! errors of all files.
 
+use delta_base::error_text::HelpLine;
 use delta_base::url_secrets::blank_url_secrets;
 use std::fmt;
 
@@ -30,7 +31,7 @@ impl Diagnostic {
     pub fn for_file(
         file: impl Into<String>,
         message: impl Into<String>,
-        help: Option<String>,
+        help: impl Into<HelpLine>,
     ) -> Self {
         Self {
             file: file.into(),
@@ -39,7 +40,7 @@ impl Diagnostic {
             source: String::new(),
             width: 1,
             message: message.into(),
-            help,
+            help: help.into().0,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! written, so `version: 1.10` is `1.10`. Merge keys and custom tags are errors.
 
 use crate::diagnostic::{Diagnostic, DiagnosticReport};
+use delta_base::error_text::HelpLine;
 use delta_base::terminal_text;
 use serde_json::Value as Json;
 use std::cell::RefCell;
@@ -208,12 +209,7 @@ impl YamlDocument {
     }
 
     /// Reports an error at `node`.
-    pub fn report(
-        &self,
-        node: &YamlNode,
-        message: impl Into<String>,
-        help: impl Into<Option<String>>,
-    ) {
+    pub fn report(&self, node: &YamlNode, message: impl Into<String>, help: impl Into<HelpLine>) {
         if self.accepts_more() {
             self.push(self.diagnostic_at(node, message, help));
         }
@@ -224,11 +220,11 @@ impl YamlDocument {
         &self,
         node: &YamlNode,
         message: impl Into<String>,
-        help: impl Into<Option<String>>,
+        help: impl Into<HelpLine>,
     ) -> Diagnostic {
         let source = &self.text[node.span.clone()];
         let width = source.lines().next().map_or(1, |line| line.trim_end().chars().count());
-        self.build_diagnostic(node.line, node.column, width, message.into(), help.into())
+        self.build_diagnostic(node.line, node.column, width, message.into(), help.into().0)
     }
 
     /// Reports an error at the first `fragment` in the text of `node`; at the node when it does not occur literally.
@@ -237,7 +233,7 @@ impl YamlDocument {
         node: &YamlNode,
         fragment: &str,
         message: impl Into<String>,
-        help: impl Into<Option<String>>,
+        help: impl Into<HelpLine>,
     ) {
         if self.accepts_more() {
             self.push(self.diagnostic_at_fragment(node, fragment, message, help));
@@ -251,7 +247,7 @@ impl YamlDocument {
         node: &YamlNode,
         fragment: &str,
         message: impl Into<String>,
-        help: impl Into<Option<String>>,
+        help: impl Into<HelpLine>,
     ) -> Diagnostic {
         let fragment = fragment.lines().next().unwrap_or_default();
         let Some(offset) =
@@ -263,7 +259,7 @@ impl YamlDocument {
         let line = self.line_starts.partition_point(|start| *start <= offset);
         let column = self.text[self.line_starts[line - 1]..offset].chars().count() + 1;
         let width = fragment.chars().count();
-        self.build_diagnostic(line, column, width, message.into(), help.into())
+        self.build_diagnostic(line, column, width, message.into(), help.into().0)
     }
 
     fn accepts_more(&self) -> bool {
@@ -296,7 +292,7 @@ impl YamlDocument {
     fn check_node(&self, node: &YamlNode) {
         if matches!(&node.value, YamlValue::Scalar { text, .. } if text.contains('\0')) {
             let help = "remove it: arguments and file names cannot contain NUL";
-            self.report(node, "a string contains a NUL character", Some(help.to_owned()));
+            self.report(node, "a string contains a NUL character", help);
         }
         for item in node.items().iter().filter(|item| !item.is_alias) {
             self.check_node(item);
@@ -308,11 +304,11 @@ impl YamlDocument {
                 Some("<<") => self.report(
                     key,
                     "merge keys (`<<`) are not part of YAML 1.2",
-                    Some("write the entries out".to_owned()),
+                    "write the entries out",
                 ),
                 Some(name) if !names.insert(name) => {
                     let message = format!("duplicate key `{name}` in this mapping");
-                    self.report(key, message, Some("keep one of them".to_owned()));
+                    self.report(key, message, "keep one of them");
                 }
                 Some(_) => self.check_node(key),
             }
@@ -345,7 +341,7 @@ impl YamlDocument {
     ) -> Option<&'a [(YamlNode, YamlNode)]> {
         if !matches!(node.value, YamlValue::Mapping(_)) {
             let message = format!("{label} must be a mapping (`key: value`), not {}", node.kind());
-            self.report(node, message, Some(help()));
+            self.report(node, message, help());
             return None;
         }
         Some(node.entries())
@@ -363,8 +359,7 @@ impl YamlDocument {
         if value.is_none() {
             let entry = mapping.entry(key).or(mapping.entries().first());
             let at = entry.map_or(mapping, |(key, _)| key);
-            let help = format!("write `{key}: {example}`");
-            self.report(at, format!("{label} has no `{key}`"), Some(help));
+            self.report(at, format!("{label} has no `{key}`"), format!("write `{key}: {example}`"));
         }
         value
     }

@@ -8,9 +8,8 @@ use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStderr};
-use test_support::needs;
 use test_support::sandbox::Sandbox;
-use test_support::wait;
+use test_support::{needs, wait};
 
 const TOOLS: &str = "  - name: wait\n    shell: echo half ${n}; while ! test -e go${n}; do sleep 0.01; done; echo end ${n}\n";
 

@@ -170,8 +170,8 @@ impl EnvLayers {
         }
         let text = match read {
             Ok(None) if file.requirement == Requirement::Named => {
-                let help = "name an existing file with `--env-file`".to_owned();
-                report.push(Diagnostic::for_file(name, "the file does not exist", Some(help)));
+                let help = "name an existing file with `--env-file`";
+                report.push(Diagnostic::for_file(name, "the file does not exist", help));
                 return;
             }
             Ok(None) => return,
@@ -186,8 +186,8 @@ impl EnvLayers {
             Ok(Some((text, _))) => text,
             Err(error) => {
                 let message = format!("could not read the file: {error}");
-                let help = "a .env file is text with lines `NAME=value`".to_owned();
-                report.push(Diagnostic::for_file(name, message, Some(help)));
+                let help = "a .env file is text with lines `NAME=value`";
+                report.push(Diagnostic::for_file(name, message, help));
                 return;
             }
         };

@@ -105,8 +105,7 @@ impl AgentLoader<'_> {
         {
             let message =
                 "the agent has its own tool `finish`, so the one of delta cannot be required";
-            let help = "rename the tool, or omit `required`".to_owned();
-            doc.report(at, message, Some(help));
+            doc.report(at, message, "rename the tool, or omit `required`");
         }
         let tool = match fields.get("schema") {
             Some(at) => self.read_finish_schema(doc, at)?,

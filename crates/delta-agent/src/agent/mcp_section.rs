@@ -76,7 +76,7 @@ impl AgentLoader<'_> {
             } else {
                 format!("two tools are named `{name}`; one of them belongs to an MCP server")
             };
-            doc.report(node, message, Some("choose another name with `rename:`".to_owned()));
+            doc.report(node, message, "choose another name with `rename:`");
             return;
         }
         tools.push(tool);
@@ -87,9 +87,7 @@ impl AgentLoader<'_> {
 fn read_lock_file(home: &Path) -> Result<Option<(String, LockFile)>, Diagnostic> {
     let path = home.join(LOCK_FILE);
     let help = "run `delta mcp lock --agent DIR`, look at what it offers, and add `--write`";
-    let problem = |message: String| {
-        Diagnostic::for_file(path.display().to_string(), message, Some(help.to_owned()))
-    };
+    let problem = |message: String| Diagnostic::for_file(path.display().to_string(), message, help);
     match read_text(&path) {
         Ok(text) => {
             let lock = LockFile::parse(&text)

@@ -50,8 +50,7 @@ impl AgentSandbox {
             if provider != Some("command") {
                 let message =
                     "`sandbox` of `llm` is for `provider: command`: delta itself asks an endpoint";
-                let help = "write it at the top of agent.yaml for the tools";
-                doc.report(node, message, Some(help.to_owned()));
+                doc.report(node, message, "write it at the top of agent.yaml for the tools");
             }
             sandbox.llm = sandbox.profile_of(Some(&setting), sandbox.profile.clone(), &mut report);
         }
@@ -102,7 +101,7 @@ fn check_surviving_tools(tools: &[Tool], report: &mut DiagnosticReport) {
         report.push(Diagnostic {
             line: tool.line,
             column: 1,
-            ..Diagnostic::for_file(tool.file.clone(), message, Some(help.to_owned()))
+            ..Diagnostic::for_file(tool.file.clone(), message, help)
         });
     }
 }
@@ -124,7 +123,7 @@ fn check_session_tools(tools: &[Tool], report: &mut DiagnosticReport) {
         report.push(Diagnostic {
             line: tool.line,
             column: 1,
-            ..Diagnostic::for_file(tool.file.clone(), message, Some(help))
+            ..Diagnostic::for_file(tool.file.clone(), message, help)
         });
     }
 }

@@ -37,7 +37,7 @@ impl AgentLoader<'_> {
         let Some(node) = fields.non_null("skills") else { return SkillSettings::default() };
         if tools.iter().any(|tool| tool.name == SKILL_TOOL) {
             let help = format!("rename the tool `{SKILL_TOOL}`; `skills` adds one of that name");
-            doc.report(node, format!("two tools are named `{SKILL_TOOL}`"), Some(help));
+            doc.report(node, format!("two tools are named `{SKILL_TOOL}`"), help);
         }
         if self.is_copy {
             return SkillSettings { skills: self.read_copied_skills(), project_roots: Vec::new() };
@@ -46,8 +46,7 @@ impl AgentLoader<'_> {
         for (item, root) in node.items().iter().zip(fields.texts("skills")) {
             if let Some(name) = find_unknown_variable(&root) {
                 let help = unknown_variable_help(name, "`skills`");
-                let message = format!("`${{{name}}}` is not an engine variable");
-                doc.report(item, message, Some(help));
+                doc.report(item, format!("`${{{name}}}` is not an engine variable"), help);
             } else if is_workspace_root(&root) {
                 settings.project_roots.push(root);
             } else {
@@ -58,7 +57,7 @@ impl AgentLoader<'_> {
         for skill in &settings.skills {
             if !names.insert(&skill.name) {
                 let message = format!("two skills are named `{}`", skill.name);
-                doc.report(node, message, Some("rename one of them, and its directory".to_owned()));
+                doc.report(node, message, "rename one of them, and its directory");
             }
         }
         settings
@@ -93,7 +92,7 @@ impl AgentLoader<'_> {
             }
         };
         let help = "name a directory of skills in the agent directory, such as `skills`, or one that DELTA_IMPORT_PATH allows";
-        doc.report(item, problem, Some(help.to_owned()));
+        doc.report(item, problem, help);
         Vec::new()
     }
 

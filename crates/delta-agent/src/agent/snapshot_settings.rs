@@ -47,7 +47,7 @@ impl SnapshotSettings {
         for item in items {
             if let Err(reason) = ExcludePatterns::parse(item.scalar()) {
                 let help = "`*` matches any part of a name, `**` any directories, `[ab]` one of these characters";
-                doc.report(item, reason, Some(help.to_owned()));
+                doc.report(item, reason, help);
             }
         }
         let exclude = ExcludePatterns::parse(items.iter().filter_map(YamlNode::scalar)).ok()?;

@@ -10,10 +10,9 @@ use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
 use delta_yaml::yaml::{self, MappingFields, MappingSchema, YamlDocument, YamlNode};
 use std::collections::HashMap;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::{fs, io};
 
 /// The keys of an imported file.
 pub static IMPORTED_FILE_MAPPING: MappingSchema = MappingSchema::new(
@@ -178,8 +177,7 @@ impl<'a> ToolImporter<'a> {
             let cycle =
                 self.loading[at..].iter().chain([&path]).map(|path| self.display_path(path));
             let cycle = cycle.collect::<Vec<_>>().join(" -> ");
-            let help = "remove one of these imports".to_owned();
-            doc.report(node, format!("circular import: {cycle}"), Some(help));
+            doc.report(node, format!("circular import: {cycle}"), "remove one of these imports");
             return Vec::new();
         }
         if let Some(tools) = self.loaded.get(&path) {
@@ -187,7 +185,7 @@ impl<'a> ToolImporter<'a> {
         }
         if self.loading.len() > MAX_IMPORT_DEPTH {
             let message = format!("imports are nested more than {MAX_IMPORT_DEPTH} deep");
-            doc.report(node, message, Some("list the files in one `imports:`".to_owned()));
+            doc.report(node, message, "list the files in one `imports:`");
             return Vec::new();
         }
         self.loading.push(path.clone());
@@ -211,8 +209,8 @@ impl<'a> ToolImporter<'a> {
         let tools = fields.map(|fields| {
             let is_absent = |key| fields.get(key).is_none() && fields.misspelled_key(key).is_none();
             if is_absent("tools") && is_absent("imports") && is_absent(MCP_KEY) {
-                let help = "write `tools:` and a list of tools".to_owned();
-                doc.report(&doc.root, "an imported file has no `tools`", Some(help));
+                let help = "write `tools:` and a list of tools";
+                doc.report(&doc.root, "an imported file has no `tools`", help);
             }
             self.collect_tools(&doc, path.parent().unwrap_or(self.home), fields)
         });

@@ -75,7 +75,7 @@ impl AgentsMdSource {
             if !is_name_below(name) {
                 let help = "name a file in a directory, such as `AGENTS.md` or `.github/copilot-instructions.md`";
                 let message = format!("`{name}` is not the name of a file below a directory");
-                doc.report(item, message, Some(help.to_owned()));
+                doc.report(item, message, help);
             }
         }
         if names.is_empty() {

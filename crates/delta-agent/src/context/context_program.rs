@@ -70,16 +70,11 @@ fn run_context_program(
         generator.command.iter().map(|word| inputs.vars.expand_text(word)).collect();
     let launch = (inputs.launch)(generator);
     let run_dir = inputs.vars.run_dir.to_string_lossy();
+    let timeout = Duration::from_millis(generator.timeout_ms);
     let command = ProcessCommand {
-        program: None,
-        argv: &argv,
-        context: &launch,
         stdin,
-        timeout: Duration::from_millis(generator.timeout_ms),
-        spool: None,
-        excerpt_bytes: 4096,
-        capture_whole: false,
         marks: &[("RUN_DIR", &run_dir), GENERATOR_MARK],
+        ..ProcessCommand::new(&argv, &launch, timeout, 4096)
     };
     let finished = process::run_process(&command, inputs.cancel);
     (argv.into_iter().next().unwrap_or_default(), finished)

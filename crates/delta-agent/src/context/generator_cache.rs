@@ -13,9 +13,8 @@ use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode};
 use glob::GlobResult;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::fs;
-use std::iter;
 use std::path::{Path, PathBuf};
+use std::{fs, iter};
 
 /// The kinds of caches, by their `strategy`.
 pub(super) static CACHE_KINDS: [(&str, &MappingSchema); 2] =

@@ -7,9 +7,7 @@
 //! again. So the wording of the reasons is a format.
 
 use super::{HookConfig, HookFailurePolicy, HookPoint};
-use delta_base::error_text;
-use delta_base::json_repair;
-use delta_base::terminal_text;
+use delta_base::{error_text, json_repair, terminal_text};
 use delta_process::{OutputCapture, ProcessEnd, ProcessResult, signal_name};
 use delta_run::event::HookEnd;
 use delta_words::CallArguments;

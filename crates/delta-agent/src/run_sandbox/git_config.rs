@@ -2,7 +2,6 @@
 //! others and name hooks, attributes and programs anywhere.
 
 use crate::child_environment::EnvMap;
-use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_process::{self as process, LaunchContext, ProcessCommand, ProcessEnd};
 use delta_sandbox::{followed_in_work_trees, symlinks_in_path};
@@ -28,13 +27,7 @@ pub fn followed_paths(workspace: &Path, variables: &EnvMap, home: Option<&Path>)
         let name = name.to_string_lossy();
         !name.starts_with("GIT_") || name.starts_with("GIT_CONFIG_")
     });
-    let launch = LaunchContext {
-        cwd: tree.to_owned(),
-        env: env.into(),
-        secrets: Secrets::default(),
-        containment: None,
-        sandbox: None,
-    };
+    let launch = LaunchContext::new(tree, env);
     let mut followed = Followed { tree, home, paths: Vec::new(), included: Vec::new() };
     followed.add(&list_configuration(&launch, None));
     // The files of the user are listed only with entries, and are often links into a repository.
@@ -63,17 +56,8 @@ fn list_configuration(launch: &LaunchContext, file: Option<&Path>) -> String {
     if let Some(file) = file {
         argv.extend(["--includes", "--file", &file.to_string_lossy()].map(str::to_owned));
     }
-    let command = ProcessCommand {
-        program: None,
-        argv: &argv,
-        context: launch,
-        stdin: &[],
-        timeout: TIMEOUT,
-        spool: None,
-        excerpt_bytes: 200,
-        capture_whole: true,
-        marks: &[],
-    };
+    let command =
+        ProcessCommand { capture_whole: true, ..ProcessCommand::new(&argv, launch, TIMEOUT, 200) };
     let Ok(cancel) = CancelToken::manual() else { return String::new() };
     let finished = process::run_process(&command, &cancel);
     let listed = finished.stdout.whole.filter(|_| finished.end == ProcessEnd::Exited(0));

@@ -62,7 +62,7 @@ impl SkillFile {
                     "begin the file with a line `---`, `name:` and `description:`, and another line `---`",
                 )
             };
-            report.push(Diagnostic::for_file(path, message, Some(help.to_owned())));
+            report.push(Diagnostic::for_file(path, message, help));
             return None;
         };
         let parsed = YamlDocument::parse(path.as_str(), front_matter).or_else(|diagnostic| {
@@ -92,8 +92,8 @@ impl SkillFile {
             }
         }
         if body.trim().is_empty() {
-            let help = "write the instructions after the front matter".to_owned();
-            doc.report(&doc.root, "the skill has no instructions", Some(help));
+            let help = "write the instructions after the front matter";
+            doc.report(&doc.root, "the skill has no instructions", help);
         }
         let description = doc.root.get("description").and_then(YamlNode::scalar).map(str::trim);
         let description = description.filter(|text| !text.is_empty()).map(str::to_owned);
@@ -156,12 +156,10 @@ fn check_name(doc: &YamlDocument, node: &YamlNode, dir_name: &str) {
     let Some(name) = node.scalar() else { return };
     if !is_skill_name(name) {
         let help = "use 1 to 64 lower-case letters, digits and single hyphens between them";
-        let message = format!("`{name}` is not the name of a skill");
-        doc.report(node, message, Some(help.to_owned()));
+        doc.report(node, format!("`{name}` is not the name of a skill"), help);
     } else if name != dir_name {
         let message = format!("the skill `{name}` is in the directory `{dir_name}`");
-        let help = format!("write `name: {dir_name}`, or rename the directory");
-        doc.report(node, message, Some(help));
+        doc.report(node, message, format!("write `name: {dir_name}`, or rename the directory"));
     }
 }
 
@@ -172,7 +170,7 @@ fn check_field_length(doc: &YamlDocument, node: &YamlNode, key: &str, limit: usi
         doc.report(node, format!("`{key}` is empty"), None);
     } else if count > limit {
         let message = format!("`{key}` has {count} characters, more than {limit}");
-        doc.report(node, message, Some("move details into the instructions".to_owned()));
+        doc.report(node, message, "move details into the instructions");
     }
 }
 

@@ -74,7 +74,7 @@ fn check_expansion(doc: &YamlDocument, text: &str, tools: &[Tool]) -> Result<(),
         Diagnostic::for_file(
             doc.name.clone(),
             "could not expand the file: the result would not load or would behave differently",
-            Some("write its tools without anchors, aliases, tags and `? key`".to_owned()),
+            "write its tools without anchors, aliases, tags and `? key`",
         ),
     );
     Err(report)

@@ -15,13 +15,13 @@ pub(super) fn read_is_staged(
     if is_staged && background != Background::End {
         let help = "leave out `background`, so that processes end with the call";
         let message = "a tool with `stage` cannot leave processes running";
-        doc.report(node, message.to_owned(), Some(help.to_owned()));
+        doc.report(node, message.to_owned(), help);
     }
     if is_staged && fields.boolean("parallel") {
         let help =
             "leave out `parallel`: such a call runs alone, because a person is asked about it";
         let message = "a tool with `stage` cannot be `parallel`";
-        doc.report(node, message.to_owned(), Some(help.to_owned()));
+        doc.report(node, message.to_owned(), help);
     }
     is_staged
 }
@@ -50,6 +50,6 @@ pub(super) fn check_survive(
     ];
     for (_, key, help) in rules.iter().filter(|(is_wrong, ..)| *is_wrong) {
         let message = format!("a tool cannot have both `survive` and {key}");
-        doc.report(node, message, Some((*help).to_owned()));
+        doc.report(node, message, (*help).to_owned());
     }
 }

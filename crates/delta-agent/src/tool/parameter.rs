@@ -277,7 +277,7 @@ pub(super) fn place_properties(
                 let key =
                     if inferred.inject_as == InjectAs::Stdin { "stdin" } else { syntax.key() };
                 let message = format!("`{}` is not a property of the schema", inferred.name);
-                doc.report(fields.node.get(key).unwrap_or(fields.node), message, Some(help));
+                doc.report(fields.node.get(key).unwrap_or(fields.node), message, help);
                 parameters.push(inferred);
             }
         }
@@ -301,8 +301,8 @@ fn read_property_default(
     for (key, _) in node.entries() {
         let is_known = key.scalar().is_some_and(|key| ours.contains(&key) || key.starts_with("x-"));
         if !is_known {
-            let help = "`schema` describes the values; remove it here".to_owned();
-            doc.report(key, "with `schema`, a parameter has only a `default`", Some(help));
+            let help = "`schema` describes the values; remove it here";
+            doc.report(key, "with `schema`, a parameter has only a `default`", help);
         }
     }
     let mut placed = parameters.iter_mut().filter(|parameter| parameter.in_template);
@@ -348,7 +348,7 @@ fn read_parameter(
         } else {
             delta_base::suggest::did_you_mean(&name, names)
         };
-        doc.report(name_node, format!("Parameter '{name}' not found in template"), Some(help));
+        doc.report(name_node, format!("Parameter '{name}' not found in template"), help);
         return None;
     }
     let mut parameter = in_template
@@ -374,8 +374,7 @@ fn read_value_rules(doc: &YamlDocument, fields: MappingFields<'_>, parameter: &m
     parameter.schema = read_value_schema(doc, fields, parameter).map(Arc::new);
     parameter.description = fields.text("description").map(str::to_owned);
     if let Some(node) = fields.non_null("enum").filter(|node| node.is_empty_list()) {
-        let help = "list the values, or leave out `enum`".to_owned();
-        doc.report(node, "`enum` allows no value", Some(help));
+        doc.report(node, "`enum` allows no value", "list the values, or leave out `enum`");
     }
     for node in fields.list("enum") {
         let value = read_typed_value(doc, node, parameter, "an entry of `enum`");
@@ -403,11 +402,7 @@ fn read_value_rules(doc: &YamlDocument, fields: MappingFields<'_>, parameter: &m
         let required = fields.boolean("required");
         if required && fields.get("default").is_some() {
             let help = "remove one of them";
-            doc.report(
-                node,
-                "a parameter with a `default` is never required",
-                Some(help.to_owned()),
-            );
+            doc.report(node, "a parameter with a `default` is never required", help);
         }
         parameter.required = required && fields.get("default").is_none();
     }
@@ -436,7 +431,7 @@ fn read_value_schema(
         } else {
             let owner = owner.name();
             let help = format!("write `type: {owner}`, or remove `{key}`");
-            doc.report(node, format!("`{key}` goes with `type: {owner}`"), Some(help));
+            doc.report(node, format!("`{key}` goes with `type: {owner}`"), help);
         }
     }
     if let Some(node) = fields.non_null("required").filter(|node| is_list(node)) {
@@ -444,8 +439,8 @@ fn read_value_schema(
         if kind == ParameterType::Object {
             schema.insert("required".to_owned(), names.into());
         } else {
-            let help = "write `required: true` or `required: false`".to_owned();
-            doc.report(node, "a list in `required` goes with `type: object`", Some(help));
+            let help = "write `required: true` or `required: false`";
+            doc.report(node, "a list in `required` goes with `type: object`", help);
         }
     }
     if kind != ParameterType::Object && schema.len() == 1 {
@@ -490,15 +485,11 @@ fn read_injection(
     match (&parameter.inject_as, fields.node.entry("option_name")) {
         (InjectAs::Option(name), _) if name.is_empty() => {
             let help = "write `option_name: \"--name\"`";
-            doc.report(
-                fields.node,
-                "`inject_as: option` needs an `option_name`",
-                Some(help.to_owned()),
-            );
+            doc.report(fields.node, "`inject_as: option` needs an `option_name`", help);
         }
         (InjectAs::Argument | InjectAs::Stdin, Some((key, _))) => {
-            let help = "write `inject_as: option`, or remove it".to_owned();
-            doc.report(key, "`option_name` goes with `inject_as: option`", Some(help));
+            let help = "write `inject_as: option`, or remove it";
+            doc.report(key, "`option_name` goes with `inject_as: option`", help);
         }
         _ => {}
     }
@@ -528,11 +519,7 @@ fn read_inject_as(
                 parameter.name,
                 inferred.inject_as.name()
             );
-            doc.report(
-                node,
-                message,
-                Some("use the `stdin:` key of the tool for standard input".to_owned()),
-            );
+            doc.report(node, message, "use the `stdin:` key of the tool for standard input");
         }
         (Some(explicit), None) => parameter.inject_as = explicit,
         _ => {}
@@ -555,7 +542,7 @@ fn read_position(
                 "Cannot override position for parameter '{}' (inferred: {inferred}, explicit: {explicit})",
                 parameter.name
             );
-            doc.report(node, message, Some("the template determines the position".to_owned()));
+            doc.report(node, message, "the template determines the position");
         }
         (Some(explicit), None) => parameter.position = Some(explicit),
         _ => {}

@@ -66,7 +66,7 @@ impl ValueSchema {
     pub fn of_object(doc: &YamlDocument, node: &YamlNode, label: &str, json: Json) -> Option<Self> {
         if json.get("type") != Some(&json!("object")) {
             let help = "a tool's arguments are an object: write `type: object`";
-            doc.report(node, format!("{label} must be of type object"), Some(help.to_owned()));
+            doc.report(node, format!("{label} must be of type object"), help);
             return None;
         }
         Self::compile(doc, node, label, json)

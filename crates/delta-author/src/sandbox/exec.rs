@@ -147,7 +147,7 @@ fn declared_profile(
     if declared.is_none() && policy.profiles.is_empty() {
         let message = format!("{label} has no sandbox");
         let help = "write `sandbox: workspace` in agent.yaml, or pass `--sandbox workspace`";
-        return Err(CommandFailure::config(message, help.to_owned()));
+        return Err(CommandFailure::config(message, help));
     }
     Ok(declared)
 }

@@ -466,8 +466,7 @@ fn normal_name(component: Component<'_>) -> io::Result<&OsStr> {
 }
 
 fn leads_out_error() -> io::Error {
-    let reason = "the path leads out of delta's directory";
-    io::Error::new(io::ErrorKind::InvalidInput, reason)
+    io::Error::new(io::ErrorKind::InvalidInput, "the path leads out of delta's directory")
 }
 
 #[cfg(test)]

@@ -57,8 +57,7 @@ impl FileWatch {
         }
         if status.size != self.status.size {
             let FileStatus { size, .. } = self.status;
-            let reason = format!("it has {} bytes, expected {size}", status.size);
-            return Err(changed_error(reason));
+            return Err(changed_error(format!("it has {} bytes, expected {size}", status.size)));
         }
         if hash_content(path)?.finalize() != self.content.clone().finalize() {
             return Err(changed_error("it has the same length and another content".to_owned()));
@@ -75,8 +74,7 @@ impl FileWatch {
         if self.status.size == expected {
             return Ok(());
         }
-        let reason = format!("it has {} bytes, expected {expected}", self.status.size);
-        Err(changed_error(reason))
+        Err(changed_error(format!("it has {} bytes, expected {expected}", self.status.size)))
     }
 }
 

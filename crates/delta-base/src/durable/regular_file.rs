@@ -40,8 +40,7 @@ fn read_whole(file: File) -> io::Result<Vec<u8>> {
         file.take(MAX_REGULAR_BYTES + 1 - read as u64).read_to_end(&mut bytes)?;
     }
     if bytes.len() as u64 > MAX_REGULAR_BYTES {
-        let reason = "it is larger than 64 MiB";
-        return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is larger than 64 MiB"));
     }
     Ok(bytes)
 }

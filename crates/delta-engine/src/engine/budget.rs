@@ -9,11 +9,10 @@ use delta_run::budget::ledger::{LedgerError, MAX_DURATION_OPTION};
 use delta_run::limits::{
     self, BudgetAmount, CallUpperBound, DEFAULT_ANSWER_TOKENS, Usd, estimate_answer_tokens,
 };
-use delta_run::record;
 use delta_run::record::open_call::UnansweredState;
 use delta_run::run::{Run, RunNotice};
-use delta_run::run_tree;
 use delta_run::state::RunEnding;
+use delta_run::{record, run_tree};
 use delta_words::{Pricing, Reply, Usage};
 use serde::Deserialize;
 use std::path::Path;

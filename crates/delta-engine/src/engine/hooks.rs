@@ -167,12 +167,9 @@ impl<'a> Engine<'a> {
         let launch = self.environment.launch_hook(iteration, &config.pass_env, name, &stem, &env);
         let directory = run.records.dir("hooks");
         let run_dir = run.dir.to_string_lossy();
+        let timeout = Duration::from_millis(config.timeout_ms);
         let command = ProcessCommand {
-            program: None,
-            argv: &argv,
-            context: &launch,
             stdin: stdin.as_bytes(),
-            timeout: Duration::from_millis(config.timeout_ms),
             spool: Some(SpoolFiles {
                 dir: &directory,
                 stem: &stem,
@@ -180,9 +177,9 @@ impl<'a> Engine<'a> {
                 max_bytes: MAX_SPOOL_BYTES,
                 continues_output: false,
             }),
-            excerpt_bytes: SHOWN_STDERR_BYTES,
             capture_whole: true,
             marks: &[("RUN_DIR", &run_dir), (HOOK_NAME_VARIABLE, name), ("DELTA_CALL_ID", &stem)],
+            ..ProcessCommand::new(&argv, &launch, timeout, SHOWN_STDERR_BYTES)
         };
         let finished = process::run_process(&command, cancel);
         if !finished.left.ended.is_empty() {

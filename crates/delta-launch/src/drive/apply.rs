@@ -149,7 +149,7 @@ fn apply_run(args: &ApplyArgs, run: &LocatedRun) -> Result<ApplyOutcome, Command
     run.commit_act()?;
     store.apply_restore(&plan, &workspace.root, Some(&cancel)).map_err(|error| {
         let hint = "the changes are partly applied; run the same command again to finish";
-        CommandFailure::from(error).with_hint(Some(hint.to_owned()))
+        CommandFailure::from(error).with_hint(hint)
     })?;
     durable::sync_file_system(&workspace.root)?;
     run.record(Payload::ApplyEnd { iteration, rest: false, seal: None });

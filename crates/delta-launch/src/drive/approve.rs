@@ -149,6 +149,5 @@ fn require_approval(id: &RunId, state: &RunState) -> Result<(), CommandFailure> 
             next.to_reader("show")
         ),
     };
-    let message = format!("run {id} does not wait for an approval");
-    Err(CommandFailure::nothing_found(message, hint))
+    Err(CommandFailure::nothing_found(format!("run {id} does not wait for an approval"), hint))
 }

@@ -34,22 +34,17 @@ use delta_run::event::image_file::NewImage;
 use delta_run::event::{EngineStart, LeaseKind, Payload, RunStatus};
 use delta_run::journal::JournalFold;
 use delta_run::limits::Limits;
-use delta_run::ownership::Ownership;
-use delta_run::ownership::claim::ClaimPatience;
-use delta_run::ownership::claim::OwnershipError;
-use delta_run::ownership::claim::WatchedOwner;
-use delta_run::ownership::owner_process;
-use delta_run::ownership::owner_process::OwnerStatus;
-use delta_run::ownership::run_process;
-use delta_run::record;
+use delta_run::ownership::claim::{ClaimPatience, OwnershipError, WatchedOwner};
+use delta_run::ownership::owner_process::{self, OwnerStatus};
+use delta_run::ownership::{Ownership, run_process};
 use delta_run::record::open_call::DeadCall;
 use delta_run::record::surviving_call::SurvivingCall;
 use delta_run::run::{self, Run, RunNotice, RunObserver};
 use delta_run::run_result::RunResult;
-use delta_run::run_tree;
 use delta_run::state::RunState;
 use delta_run::sweep::packed;
 use delta_run::workspace::{self, Workspace};
+use delta_run::{record, run_tree};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -150,7 +145,7 @@ impl ContinueArgs {
             (Some(run), message) if first.is_none() => Ok((run.clone(), message)),
             (Some(_), _) => Err(CommandFailure::usage(
                 "the run is in `--run-id` and the message in `-m`",
-                "remove the argument".to_owned(),
+                "remove the argument",
             )),
             (None, message) => {
                 RunArgument::split_optional_text(first, self.text.as_deref().or(message))

@@ -107,8 +107,7 @@ pub fn export_command(args: &ExportArgs) -> Result<ExitCode, CommandFailure> {
 }
 
 fn unwritten_failure(error: std::io::Error) -> CommandFailure {
-    let message = format!("could not write the export to stdout: {error}");
-    CommandFailure::not_delivered(message, None)
+    CommandFailure::not_delivered(format!("could not write the export to stdout: {error}"), None)
 }
 
 /// Writes the file of `-o` and replaces an existing regular file.
@@ -120,7 +119,7 @@ fn write_export_file(path: &Path, text: &str) -> Result<(), CommandFailure> {
         Ok(_) => {
             let message = format!("{} is not a regular file", path.display());
             let hint = "name a regular file, or omit `-o` and redirect stdout";
-            return Err(CommandFailure::config(message, Some(hint.to_owned())));
+            return Err(CommandFailure::config(message, hint));
         }
         Err(_) => durable::create_shared_unsynced(path, text.as_bytes(), false)?,
     }
@@ -166,7 +165,7 @@ fn delivery_failure(error: CollectorError) -> CommandFailure {
         CollectorError::InvalidSettings(message) => CommandFailure::config(message, None),
         CollectorError::Undelivered(message) => {
             let hint = "`--endpoint URL` names another collector, and OTEL_EXPORTER_OTLP_HEADERS=name=value sets headers";
-            CommandFailure::not_delivered(message, Some(hint.to_owned()))
+            CommandFailure::not_delivered(message, hint)
         }
     }
 }

@@ -10,9 +10,8 @@ use crate::prepare::run_result;
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_agent::agent::{self, Agent};
-use delta_base::durable;
 use delta_base::id::RunId;
-use delta_base::time;
+use delta_base::{durable, time};
 use delta_engine::result_output::OutputFormat;
 use delta_operator::arguments::options::{CONTINUE_OPTIONS, RunOptions, show_only};
 use delta_operator::arguments::{agent_choice, completion_candidates, message};
@@ -239,7 +238,7 @@ impl ForkDestination {
             if !home.is_dir() {
                 let message = agent::missing_agent(home);
                 let hint = "name the workspace of the new run with `--into DIR`";
-                return Err(CommandFailure::config(message, hint.to_owned()));
+                return Err(CommandFailure::config(message, hint));
             }
             let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
             if agent_choice::works_in_current_dir(&home) {
@@ -275,7 +274,7 @@ impl ForkDestination {
             }
             Self::Sibling => source.run.workspace.create_sibling().map_err(|error| {
                 let hint = "name the workspace of the new run with `--into DIR`";
-                CommandFailure::from(error).with_hint(Some(hint.to_owned()))
+                CommandFailure::from(error).with_hint(hint)
             })?,
         })
     }
@@ -300,7 +299,7 @@ fn create_fork(
         let message =
             format!("run {} is staged: its files are not in its workspace", source.run.id);
         let hint = "fork it into another directory, or apply its changes first";
-        return Err(CommandFailure::usage(message, hint.to_owned()));
+        return Err(CommandFailure::usage(message, hint));
     }
     let NewRun { id, dir, mut ownership, .. } =
         run::create_run_dir(args.run_id.as_ref(), &workspace)?;

@@ -119,8 +119,7 @@ fn rollback_run(args: &RollbackArgs, run: &LocatedRun) -> Result<RollbackOutcome
     let mut claimed = ClaimedRun::claim_for("roll back", run, args.force)?;
     if point == RestorePoint::Now {
         let message = "`now` is the current state of the workspace";
-        let hint = "name an iteration or a snapshot id";
-        return Err(CommandFailure::not_found(message, hint));
+        return Err(CommandFailure::not_found(message, "name an iteration or a snapshot id"));
     }
     let target = point.resolve(claimed.state(), id)?;
     let to = target_iteration(&point, claimed.state());
@@ -176,7 +175,7 @@ fn rollback_run(args: &RollbackArgs, run: &LocatedRun) -> Result<RollbackOutcome
     run.commit_act()?;
     store.apply_restore(&plan, &workspace.root, Some(&cancel)).map_err(|error| {
         let hint = "the workspace is partly restored; run the same command again to finish";
-        CommandFailure::from(error).with_hint(Some(hint.to_owned()))
+        CommandFailure::from(error).with_hint(hint)
     })?;
     // A power failure must not undo a part of what is reported as done.
     durable::sync_file_system(&workspace.root)?;

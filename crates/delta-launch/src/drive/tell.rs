@@ -169,7 +169,7 @@ impl TellArgs {
 fn check_message_text(text: &str) -> Result<(), CommandFailure> {
     if text.trim().is_empty() {
         let hint = "write the message as the last argument, or pipe it into `delta tell RUN -`";
-        return Err(CommandFailure::usage("the message is empty", hint.to_owned()));
+        return Err(CommandFailure::usage("the message is empty", hint));
     }
     if text.len() > MAX_MESSAGE_BYTES {
         let message = format!(

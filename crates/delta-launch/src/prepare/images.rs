@@ -29,7 +29,7 @@ impl AttachOptions {
             let image = NewImage::read(file).map_err(|reason| {
                 let message = format!("could not attach {}: {reason}", file.display());
                 let hint = "`-a` takes a PDF and a PNG, JPEG, GIF or WebP image; name any other file in the message, so that a tool reads it";
-                CommandFailure::config(message, hint.to_owned())
+                CommandFailure::config(message, hint)
             })?;
             if let Some(limit) = image.image.exceeded_usual_limit() {
                 let file = shell_quote_path(file);
@@ -55,7 +55,7 @@ pub fn attach_images(
         _ if new.is_empty() => Ok(()),
         _ => Err(CommandFailure::config(
             "an answer cannot have an image or a PDF: the run waits for an answer",
-            "answer without `-a`; name the file in the text".to_owned(),
+            "answer without `-a`; name the file in the text",
         )),
     }
 }

@@ -2,8 +2,7 @@
 
 use delta_base::durable::LogFile;
 use delta_base::signal::CancelToken;
-use delta_base::terminal;
-use delta_base::time;
+use delta_base::{terminal, time};
 use delta_engine::progress::{ProgressPrinter, Verbosity};
 use delta_engine::result_output::OutputFormat;
 use delta_operator::arguments::options::RunOptions;

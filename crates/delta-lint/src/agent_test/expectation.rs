@@ -203,7 +203,7 @@ impl Expectation {
         let fields = doc.fields(node, &EXPECT_MAPPING)?;
         if node.entries().is_empty() {
             let help = "write the expected outcome, at least `expect: {status: COMPLETED}`";
-            doc.report(node, "`expect` is empty", Some(help.to_owned()));
+            doc.report(node, "`expect` is empty", help);
             return None;
         }
         let status = read_status(node, fields)?;

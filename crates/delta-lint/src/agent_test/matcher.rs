@@ -100,12 +100,12 @@ impl Matcher {
         }
         if !node.items().is_empty() {
             let message = format!("{label} must be a text or a mapping, not a list");
-            doc.report(node, message, Some("write `{equals: [...]}`".to_owned()));
+            doc.report(node, message, "write `{equals: [...]}`");
             return None;
         }
         if node.entries().is_empty() {
             let help = format!("write a text, or `{{contains: TEXT}}`, for {label}");
-            doc.report(node, format!("{label} is empty"), Some(help));
+            doc.report(node, format!("{label} is empty"), help);
             return None;
         }
         let fields = doc.fields_labelled(label, node, mapping)?;

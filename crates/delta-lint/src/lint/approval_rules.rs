@@ -91,7 +91,7 @@ fn check_listed_command(doc: &YamlDocument, node: &YamlNode, linter: &mut Linter
         }
         Some(_) => return,
     };
-    linter.warn("loose-approval", doc.diagnostic_at(node, message, help.to_owned()));
+    linter.warn("loose-approval", doc.diagnostic_at(node, message, help));
 }
 
 /// Whether a program runs a command or a program text in its arguments, or a file that they name.
@@ -124,7 +124,7 @@ fn check_allowed_pattern(
     } else {
         return;
     };
-    linter.warn("loose-approval", doc.diagnostic_at(node, message, help.to_owned()));
+    linter.warn("loose-approval", doc.diagnostic_at(node, message, help));
 }
 
 /// Whether an anchored pattern matches up to the end of the value.

@@ -137,7 +137,7 @@ pub(super) fn check_finish_schema(doc: &YamlDocument, linter: &mut Linter<'_>) {
     if finish.get("required").and_then(YamlNode::scalar).is_none() {
         let message = "an answer without a call ends the run with its text, whatever the schema is";
         let help = "add `required: true`, or `required: false` if a text is a result too";
-        let diagnostic = doc.diagnostic_at(key, message, help.to_owned());
+        let diagnostic = doc.diagnostic_at(key, message, help);
         linter.report("optional-finish", LintLevel::Info, diagnostic);
     }
 }

@@ -39,7 +39,7 @@ fn check_keys(doc: &YamlDocument, llm: &YamlNode, form: WireForm, linter: &mut L
             let message = "the address contains a password or a key";
             let help = "keys belong into the environment: write it without, and set DELTA_API_KEY, or \
                         the whole address as DELTA_BASE_URL";
-            linter.warn(RULE, doc.diagnostic_at(value, message, help.to_owned()));
+            linter.warn(RULE, doc.diagnostic_at(value, message, help));
         }
         if name == "base_url"
             && let Some(host) = value.scalar().and_then(|url| host_needing_trust(form, url))
@@ -54,17 +54,17 @@ fn check_keys(doc: &YamlDocument, llm: &YamlNode, form: WireForm, linter: &mut L
         if name == "api_key_env" && !value.scalar().is_none_or(is_identifier) {
             let message = "`api_key_env` must be the name of an environment variable";
             let help = "write the variable's name, such as `api_key_env: MY_KEY`, and keep the key out of the file";
-            linter.warn(RULE, doc.diagnostic_at(value, message, help.to_owned()));
+            linter.warn(RULE, doc.diagnostic_at(value, message, help));
         } else if KEY_NAMES.contains(&name) {
             let message = format!(
                 "`{name}` goes into the body of every request, and so into the records of every run"
             );
             let help =
                 "put the key into DELTA_API_KEY, or name its variable: `api_key_env: MY_KEY`";
-            linter.warn(RULE, doc.diagnostic_at(key, message, help.to_owned()));
+            linter.warn(RULE, doc.diagnostic_at(key, message, help));
         } else if let Some(replacement) = provider_keys::foreign_key_help(form, name) {
             let message = format!("`{name}` is not a key of the provider `{}`", form.name());
-            linter.warn(RULE, doc.diagnostic_at(key, message, replacement.to_owned()));
+            linter.warn(RULE, doc.diagnostic_at(key, message, replacement));
         } else if let Some(nearest) = intended_key(name, &[form]) {
             let message =
                 format!("delta does not know the key `{name}`, and puts it into the request");

@@ -35,7 +35,7 @@ pub(super) fn check_finish(doc: &YamlDocument, agent: &Agent, linter: &mut Linte
     let Some(word) = refused_combination(&agent.llm, &schema.json) else { return };
     let message = format!("the schema has `{word}` at its top, which the endpoint refuses");
     let help = "put it into a property, as in `{type: object, properties: {result: {...}}}`";
-    linter.warn(RULE, doc.diagnostic_at(key, message, help.to_owned()));
+    linter.warn(RULE, doc.diagnostic_at(key, message, help));
 }
 
 /// The combination of schemas at the top of the schema of a tool, where the endpoint of one of the models refuses it.
@@ -68,7 +68,7 @@ impl<'a> Settings<'a> {
 
     fn warn(&self, linter: &mut Linter<'_>, path: &[&str], message: &str, help: &str) {
         let Some(node) = self.node(path) else { return };
-        linter.warn(RULE, self.doc.diagnostic_at(node, message, help.to_owned()));
+        linter.warn(RULE, self.doc.diagnostic_at(node, message, help));
     }
 
     /// `thinking` of Messages.

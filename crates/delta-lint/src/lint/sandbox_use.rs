@@ -61,8 +61,8 @@ fn check_loopback_port(main: &YamlDocument, node: &YamlNode, linter: &mut Linter
     let Some(text) = node.scalar().filter(|text| !text.ends_with(":443")) else { return };
     if parse_host_rule(text).is_ok_and(|rule| rule.is_loopback_without_port()) {
         let message = format!("`{text}` is port 443 of this machine");
-        let help = "list the port of the server, such as `localhost:11434`".to_owned();
-        linter.warn("loopback-port", main.diagnostic_at(node, message, Some(help)));
+        let help = "list the port of the server, such as `localhost:11434`";
+        linter.warn("loopback-port", main.diagnostic_at(node, message, help));
     }
 }
 

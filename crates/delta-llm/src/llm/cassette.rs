@@ -3,8 +3,7 @@
 //! Each line is JSON: the first line is the header, every other line a response. The provider ignores the hashes of the
 //! requests; the program that replays the cassette compares them.
 
-use delta_base::error_text;
-use delta_base::terminal_text;
+use delta_base::{error_text, terminal_text};
 use delta_words::{RecordedCall, Reply, parse_reply};
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use serde::{Deserialize, Serialize};

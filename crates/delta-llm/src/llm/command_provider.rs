@@ -2,9 +2,8 @@
 
 use super::{COMMAND_MARK, CallObserver, LlmError, LlmRequest, Provider};
 use delta_base::json::to_json;
-use delta_base::json_repair;
 use delta_base::signal::CancelToken;
-use delta_base::terminal_text;
+use delta_base::{json_repair, terminal_text};
 use delta_process::{self as process, LaunchContext, ProcessCommand, ProcessEnd};
 use delta_words::{Reply, parse_reply};
 use serde_json::Value;
@@ -105,15 +104,10 @@ impl Provider for CommandProvider {
             Cow::Borrowed(request.body.as_str())
         };
         let command = ProcessCommand {
-            program: None,
-            argv: &self.argv,
-            context: &self.launch,
             stdin: body.as_bytes(),
-            timeout: self.timeout,
-            spool: None,
-            excerpt_bytes: STDERR_EXCERPT_BYTES,
             capture_whole: true,
             marks: &[("RUN_DIR", &run_dir), COMMAND_MARK],
+            ..ProcessCommand::new(&self.argv, &self.launch, self.timeout, STDERR_EXCERPT_BYTES)
         };
         let process = process::run_process(&command, cancel);
         let stderr = String::from_utf8_lossy(&process.stderr.head);

@@ -8,9 +8,8 @@ use super::pricing::{PRICING_MAPPING, cache_write_factor, read_pricing};
 use super::script::ScriptFile;
 use super::wire::chat::CALL_ID_LENGTHS;
 use super::wire::{CachePolicy, TOOL_CHOICE_KEY, ToolChoice};
-use delta_base::suggest;
-use delta_base::terminal_text;
 use delta_base::url_secrets::mask_url;
+use delta_base::{suggest, terminal_text};
 use delta_words::{
     ANTHROPIC_MAX_TOKENS, AuthScheme, CacheLifetime, GEMINI_LENGTH_KEYS, Pricing, WireForm,
 };
@@ -546,7 +545,7 @@ fn read_cache_policy(doc: &YamlDocument, fields: MappingFields<'_>) -> CachePoli
         Some("off") => return CachePolicy::Off,
         Some(_) => {
             let help = "write `cache: auto`, `cache: off` or `cache: {ttl: 1h}`";
-            doc.report(node, "`cache` must be `auto`, `off` or a mapping", Some(help.to_owned()));
+            doc.report(node, "`cache` must be `auto`, `off` or a mapping", help);
             return CachePolicy::default();
         }
         None => {}
@@ -567,10 +566,10 @@ fn read_key_command(
     let command = fields.texts("api_key_command");
     let help = "write `api_key_command: [PROGRAM, ARG, ...]`; it prints the key on one line";
     if command.first().is_none_or(String::is_empty) {
-        doc.report(node, "`api_key_command` has no program", Some(help.to_owned()));
+        doc.report(node, "`api_key_command` has no program", help);
     } else if let Some(variable) = fields.non_null("api_key_env") {
         let message = "`api_key_env` and `api_key_command` exclude each other";
-        doc.report(variable, message, Some("remove one of them".to_owned()));
+        doc.report(variable, message, "remove one of them");
     }
     let chosen = choice.and_then(|choice| choice.provider.as_deref());
     let is_own = chosen.is_none_or(|name| Some(name) == fields.text("provider"));
@@ -596,7 +595,7 @@ fn read_headers(doc: &YamlDocument, fields: MappingFields<'_>) -> Vec<(String, S
             continue;
         };
         let excerpt = terminal_text::truncate_to_line(name, 80);
-        doc.report(key, format!("`headers` cannot contain `{excerpt}`"), Some(help.to_owned()));
+        doc.report(key, format!("`headers` cannot contain `{excerpt}`"), help);
     }
     headers
 }
@@ -625,7 +624,7 @@ pub(super) fn read_provider_name<'a>(
         suggest::did_you_mean(name, PROVIDER_NAMES)
     };
     let message = "`provider` must be `openai`, `anthropic`, `responses`, `gemini`, `script`, `command` or `recorded`";
-    doc.report(node.unwrap_or(fields.node), message, Some(help));
+    doc.report(node.unwrap_or(fields.node), message, help);
     None
 }
 
@@ -639,7 +638,7 @@ fn read_provider(
 ) -> Option<ProviderKind> {
     let provider_node = fields.non_null("provider").or(model_node).unwrap_or(fields.node);
     let report_file = |message: String, help: &str| {
-        doc.report(model_node.unwrap_or(provider_node), message, Some(help.to_owned()));
+        doc.report(model_node.unwrap_or(provider_node), message, help);
     };
     match read_provider_name(doc, fields)? {
         "script" => ProviderKind::load_script(doc, &home.join(model?))
@@ -652,7 +651,7 @@ fn read_provider(
             let command = fields.texts("command");
             if command.is_empty() {
                 let message = "the provider `command` requires a `command`";
-                doc.report(provider_node, message, Some(COMMAND_HELP.to_owned()));
+                doc.report(provider_node, message, COMMAND_HELP);
                 return None;
             }
             Some(ProviderKind::Command(command))
@@ -670,7 +669,7 @@ pub fn read_nonblank_text(
 ) -> Option<String> {
     let text = doc.expect_text(node, &format!("`{key}`"))?;
     if text.trim().is_empty() {
-        doc.report(node, format!("`{key}` is empty"), Some(format!("write `{key}: {example}`")));
+        doc.report(node, format!("`{key}` is empty"), format!("write `{key}: {example}`"));
         return None;
     }
     Some(text.to_owned())
@@ -682,11 +681,7 @@ fn report_engine_keys(doc: &YamlDocument, fields: MappingFields<'_>, form: Optio
     for (key, _) in fields.node.entries() {
         let name = key.scalar().unwrap_or_default();
         if keys.contains(&name) {
-            doc.report(
-                key,
-                format!("`{name}` is set by the engine"),
-                Some("remove the key".to_owned()),
-            );
+            doc.report(key, format!("`{name}` is set by the engine"), "remove the key");
         }
     }
 }
@@ -698,7 +693,7 @@ fn report_generation_keys(doc: &YamlDocument, fields: MappingFields<'_>, form: O
         let name = key.scalar().unwrap_or_default();
         if let Some((_, help)) = GEMINI_LENGTH_KEYS.iter().find(|(known, _)| *known == name) {
             let message = format!("`generationConfig` cannot contain `{name}`");
-            doc.report(key, message, Some((*help).to_owned()));
+            doc.report(key, message, (*help).to_owned());
         }
     }
 }
@@ -715,8 +710,7 @@ fn report_retired_keys(doc: &YamlDocument, fields: MappingFields<'_>, form: Opti
         let name = key.scalar().unwrap_or_default();
         if SAMPLING_KEYS.contains(&name) && !value.is_null() {
             let message = format!("`{name}` is not taken since API version {NO_SAMPLING_VERSION}");
-            let help = "take it out, or write `api_version: \"2023-06-01\"`";
-            doc.report(key, message, Some(help.to_owned()));
+            doc.report(key, message, "take it out, or write `api_version: \"2023-06-01\"`");
         }
     }
 }
@@ -731,8 +725,7 @@ fn check_base_url(doc: &YamlDocument, fields: MappingFields<'_>, base_url: Optio
     if !has_host || !has_scheme {
         let help = "write it with its scheme, such as `http://localhost:11434/v1`";
         let excerpt = terminal_text::truncate_to_line(&mask_url(base_url), 80);
-        let message = format!("expected the URL of an LLM endpoint, found `{excerpt}`");
-        doc.report(node, message, Some(help.to_owned()));
+        doc.report(node, format!("expected the URL of an LLM endpoint, found `{excerpt}`"), help);
     }
 }
 

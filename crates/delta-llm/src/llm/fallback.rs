@@ -75,7 +75,7 @@ pub(super) fn read_fallback(
     }
     if let Some(entry) = entries.first().filter(|_| !is_chosen) {
         let help = "remove it: a script, a command and a recording have no other model";
-        doc.report(entry, "`fallback` requires the provider of an endpoint", Some(help.to_owned()));
+        doc.report(entry, "`fallback` requires the provider of an endpoint", help);
     }
     Vec::new()
 }
@@ -94,12 +94,12 @@ fn read_fallback_entry(
     let names = |key: &str| entry.get(key).is_some();
     if names(KEY) {
         let help = "write all models into one list";
-        doc.report(entry, "an entry of `fallback` has no `fallback`", Some(help.to_owned()));
+        doc.report(entry, "an entry of `fallback` has no `fallback`", help);
         return None;
     }
     if let Some(key) = COMMON_KEYS.into_iter().find(|key| names(key)) {
         let message = format!("`{key}` applies to all models");
-        doc.report(entry, message, Some(format!("write `{key}` into `llm` itself")));
+        doc.report(entry, message, format!("write `{key}` into `llm` itself"));
         return None;
     }
     let provider = entry.get("provider").and_then(YamlNode::scalar);
@@ -108,7 +108,7 @@ fn read_fallback_entry(
             format!("`fallback` requires the provider of an endpoint, found `{provider}`");
         let help =
             "write the provider of an endpoint: `openai`, `anthropic`, `responses`, or `gemini`";
-        doc.report(entry, message, Some(help.to_owned()));
+        doc.report(entry, message, help);
         return None;
     }
     let is_elsewhere = names("provider") || names("base_url");

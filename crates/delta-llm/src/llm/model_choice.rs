@@ -262,7 +262,7 @@ impl ModelChoice {
         let report = |message: String, help: &str| {
             let option = format!("--model {self}");
             let mut report = DiagnosticReport::default();
-            report.push(Diagnostic::for_file(option, message, Some(help.to_owned())));
+            report.push(Diagnostic::for_file(option, message, help));
             doc.append_report(&mut report);
         };
         let file_help = |help: &str| match &self.provider {

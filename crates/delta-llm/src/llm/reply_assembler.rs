@@ -6,8 +6,9 @@
 use super::answer_error::AnswerError;
 use super::argument_text::ArgumentText;
 use super::exact_arguments::quote_inexact_arguments;
-use super::wire::chat;
-use super::wire::chat::{AnswerOrigin, BLOCK_FIELDS, EXTRA_FIELD, REASONING_FIELDS, has_thinking};
+use super::wire::chat::{
+    self, AnswerOrigin, BLOCK_FIELDS, EXTRA_FIELD, REASONING_FIELDS, has_thinking,
+};
 use super::wire::{
     DecodeContext, EventReader, StreamAssembler, add_member_piece, excerpt, reported_error,
 };

@@ -77,7 +77,7 @@ pub fn call_tool(args: &CallArgs) -> Result<ExitCode, McpCommandError> {
         _ => {
             return Err(CommandFailure::usage(
                 "expected SERVER and TOOL, or TOOL and `-- COMMAND`",
-                "for example `delta mcp call files read_text_file --arg path=README.md`".to_owned(),
+                "for example `delta mcp call files read_text_file --arg path=README.md`",
             )
             .into());
         }
@@ -127,11 +127,11 @@ fn read_arguments(args: &CallArgs) -> Result<Json, CommandFailure> {
         Ok(arguments @ Json::Object(_)) => Ok(arguments),
         Ok(_) => Err(CommandFailure::usage(
             "expected a JSON object on stdin, found another value",
-            "write `{\"NAME\": VALUE}`, or pass `--arg NAME=VALUE`".to_owned(),
+            "write `{\"NAME\": VALUE}`, or pass `--arg NAME=VALUE`",
         )),
         Err(error) => Err(CommandFailure::usage(
             format!("expected a JSON object on stdin: {error}"),
-            "write `{\"NAME\": VALUE}`, or pass `--arg NAME=VALUE`".to_owned(),
+            "write `{\"NAME\": VALUE}`, or pass `--arg NAME=VALUE`",
         )),
     }
 }
@@ -209,10 +209,7 @@ fn checked_request(
         tool.name,
         errors.join("\n- ")
     );
-    Err(CommandFailure::usage(
-        message,
-        "`delta mcp list SERVER --json` prints the schema".to_owned(),
-    ))
+    Err(CommandFailure::usage(message, "`delta mcp list SERVER --json` prints the schema"))
 }
 
 fn print_progress(params: &Json) {

@@ -63,7 +63,7 @@ pub fn log_in(args: &LoginArgs) -> Result<ExitCode, McpCommandError> {
             ("takes no tokens from a login", "write `oauth: true` at the server in agent.yaml")
         };
         let message = format!("the MCP server `{}` {problem}", args.name);
-        return Err(CommandFailure::config(message, hint.to_owned()).into());
+        return Err(CommandFailure::config(message, hint).into());
     };
     let options = LoginOptions {
         scopes: args.scopes.iter().flat_map(|scopes| split_scopes(scopes)).collect(),

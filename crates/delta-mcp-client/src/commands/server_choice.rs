@@ -75,7 +75,7 @@ impl AgentServers {
                 let hint = "name the agent of the server: `--agent DIR`; `delta mcp call` and `delta mcp login` also \
                             take the URL of a server, such as https://mcp.example.com/mcp";
                 let message = "there is no agent.yaml in the current directory";
-                return Err(CommandFailure::config(message, hint.to_owned()));
+                return Err(CommandFailure::config(message, hint));
             }
         };
         let home = home.canonicalize().unwrap_or(home);
@@ -158,11 +158,11 @@ impl ServerArgs {
             }
             Some(_) => Err(CommandFailure::usage(
                 "a server of an agent and `-- COMMAND` exclude each other",
-                "leave out one of them".to_owned(),
+                "leave out one of them",
             )),
             None => Err(CommandFailure::usage(
                 "no server is named",
-                "name a server of the agent, a URL, or `-- COMMAND ARG...`".to_owned(),
+                "name a server of the agent, a URL, or `-- COMMAND ARG...`",
             )),
         }
     }

@@ -14,8 +14,7 @@ use delta_mcp::oauth::authorization::{
 };
 use delta_mcp::oauth::challenge::BearerChallenge;
 use delta_mcp::oauth::discovery::IssuerMetadata;
-use delta_mcp::oauth::saved_login::SavedLogin;
-use delta_mcp::oauth::saved_login::read_login;
+use delta_mcp::oauth::saved_login::{SavedLogin, read_login};
 use delta_mcp::oauth::token_endpoint::{
     ClientProof, OAuthClient, TokenError, parse_registration, registration_body,
 };

@@ -9,8 +9,7 @@ use delta_base::signal::CancelToken;
 use delta_base::time::current_time;
 use delta_mcp::failure::McpFailure;
 use delta_mcp::oauth::challenge::BearerChallenge;
-use delta_mcp::oauth::saved_login::read_login;
-use delta_mcp::oauth::saved_login::{SavedLogin, TokenStep};
+use delta_mcp::oauth::saved_login::{SavedLogin, TokenStep, read_login};
 use delta_mcp::oauth::token_endpoint::{
     ClientProof, GrantedTokens, OAuthClient, TokenError, parse_token_answer, token_form,
 };

@@ -1,10 +1,8 @@
 //! `--anchor`: appends the head of a run's journal somewhere else, where the one who changes the run cannot change it too.
 
 use crate::environment;
-use delta_base::durable;
-use delta_base::json;
-use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
+use delta_base::{durable, json};
 use delta_process::{self as process, LaunchContext, ProcessCommand, ProcessEnd};
 use delta_program::stdio;
 use delta_report::verify::AnchoredHead;
@@ -80,27 +78,14 @@ fn ends_within_line(path: &Path) -> bool {
 
 fn pass_to_command(command: &str, line: &str, cancel: &CancelToken) -> Result<(), String> {
     let argv = ["sh".to_owned(), "-c".to_owned(), command.to_owned()];
-    let launch = LaunchContext {
-        cwd: std::env::current_dir().unwrap_or_else(|_| environment::home_or_root()),
-        env: environment::variables().clone().into(),
-        secrets: Secrets::default(),
-        containment: None,
-        sandbox: None,
+    let cwd = std::env::current_dir().unwrap_or_else(|_| environment::home_or_root());
+    let launch = LaunchContext::new(cwd, environment::variables().clone());
+    let line = format!("{line}\n");
+    let command = ProcessCommand {
+        stdin: line.as_bytes(),
+        ..ProcessCommand::new(&argv, &launch, COMMAND_TIMEOUT, MAX_SHOWN_BYTES)
     };
-    let finished = process::run_process(
-        &ProcessCommand {
-            program: None,
-            argv: &argv,
-            context: &launch,
-            stdin: format!("{line}\n").as_bytes(),
-            timeout: COMMAND_TIMEOUT,
-            spool: None,
-            excerpt_bytes: MAX_SHOWN_BYTES,
-            capture_whole: false,
-            marks: &[],
-        },
-        cancel,
-    );
+    let finished = process::run_process(&command, cancel);
     let reason = match &finished.end {
         ProcessEnd::Exited(0) => return Ok(()),
         ProcessEnd::Exited(code) => format!("the command exited with {code}"),

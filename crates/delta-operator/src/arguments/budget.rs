@@ -150,7 +150,7 @@ pub fn nesting(bounds: &RunBounds) -> Result<Nesting, CommandFailure> {
             "this run would be {depth} {levels} below the outermost one, and the limit is {max_depth}"
         );
         let hint = "`--max-depth` of the outermost run, or `limits: {depth: N}` in its agent.yaml, sets the limit";
-        CommandFailure::config(message, hint.to_owned())
+        CommandFailure::config(message, hint)
     })
 }
 

@@ -24,7 +24,7 @@ pub fn ensure_builtin_agent() -> Result<PathBuf, CommandFailure> {
     let state = state::own_state_dir().map_err(|missing| {
         let message = format!("the built-in agent cannot be written: {}", missing.reason());
         let hint = "set DELTA_STATE_DIR, or write the agent elsewhere: `delta init -t coding DIR`, and run it with `--agent DIR`";
-        CommandFailure::config(message, hint.to_owned())
+        CommandFailure::config(message, hint)
     })?;
     let parent = state.join(BUILTIN_DIR);
     let version = parent.join(hash_files(&files));

@@ -45,7 +45,7 @@ fn decode_stdin(input: Result<Vec<u8>, StdinError>) -> Result<String, CommandFai
                 "stdin has more than {} MiB, the most that a message takes",
                 MAX_STDIN_BYTES >> 20
             ),
-            HINT.to_owned(),
+            HINT,
         ),
         StdinError::Unreadable(error) => {
             CommandFailure::config(format!("could not read the message from stdin: {error}"), None)
@@ -58,7 +58,7 @@ fn decode_stdin(input: Result<Vec<u8>, StdinError>) -> Result<String, CommandFai
             valid + 1,
             error.as_bytes()[valid]
         );
-        CommandFailure::config(message, HINT.to_owned())
+        CommandFailure::config(message, HINT)
     })
 }
 

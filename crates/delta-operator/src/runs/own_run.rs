@@ -11,11 +11,10 @@ use delta_process::RunMark;
 use delta_run::journal::seal::{SealKey, Sealer};
 use delta_run::journal::{self, JournalContents, JournalError, JournalFold};
 use delta_run::ownership::owner_process::{self, OwnerStatus};
-use delta_run::run;
 use delta_run::run_result::RunResult;
-use delta_run::run_tree;
 use delta_run::state::RunState;
 use delta_run::workspace::Workspace;
+use delta_run::{run, run_tree};
 use std::path::{Path, PathBuf};
 
 /// Finds the directory of a run.
@@ -194,17 +193,17 @@ pub fn unreadable_journal_failure(id: &RunId, error: JournalError) -> CommandFai
     match error {
         JournalError::NoEvents(_) => CommandFailure::damaged(
             message,
-            Some(format!("repeat the `delta run` command with `--run-id {id}`")),
+            format!("repeat the `delta run` command with `--run-id {id}`"),
         ),
         JournalError::LostEvents { path, .. } => {
             // By turns, the journal is in a directory of the run directory.
             let run_dir = path.ancestors().skip(1).find(|dir| dir.ends_with(id.as_str()));
             let hint = lost_events_hint(id, run_dir.unwrap_or(&path));
-            CommandFailure::damaged(message, Some(hint))
+            CommandFailure::damaged(message, hint)
         }
         JournalError::Damaged { path, hint, .. } => {
             let hint = hint.unwrap_or_else(|| damaged_journal_hint(&path));
-            CommandFailure::damaged(message, Some(hint))
+            CommandFailure::damaged(message, hint)
         }
         JournalError::File(error) => error.into(),
         JournalError::Unreadable { .. } => CommandFailure::config(message, None),

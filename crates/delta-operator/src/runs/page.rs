@@ -2,7 +2,6 @@
 
 use crate::failure::CommandFailure;
 use crate::{cancel, environment};
-use delta_base::redact::Secrets;
 use delta_process::{self as process, LaunchContext, ProcessCommand, ProcessEnd};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -42,8 +41,7 @@ fn is_page(file: &Path, mark: &str) -> io::Result<bool> {
 /// Where a program that opens a page is started.
 fn opener_context() -> LaunchContext {
     let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-    let env = environment::variables_without_keys(&[]).into();
-    LaunchContext { cwd, env, secrets: Secrets::default(), containment: None, sandbox: None }
+    LaunchContext::new(cwd, environment::variables_without_keys(&[]))
 }
 
 /// The command that opens a page: the operator's own, or the one of the desktop.
@@ -83,17 +81,7 @@ pub fn open_in_browser(page: &str) -> Result<(), CommandFailure> {
     // The command of the operator may have options.
     let script = "$1 \"$2\" </dev/null >/dev/null 2>&1 &";
     let argv = ["sh", "-c", script, "sh", &opener, page].map(str::to_owned);
-    let command = ProcessCommand {
-        program: None,
-        argv: &argv,
-        context: &launch,
-        stdin: &[],
-        timeout: OPEN_TIMEOUT,
-        spool: None,
-        excerpt_bytes: 4096,
-        capture_whole: false,
-        marks: &[],
-    };
+    let command = ProcessCommand::new(&argv, &launch, OPEN_TIMEOUT, 4096);
     let finished = process::run_process(&command, &cancel::install_cancel()?);
     match finished.end {
         ProcessEnd::Exited(0) => Ok(()),

@@ -2,7 +2,6 @@
 
 use crate::environment;
 use crate::failure::CommandFailure;
-use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_process::{self as process, LaunchContext, ProcessCommand, ProcessEnd};
 use delta_program::stdio;
@@ -24,24 +23,8 @@ pub fn start_in_background(run_dir: &Path, cancel: &CancelToken) -> Result<Strin
     let mut argv = vec![program.to_string_lossy().into_owned()];
     argv.extend(words);
     argv.push(run_dir.to_string_lossy().into_owned());
-    let context = LaunchContext {
-        cwd: working_directory(),
-        env: environment::variables_without_keys(&[]).into(),
-        secrets: Secrets::default(),
-        containment: None,
-        sandbox: None,
-    };
-    let command = ProcessCommand {
-        program: None,
-        argv: &argv,
-        context: &context,
-        stdin: &[],
-        timeout: START_TIMEOUT,
-        spool: None,
-        excerpt_bytes: 4096,
-        capture_whole: false,
-        marks: &[],
-    };
+    let context = LaunchContext::new(working_directory(), environment::variables_without_keys(&[]));
+    let command = ProcessCommand::new(&argv, &context, START_TIMEOUT, 4096);
     let finished = process::run_process(&command, cancel);
     let printed = String::from_utf8_lossy(&finished.stdout.head).trim().to_owned();
     match finished.end {

@@ -11,8 +11,7 @@ use delta_process::own_program;
 use delta_run::event::StageApply;
 use delta_run::ownership::Ownership;
 use delta_run::state::stage::{StageDir, StageState};
-use delta_run::workspace::Workspace;
-use delta_run::workspace::run_removal;
+use delta_run::workspace::{Workspace, run_removal};
 use delta_sandbox::{StageError, StageLayers, check_stage, enter_stage};
 use delta_snapshot::{MergeRules, SnapshotStore, StagedMerge, StagedSnapshot, StagedTrees};
 use std::path::Path;
@@ -24,8 +23,7 @@ pub fn check_can_stage(workspace: Option<&Path>) -> Result<(), CommandFailure> {
 }
 
 fn stage_failure(error: StageError) -> CommandFailure {
-    let message = format!("the workspace cannot be staged here: {error}");
-    CommandFailure::config(message, error.remedy)
+    CommandFailure::config(format!("the workspace cannot be staged here: {error}"), error.remedy)
 }
 
 /// Moves this process into the stage of a new run. Without one, the run is removed.

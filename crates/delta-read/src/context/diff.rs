@@ -59,7 +59,7 @@ impl ContextDiffArgs {
             (Some(from), Some(to), None) => (run_argument::LAST, from, to),
             _ => {
                 let message = "expected two iterations to compare".to_owned();
-                return Err(CommandFailure::usage(message, ARGUMENTS_HINT.to_owned()));
+                return Err(CommandFailure::usage(message, ARGUMENTS_HINT));
             }
         };
         let run =
@@ -72,7 +72,7 @@ fn parse_iteration(name: &str, text: &str) -> Result<u32, CommandFailure> {
     parse_number_in(1..=u32::MAX)(text).map_err(|expected| {
         CommandFailure::usage(
             format!("invalid value '{text}' for '<{name}>': {expected}"),
-            ARGUMENTS_HINT.to_owned(),
+            ARGUMENTS_HINT,
         )
     })
 }

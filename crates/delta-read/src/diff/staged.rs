@@ -37,7 +37,7 @@ fn render_stage(args: &DiffArgs) -> Result<String, CommandFailure> {
     let stage = stage::require_stage(&state.stage, &id).map_err(|failure| {
         let diff = ContinueCommand::from_state(&state).to_reader("diff");
         let hint = format!("`{diff} 0` compares the workspace with its state before the run");
-        failure.with_hint(Some(hint))
+        failure.with_hint(hint)
     })?;
     let cancel = cancel::install_cancel()?;
     let secrets = restore_point::workspace_secrets(&dir, &state, &workspace.root, &args.env_files)?;

@@ -67,13 +67,7 @@ pub fn rebuild_request(
     let prompt = prompt.map(|text| SystemPromptCopy { name: &agent.system_prompt, text });
     let cancel = CancelToken::manual().map_err(|error| error.to_string())?;
     // Required, but unused: no command is started.
-    let launch = |_: &ContextProgram| LaunchContext {
-        cwd: vars.cwd.clone(),
-        env: EnvVars::default(),
-        secrets: Secrets::default(),
-        containment: None,
-        sandbox: None,
-    };
+    let launch = |_: &ContextProgram| LaunchContext::new(&vars.cwd, EnvVars::default());
     let mut inputs = ContextInputs {
         iteration,
         ratio: state.ratio,

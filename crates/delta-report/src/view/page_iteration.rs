@@ -7,9 +7,7 @@ use super::page_requests::{BlockAttribution, PageRequest, PageRequests};
 use super::run_files::{self, PageCapacity, PageText};
 use super::workspace_changes::PageSnapshots;
 use delta_base::time::Timestamp;
-use delta_run::conversation::history::CallHistory;
-use delta_run::conversation::history::EventRef;
-use delta_run::conversation::history::Iteration;
+use delta_run::conversation::history::{CallHistory, EventRef, Iteration};
 use delta_run::event::{CallSandbox, HostTrafficRecord, Payload};
 use delta_run::limits::token_estimate::TokenRatio;
 use delta_run::record::{

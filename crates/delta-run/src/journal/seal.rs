@@ -23,10 +23,9 @@ use delta_base::id::RunId;
 use delta_base::random;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
-use std::fmt;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 /// The length of a new key.
 const KEY_BYTES: usize = 32;

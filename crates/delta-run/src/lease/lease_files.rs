@@ -14,8 +14,7 @@
 use crate::event::{self, Payload};
 use crate::lease::turns::{EventMark, JournalView, TokenClaim};
 use crate::run_files::{JOURNAL_FILE, LEASE_DIR};
-use delta_base::durable;
-use delta_base::hex;
+use delta_base::{durable, hex};
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::FileExt;

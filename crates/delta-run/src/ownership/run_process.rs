@@ -8,10 +8,9 @@ use delta_base::signal::{CancelToken, to_timespec};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, Signal};
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use std::{fs, io};
 
 /// A process that works, or has worked, on a run.
 #[derive(Debug)]

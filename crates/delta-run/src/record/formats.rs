@@ -4,10 +4,9 @@
 //! is ignored. Ids are strings here, because a record is redacted as a whole.
 
 use crate::event::{HostTrafficRecord, is_zero_number};
-use delta_base::checksum;
 use delta_base::hex::sha256_hex;
-use delta_base::json;
 use delta_base::time::Timestamp;
+use delta_base::{checksum, json};
 use delta_process::OutputCapture;
 use delta_words::{ArrivedAnswer, Attempt, ResponseBody, Usage, WireExchange};
 use serde::{Deserialize, Serialize};

@@ -10,11 +10,10 @@ use super::{RecordWriter, RequestBody, WrittenRecord, list_record_files, sha256_
 use crate::event::spending::reported_amount;
 use crate::limits::BudgetAmount;
 use crate::limits::token_estimate::estimate_tokens;
-use delta_base::checksum;
 use delta_base::durable::{self, DraftFile, FileError};
-use delta_base::json;
 use delta_base::redact::Secrets;
 use delta_base::time::Timestamp;
+use delta_base::{checksum, json};
 use delta_words::{ArrivedAnswer, Attempt, Pricing, Usage};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;

@@ -12,8 +12,7 @@
 //! directory is removed when the result of the call is durable in the journal.
 
 use crate::event::approval::CallApproval;
-use crate::ownership::Ownership;
-use crate::ownership::run_process;
+use crate::ownership::{Ownership, run_process};
 use delta_base::checksum::RunningChecksum;
 use delta_base::durable::{self, FileError, FileLock};
 use delta_base::hex::{decode_hex, encode_hex, sha256_hex};

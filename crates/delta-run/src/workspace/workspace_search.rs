@@ -3,9 +3,8 @@
 use crate::workspace::{self, CONTROL_DIR, Workspace};
 use delta_base::durable::FileError;
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// Directories that have no workspaces below them, but perhaps very many files.
 const SKIPPED_DIRS: [&str; 4] = [CONTROL_DIR, ".git", "node_modules", "target"];

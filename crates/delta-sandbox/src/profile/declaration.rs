@@ -339,18 +339,16 @@ impl SandboxSetting {
     pub fn read(doc: &YamlDocument, node: &YamlNode) -> Option<Self> {
         match node.scalar() {
             Some("") => {
-                doc.report(node, "`sandbox` is empty", Some(SETTING_HELP.to_owned()));
+                doc.report(node, "`sandbox` is empty", SETTING_HELP);
                 None
             }
             Some(OFF_PROFILE) => Some(Self::Off),
             Some("false" | "no" | "none") => {
-                let help = "write `sandbox: off`";
-                doc.report(node, SETTING_MESSAGE, Some(help.to_owned()));
+                doc.report(node, SETTING_MESSAGE, "write `sandbox: off`");
                 Some(Self::Off)
             }
             Some("true" | "yes" | "on" | "default") => {
-                let help = "write `sandbox: workspace`";
-                doc.report(node, SETTING_MESSAGE, Some(help.to_owned()));
+                doc.report(node, SETTING_MESSAGE, "write `sandbox: workspace`");
                 None
             }
             Some(name) => {
@@ -359,12 +357,12 @@ impl SandboxSetting {
             }
             None if matches!(node.value, YamlValue::Mapping(_)) && node.entries().is_empty() => {
                 let help = "write `sandbox: workspace`, which has the default of every key";
-                doc.report(node, "the mapping under `sandbox` is empty", Some(help.to_owned()));
+                doc.report(node, "the mapping under `sandbox` is empty", help);
                 None
             }
             None if node.entries().is_empty() => {
                 let message = format!("{SETTING_MESSAGE}, not {}", node.kind());
-                doc.report(node, message, Some(SETTING_HELP.to_owned()));
+                doc.report(node, message, SETTING_HELP);
                 None
             }
             None => ProfileKeys::read(doc, node).map(|keys| Self::Keys(Box::new(keys))),
@@ -415,12 +413,10 @@ impl NamedProfiles {
         for (key, value) in doc.expect_mapping(node, "`sandboxes`").unwrap_or_default() {
             let name = key.scalar().unwrap_or_default();
             if name == OFF_PROFILE || DeclaredProfile::builtin(name).is_some() {
-                let message = format!("`{name}` is a sandbox of delta");
-                doc.report(key, message, Some("choose another name".to_owned()));
+                doc.report(key, format!("`{name}` is a sandbox of delta"), "choose another name");
             } else if !is_profile_name(name) {
                 let message = format!("`{name}` is not the name of a sandbox");
-                let help = "use letters, digits, `_` and `-`";
-                doc.report(key, message, Some(help.to_owned()));
+                doc.report(key, message, "use letters, digits, `_` and `-`");
             } else if doc
                 .expect_mapping_or(value, "a sandbox", || SANDBOX_HELP.to_owned())
                 .is_none()
@@ -530,7 +526,7 @@ fn word_or_list<'a>(
             None if text == "none" => format!("write `{key}: []`"),
             None => format!("write `{key}: [{text}]` or `{key}: {}`", words[0]),
         };
-        doc.report(node, message, Some(help));
+        doc.report(node, message, help);
     }
     Some(words.iter().copied().find(|word| *word == text).unwrap_or(words[0]))
 }
@@ -555,7 +551,7 @@ fn read_paths(doc: &YamlDocument, node: &YamlNode, key: &str) -> Vec<String> {
             paths.push(text.to_owned());
             continue;
         };
-        doc.report(item, format!("`{text}` in `{key}` {problem}"), Some(help));
+        doc.report(item, format!("`{text}` in `{key}` {problem}"), help);
     }
     paths
 }
@@ -567,8 +563,7 @@ fn read_hosts(doc: &YamlDocument, node: &YamlNode) -> NetAccess {
         match parse_host_rule(text) {
             Ok(rule) => rules.push(rule),
             Err(help) => {
-                let message = format!("`{text}` in `net` is not a host");
-                doc.report(item, message, Some(help));
+                doc.report(item, format!("`{text}` in `net` is not a host"), help);
             }
         }
     }
@@ -585,8 +580,7 @@ fn read_names(doc: &YamlDocument, node: &YamlNode) -> Vec<String> {
             names.push(text.to_owned());
         } else {
             let message = format!("`{text}` is not the name of a variable");
-            let help = "letters, digits and `_`, not beginning with a digit";
-            doc.report(item, message, Some(help.to_owned()));
+            doc.report(item, message, "letters, digits and `_`, not beginning with a digit");
         }
     }
     names.sort();
@@ -601,7 +595,7 @@ fn read_sandbox_limits(doc: &YamlDocument, node: &YamlNode) -> Option<SandboxLim
         let bytes = parse_bytes(node.scalar()?);
         if bytes.is_none() {
             let message = format!("`{key}`: expected an amount with a unit");
-            doc.report(node, message, Some(format!("write `{key}: 512M` or `{key}: 4 GiB`")));
+            doc.report(node, message, format!("write `{key}: 512M` or `{key}: 4 GiB`"));
         }
         bytes
     };
@@ -609,7 +603,7 @@ fn read_sandbox_limits(doc: &YamlDocument, node: &YamlNode) -> Option<SandboxLim
         let seconds = parse_time_ms(node.scalar()?).map(|ms| ms.div_ceil(1000).max(1));
         if seconds.is_none() {
             let help = "write `cpu: 90s` or `cpu: 10m`";
-            doc.report(node, "`cpu`: expected a time with its unit", Some(help.to_owned()));
+            doc.report(node, "`cpu`: expected a time with its unit", help);
         }
         seconds
     });

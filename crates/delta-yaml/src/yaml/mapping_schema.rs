@@ -296,7 +296,7 @@ impl YamlDocument {
             match schema.key(name) {
                 Some(KeySchema { shape: ValueShape::Misplaced, description, .. }) => {
                     let message = format!("unknown key `{name}` in {label}");
-                    self.report(key, message, Some((*description).to_owned()));
+                    self.report(key, message, (*description).to_owned());
                 }
                 Some(known) if !value.is_null() => self.check_value(value, known),
                 // The value was forgotten or commented out; without it a rule or a limit would be off.
@@ -304,13 +304,13 @@ impl YamlDocument {
                     if !matches!(shape, ValueShape::Any | ValueShape::Refused) =>
                 {
                     let help = format!("write a value, or leave out `{name}`");
-                    self.report(key, format!("`{name}` has no value"), Some(help));
+                    self.report(key, format!("`{name}` has no value"), help);
                 }
                 Some(_) => {}
                 None if schema.allows_other_keys || name.starts_with("x-") || name == "<<" => {}
                 None => {
                     let help = unknown_key_help(name, node, schema);
-                    self.report(key, format!("unknown key `{name}` in {label}"), Some(help));
+                    self.report(key, format!("unknown key `{name}` in {label}"), help);
                 }
             }
         }
@@ -358,7 +358,7 @@ impl YamlDocument {
             (_, Some(expected)) => format!("`{name}` must be {expected}, not {}", value.kind()),
             (_, None) => format!("`{name}` cannot have this value"),
         };
-        self.report(value, message, Some(help));
+        self.report(value, message, help);
     }
 
     fn check_shape(&self, node: &YamlNode, shape: &ValueShape, label: &str) {
@@ -515,7 +515,7 @@ impl<'a> MappingFields<'a> {
         if self.schema.allows_other_keys {
             let name = misspelled.scalar().unwrap_or_default();
             let help = format!("rename `{name}` to `{key}`, if that was meant");
-            self.document.report(misspelled, format!("{} has no `{key}`", self.label), Some(help));
+            self.document.report(misspelled, format!("{} has no `{key}`", self.label), help);
         }
         None
     }

@@ -24,8 +24,7 @@ use delta_run::event::{EngineStart, LLM_ERROR, RunStatus};
 use delta_run::journal::{JournalError, JournalFold};
 use delta_run::ownership::Ownership;
 use delta_run::run_result::RunResult;
-use delta_run::state::RunState;
-use delta_run::state::run_metadata;
+use delta_run::state::{RunState, run_metadata};
 use delta_run::workspace::Workspace;
 use std::path::{Path, PathBuf};
 
@@ -94,8 +93,7 @@ pub fn ensure_run(
         Err(JournalError::NoEvents(_)) => return Ok(None),
         folded => folded.map_err(|error| unreadable_journal_failure(id, error))?,
     };
-    check_is_own(id, &dir, &folded)
-        .map_err(|failure| failure.with_hint(Some(ensure_hint(id, &dir))))?;
+    check_is_own(id, &dir, &folded).map_err(|failure| failure.with_hint(ensure_hint(id, &dir)))?;
     let claimed = ClaimedRun::new(id, dir, ownership, folded, None)?;
     print_notes(id, claimed.state(), task, agent, workspace, options)?;
     let EnsuredTask { message: task, retry } = task;

@@ -46,5 +46,5 @@ fn check_unrecorded_address(settings: &[LlmSetting]) -> Result<(), CommandFailur
     let message =
         format!("the run was started with `--llm {address}`, whose secret is not recorded");
     let hint = "name the address again: `--llm base_url=URL`; a key belongs into the environment";
-    Err(CommandFailure::config(message, hint.to_owned()))
+    Err(CommandFailure::config(message, hint))
 }

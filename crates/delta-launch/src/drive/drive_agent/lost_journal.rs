@@ -24,10 +24,10 @@ pub fn end_unrecorded_run(
     let Ok(state) = journal::fold_run_journal(&run.dir) else {
         let dir = shell_quote_path(&run.dir);
         let hint = format!("nothing is left to continue: the journal of the run in {dir} is gone");
-        return Err(failure.with_hint(Some(hint)));
+        return Err(failure.with_hint(hint));
     };
     let next = ContinueCommand::from_state(&state);
-    let failure = failure.with_hint(Some(format!("when that is mended: {next}")));
+    let failure = failure.with_hint(format!("when that is mended: {next}"));
     match unrecorded_result(&state, &failure, options) {
         Some(result) if failure.is_io() => {
             failure.report();

@@ -63,7 +63,7 @@ impl SourceSnapshots {
             Err(error) => {
                 let workspace = source.run.quoted_workspace();
                 let hint = format!("`--into {workspace}` forks the run and keeps the files there");
-                Err(CommandFailure::from(error).with_hint(Some(hint)))
+                Err(CommandFailure::from(error).with_hint(hint))
             }
         }
     }

@@ -1,11 +1,10 @@
 //! `delta models prices --fetch`: replaces the fetched list of prices. delta reads prices from the network only here, from the
 //! address that the user names, and sends no key.
 
-use delta_base::durable;
 use delta_base::hex::sha256_hex;
 use delta_base::signal::CancelToken;
-use delta_base::time;
 use delta_base::url_secrets::mask_url;
+use delta_base::{durable, time};
 use delta_http::{host_of, is_loopback_host};
 use delta_http_client::{HttpClient, HttpClientConfig};
 use delta_llm::llm::endpoint::find_proxy;
@@ -37,7 +36,7 @@ pub fn fetch_prices(source: Option<&str>, accept: bool) -> Result<(), CommandFai
         Some(source) => source.to_owned(),
         None => config::prices_url()?.ok_or_else(|| {
             let hint = "for example: delta models prices --fetch https://models.dev/api.json; or write `prices_url: URL` into config.yaml";
-            CommandFailure::config("no address of a list of prices is named", hint.to_owned())
+            CommandFailure::config("no address of a list of prices is named", hint)
         })?,
     };
     let shown_source = mask_url(&source);
@@ -71,10 +70,7 @@ pub fn fetch_prices(source: Option<&str>, accept: bool) -> Result<(), CommandFai
         return Err(refuse(problem, Some("`--accept` accepts them".to_owned())));
     }
     let path = fetched_prices_path().ok_or_else(|| {
-        CommandFailure::config(
-            "the list has no place, because HOME is not set",
-            "set HOME".to_owned(),
-        )
+        CommandFailure::config("the list has no place, because HOME is not set", "set HOME")
     })?;
     let fetched = FetchedPrices {
         source: shown_source.clone(),

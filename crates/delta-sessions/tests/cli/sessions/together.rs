@@ -3,10 +3,9 @@
 use super::{PYTHON, SESSIONS, Session};
 use serde_json::json;
 use std::process::Child;
-use test_support::needs;
 use test_support::running::send_signal;
 use test_support::sandbox::{Ran, Sandbox};
-use test_support::wait;
+use test_support::{needs, wait};
 
 fn ended(child: Child) -> Ran {
     let output = child.wait_with_output().unwrap();
