@@ -299,18 +299,15 @@ impl EndpointProvider {
             }
             _ => return false,
         };
-        let rejected = RejectedRequest { status, response: &message, sent: body };
-        let merged = if self.endpoint.merges_system.is_none() {
-            wire::merged_system_options(&rejected, &self.options)
-        } else {
-            None
-        };
-        let refused_choice =
-            if forces_call { wire::refused_choice_options(&rejected, &self.options) } else { None };
+        let options = &self.options;
+        let rejected = RejectedRequest { status, response: &message, sent: body, options };
+        let may_merge = self.endpoint.merges_system.is_none();
+        let merged = may_merge.then(|| wire::merged_system_options(&rejected)).flatten();
+        let refused_choice = forces_call.then(|| wire::refused_choice_options(&rejected)).flatten();
         let adapted = merged
             .or(refused_choice)
-            .or_else(|| wire::system_role_options(&rejected, &self.options))
-            .or_else(|| self.codec.recovery(&rejected, &self.options));
+            .or_else(|| wire::system_role_options(&rejected))
+            .or_else(|| self.codec.recovery(&rejected));
         if let Some(options) = adapted {
             self.options = options;
             return true;

@@ -170,6 +170,8 @@ pub struct RejectedRequest<'a> {
     pub response: &'a str,
     /// The body that was sent.
     pub sent: &'a str,
+    /// The options that it was sent with.
+    pub options: &'a EncodeOptions,
 }
 
 /// What a codec knows about a rejection that the status alone does not say.
@@ -219,12 +221,8 @@ pub trait WireCodec {
     fn decode(&self, response: Value, context: &DecodeContext<'_>) -> Result<Reply, AnswerError>;
 
     /// The options with which a rejected request is sent again at once; `None` if that would change nothing.
-    fn recovery(
-        &self,
-        rejected: &RejectedRequest<'_>,
-        options: &EncodeOptions,
-    ) -> Option<EncodeOptions> {
-        let _ = (rejected, options);
+    fn recovery(&self, rejected: &RejectedRequest<'_>) -> Option<EncodeOptions> {
+        let _ = rejected;
         None
     }
 

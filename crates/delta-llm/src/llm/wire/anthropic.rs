@@ -75,12 +75,8 @@ impl WireCodec for AnthropicCodec {
         answer::decode(response, context)
     }
 
-    fn recovery(
-        &self,
-        rejected: &RejectedRequest<'_>,
-        options: &EncodeOptions,
-    ) -> Option<EncodeOptions> {
-        rejection::recovered_options(rejected, options)
+    fn recovery(&self, rejected: &RejectedRequest<'_>) -> Option<EncodeOptions> {
+        rejection::recovered_options(rejected)
     }
 
     fn advise(&self, head: &ResponseHead, body: &str) -> RejectionAdvice {

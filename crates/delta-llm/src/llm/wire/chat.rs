@@ -99,12 +99,8 @@ impl WireCodec for ChatCodec {
     }
 
     /// An endpoint that takes the longest answer under its newer name, or knows none of the fields that went back to it.
-    fn recovery(
-        &self,
-        rejected: &RejectedRequest<'_>,
-        options: &EncodeOptions,
-    ) -> Option<EncodeOptions> {
-        let RejectedRequest { status, response, sent } = rejected;
+    fn recovery(&self, rejected: &RejectedRequest<'_>) -> Option<EncodeOptions> {
+        let RejectedRequest { status, response, sent, options } = *rejected;
         let is_old_name = matches!(status, 200 | 400 | 422)
             && response.contains(NEW_MAX_TOKENS_KEY)
             && sent.contains(&format!("\"{MAX_TOKENS_KEY}\":"));

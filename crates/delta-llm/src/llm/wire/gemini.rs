@@ -69,12 +69,8 @@ impl WireCodec for GeminiCodec {
         answer::decode_response(response, context.model, self.host())
     }
 
-    fn recovery(
-        &self,
-        rejected: &RejectedRequest<'_>,
-        options: &EncodeOptions,
-    ) -> Option<EncodeOptions> {
-        rejection::adapted_options(rejected, options)
+    fn recovery(&self, rejected: &RejectedRequest<'_>) -> Option<EncodeOptions> {
+        rejection::adapted_options(rejected)
     }
 
     fn advise(&self, head: &ResponseHead, body: &str) -> RejectionAdvice {

@@ -117,12 +117,8 @@ impl WireCodec for ResponsesCodec {
         Ok(answer.into_reply(response))
     }
 
-    fn recovery(
-        &self,
-        rejected: &RejectedRequest<'_>,
-        options: &EncodeOptions,
-    ) -> Option<EncodeOptions> {
-        failure::options_without_cause(rejected, options)
+    fn recovery(&self, rejected: &RejectedRequest<'_>) -> Option<EncodeOptions> {
+        failure::options_without_cause(rejected)
     }
 
     fn advise(&self, head: &ResponseHead, body: &str) -> RejectionAdvice {

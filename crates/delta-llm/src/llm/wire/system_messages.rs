@@ -24,18 +24,16 @@ const PLACE_PHRASES: [&str; 11] = [
 ];
 
 /// The options with which a request is sent again that the endpoint refused because of its system messages.
-pub fn merged_system_options(
-    rejected: &RejectedRequest<'_>,
-    options: &EncodeOptions,
-) -> Option<EncodeOptions> {
-    let lower_response = rejected.response.to_lowercase();
-    let is_about_place = matches!(rejected.status, 200 | 400 | 422 | 500)
+pub fn merged_system_options(rejected: &RejectedRequest<'_>) -> Option<EncodeOptions> {
+    let RejectedRequest { status, response, sent, options } = *rejected;
+    let lower_response = response.to_lowercase();
+    let is_about_place = matches!(status, 200 | 400 | 422 | 500)
         && ["system", "developer"].iter().any(|role| lower_response.contains(role))
         && PLACE_PHRASES.iter().any(|phrase| lower_response.contains(phrase));
     if !is_about_place || options.merges_system {
         return None;
     }
-    let sent: Value = serde_json::from_str(rejected.sent).ok()?;
+    let sent: Value = serde_json::from_str(sent).ok()?;
     let messages = sent.get("messages").or_else(|| sent.get("input"))?.as_array()?;
     messages
         .iter()
@@ -55,14 +53,12 @@ const ROLE_PHRASES: [&str; 6] = [
 ];
 
 /// The options with which a request is sent again whose role `developer` the endpoint does not know.
-pub fn system_role_options(
-    rejected: &RejectedRequest<'_>,
-    options: &EncodeOptions,
-) -> Option<EncodeOptions> {
-    let lower_response = rejected.response.to_lowercase();
-    let is_about_role = matches!(rejected.status, 200 | 400 | 422 | 500)
+pub fn system_role_options(rejected: &RejectedRequest<'_>) -> Option<EncodeOptions> {
+    let RejectedRequest { status, response, sent, options } = *rejected;
+    let lower_response = response.to_lowercase();
+    let is_about_role = matches!(status, 200 | 400 | 422 | 500)
         && ROLE_PHRASES.iter().any(|phrase| lower_response.contains(phrase))
-        && rejected.sent.contains(r#""role":"developer""#);
+        && sent.contains(r#""role":"developer""#);
     (is_about_role && !options.uses_system_role)
         .then(|| EncodeOptions { uses_system_role: true, ..options.clone() })
 }
@@ -127,9 +123,8 @@ mod tests {
     fn c_37_3_a_role_that_the_endpoint_does_not_know_becomes_system() {
         let sent = json!({"messages": [{"role": "developer", "content": "x"}]}).to_string();
         let check = |status, response: &str, sent: &str, expected: bool| {
-            let options = EncodeOptions::default();
-            let adapted =
-                system_role_options(&RejectedRequest { status, response, sent }, &options);
+            let options = &EncodeOptions::default();
+            let adapted = system_role_options(&RejectedRequest { status, response, sent, options });
             assert_eq!(adapted.is_some(), expected, "{response}");
         };
         check(400, "Unexpected message role: developer", &sent, true);
@@ -145,8 +140,9 @@ mod tests {
         let is_merged = |status, response: &str, roles: &[&str]| {
             let messages: Vec<_> = roles.iter().map(|role| json!({"role": role})).collect();
             let sent = json!({"messages": messages}).to_string();
-            let rejected = RejectedRequest { status, response, sent: &sent };
-            merged_system_options(&rejected, &EncodeOptions::default()).is_some()
+            let options = &EncodeOptions::default();
+            let rejected = RejectedRequest { status, response, sent: &sent, options };
+            merged_system_options(&rejected).is_some()
         };
         let two = ["system", "system", "user"];
         for words in [

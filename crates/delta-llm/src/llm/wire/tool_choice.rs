@@ -68,7 +68,7 @@ impl ToolChoice {
             if !matches!(name, "first" | "then") {
                 let message = format!("`{name}` cannot be next to `first` and `then`");
                 let help = "put the endpoint's own keys below them: `first: {type: any}`";
-                doc.report(key, message, Some(help.to_owned()));
+                doc.report(key, message, help);
             }
         }
         let to_json = |node: &YamlNode| doc.to_json(node).filter(|value| !value.is_null());
@@ -163,14 +163,12 @@ const REFUSAL_PHRASES: [&str; 7] = [
 ];
 
 /// The options with which a request is sent again whose demand for a call the endpoint refused.
-pub fn refused_choice_options(
-    rejected: &RejectedRequest<'_>,
-    options: &EncodeOptions,
-) -> Option<EncodeOptions> {
-    let lower_response = rejected.response.to_lowercase();
-    let is_about_choice = matches!(rejected.status, 200 | 400 | 404 | 422 | 500 | 501)
+pub fn refused_choice_options(rejected: &RejectedRequest<'_>) -> Option<EncodeOptions> {
+    let RejectedRequest { status, response, sent, options } = *rejected;
+    let lower_response = response.to_lowercase();
+    let is_about_choice = matches!(status, 200 | 400 | 404 | 422 | 500 | 501)
         && REFUSAL_PHRASES.iter().any(|phrase| lower_response.contains(phrase));
-    let names_tool = rejected.sent.contains("\"tool_choice\":{\"type\":\"function\"");
+    let names_tool = sent.contains("\"tool_choice\":{\"type\":\"function\"");
     let forced_call = match options.forced_call {
         _ if !is_about_choice => return None,
         // The endpoint takes words, and names them.
@@ -246,9 +244,9 @@ mod tests {
     fn c_37_8_a_refused_demand_becomes_a_word_or_is_left_out() {
         let sent = r#"{"tool_choice":{"type":"function","function":{"name":"finish"}}}"#;
         let next = |status, response: &str, forced_call| {
-            let options = EncodeOptions { forced_call, ..EncodeOptions::default() };
-            let rejected = RejectedRequest { status, response, sent };
-            refused_choice_options(&rejected, &options).and_then(|options| options.forced_call)
+            let options = &EncodeOptions { forced_call, ..EncodeOptions::default() };
+            let rejected = RejectedRequest { status, response, sent, options };
+            refused_choice_options(&rejected).and_then(|options| options.forced_call)
         };
         let words =
             "Invalid tool_choice type: 'object'. Supported string values: none, auto, required";

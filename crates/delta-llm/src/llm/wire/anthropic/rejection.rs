@@ -25,23 +25,18 @@ const LASTING_ERRORS: [&str; 6] = [
 const MODEL_SETTINGS: [&str; 4] = ["thinking", "effort", "tool_choice", "output_config"];
 
 /// The options with which the request is sent again.
-pub fn recovered_options(
-    rejected: &RejectedRequest<'_>,
-    options: &EncodeOptions,
-) -> Option<EncodeOptions> {
-    if rejected.status != 400 {
-        return None;
-    }
-    let lower_response = rejected.response.to_lowercase();
+pub fn recovered_options(rejected: &RejectedRequest<'_>) -> Option<EncodeOptions> {
+    let RejectedRequest { status: 400, response, sent, options } = *rejected else { return None };
+    let lower_response = response.to_lowercase();
     if !options.adds_thinking
         && lower_response.contains("thinking")
         && lower_response.contains("must be passed back")
     {
         return Some(EncodeOptions { adds_thinking: true, ..options.clone() });
     }
-    let has_thinking = THINKING_BLOCKS.iter().any(|block| rejected.sent.contains(block));
+    let has_thinking = THINKING_BLOCKS.iter().any(|block| sent.contains(block));
     let mut recovered = options.clone();
-    if let Some(most) = model_max_tokens(rejected.response) {
+    if let Some(most) = model_max_tokens(response) {
         recovered.max_tokens = Some(most.min(options.max_tokens.unwrap_or(u64::MAX)));
     } else if has_thinking && is_about_signatures(&lower_response) {
         // Parts that are bound to something else come first; an endpoint may reject the others too, as of another account.

@@ -483,7 +483,7 @@ fn c_23_1_a_rejected_request_is_changed_where_that_helps() {
     let codec = codec_at("x");
     let recover_from = |status, message: &str, options: &EncodeOptions, sent: &str| {
         let response = &rejection(message);
-        codec.recovery(&RejectedRequest { status, response, sent }, options)
+        codec.recovery(&RejectedRequest { status, response, sent, options })
     };
     let recover = |status, message: &str, options: &EncodeOptions| {
         recover_from(status, message, options, r#"[{"type":"thinking","thinking":""}]"#)

@@ -75,18 +75,13 @@ fn names_day(detail: &Value) -> bool {
 }
 
 /// The options with which a rejected request may be accepted.
-pub fn adapted_options(
-    rejected: &RejectedRequest<'_>,
-    options: &EncodeOptions,
-) -> Option<EncodeOptions> {
-    if rejected.status != 400 {
-        return None;
-    }
-    let lower = rejected.response.to_ascii_lowercase().replace('_', " ");
+pub fn adapted_options(rejected: &RejectedRequest<'_>) -> Option<EncodeOptions> {
+    let RejectedRequest { status: 400, response, sent, options } = *rejected else { return None };
+    let lower = response.to_ascii_lowercase().replace('_', " ");
     if lower.contains("thought signature") || lower.contains("thoughtsignature") {
-        return without_signatures(rejected.sent, options);
+        return without_signatures(sent, options);
     }
-    let limit = output_limit(rejected.response)?;
+    let limit = output_limit(response)?;
     let is_lower = options.max_tokens.is_none_or(|known| limit < known);
     is_lower.then(|| EncodeOptions { max_tokens: Some(limit), ..options.clone() })
 }

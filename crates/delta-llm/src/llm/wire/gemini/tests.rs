@@ -312,8 +312,8 @@ fn recovery(
     options: &EncodeOptions,
 ) -> Option<EncodeOptions> {
     let response = json!([{"error": {"code": status, "message": message}}]).to_string();
-    let rejected = RejectedRequest { status, response: &response, sent: &sent.to_string() };
-    codec().recovery(&rejected, options)
+    let sent = &sent.to_string();
+    codec().recovery(&RejectedRequest { status, response: &response, sent, options })
 }
 
 #[test]

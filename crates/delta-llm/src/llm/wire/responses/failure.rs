@@ -31,26 +31,24 @@ pub fn native_mark(items: &[Value]) -> Option<String> {
 
 /// The options of the next attempt: without the reasoning that the endpoint does not accept, or with the longest answer
 /// that it names.
-pub fn options_without_cause(
-    rejected: &RejectedRequest<'_>,
-    options: &EncodeOptions,
-) -> Option<EncodeOptions> {
+pub fn options_without_cause(rejected: &RejectedRequest<'_>) -> Option<EncodeOptions> {
+    let RejectedRequest { status, response, sent, options } = *rejected;
     if rejects_reasoning(rejected) {
-        let sent: Value = serde_json::from_str(rejected.sent).ok()?;
+        let sent: Value = serde_json::from_str(sent).ok()?;
         let mark = native_mark(sent.get("input")?.as_array()?)?;
         return Some(EncodeOptions { rejected_native: Some(mark), ..options.clone() });
     }
-    if matches!(rejected.status, 400 | 422)
+    if matches!(status, 400 | 422)
         && !options.omits_cache_options
-        && rejected.response.contains(CACHE_OPTIONS_KEY)
-        && rejected.sent.contains(OWN_CACHE_OPTIONS)
+        && response.contains(CACHE_OPTIONS_KEY)
+        && sent.contains(OWN_CACHE_OPTIONS)
     {
         return Some(EncodeOptions { omits_cache_options: true, ..options.clone() });
     }
     let refused = [INCLUDE_KEY, CACHE_KEY].into_iter().find(|name| {
-        matches!(rejected.status, 400 | 422)
-            && rejected.sent.contains(&format!("\"{name}\":"))
-            && quotes_parameter(rejected.response, name)
+        matches!(status, 400 | 422)
+            && sent.contains(&format!("\"{name}\":"))
+            && quotes_parameter(response, name)
             && !options.omitted.iter().any(|omitted| omitted == name)
     });
     if let Some(name) = refused {
@@ -58,7 +56,7 @@ pub fn options_without_cause(
         options.omitted.push(name.to_owned());
         return Some(options);
     }
-    if rejected.status == 400 && rejected.response.contains("max") {
+    if status == 400 && response.contains("max") {
         let max_tokens = named_max_tokens(rejected)?;
         return Some(EncodeOptions { max_tokens: Some(max_tokens), ..options.clone() });
     }
