@@ -13,79 +13,36 @@ use delta_program::usage_error::{
 use std::ffi::OsString;
 
 /// Names of commands in other programs, with what to type for delta.
-const COMMAND_ALIASES: [(&str, &str); 72] = [
-    ("abort", "delta stop"),
-    ("accept", "delta approve"),
-    ("allow", "delta approve"),
-    ("archive", "delta pack"),
-    ("ask", "delta run"),
-    ("branch", "delta fork"),
-    ("cancel", "delta stop"),
-    ("chat", "delta run"),
-    ("check", "delta tool lint"),
-    ("clean", "delta rm"),
-    ("clone", "delta fork"),
-    ("compare", "delta diff"),
-    ("completion", "delta completions"),
-    ("compress", "delta pack"),
-    ("configure", "delta config"),
-    ("cost", "delta list-runs --cost"),
-    ("create", "delta init"),
-    ("delete", "delta rm"),
-    ("diagnose", "delta doctor"),
-    ("example", "delta demo"),
-    ("exec", "delta run"),
-    ("expand", "delta tool expand"),
-    ("follow", "delta show --follow"),
-    ("gc", "delta rm"),
-    ("history", "delta list-runs"),
-    ("html", "delta view"),
-    ("info", "delta show"),
-    ("inspect", "delta show"),
-    ("interrupt", "delta stop"),
-    ("kill", "delta stop"),
-    ("lint", "delta tool lint"),
-    ("list", "delta list-runs"),
-    ("log", "delta show"),
-    ("logs", "delta show"),
-    ("ls", "delta list-runs"),
-    ("manual", "delta man"),
-    ("migrate", "delta tool migrate"),
-    ("new", "delta init"),
-    ("open", "delta view"),
-    ("pending", "delta inbox"),
-    ("prompt", "delta context show"),
-    ("prune", "delta rm"),
-    ("ps", "delta list-runs"),
-    ("questions", "delta inbox"),
-    ("reject", "delta deny"),
-    ("remove", "delta rm"),
-    ("report", "delta view"),
-    ("reset", "delta rollback"),
-    ("respond", "delta continue"),
-    ("restart", "delta continue"),
-    ("restore", "delta rollback"),
-    ("resume", "delta continue"),
-    ("retry", "delta continue"),
-    ("revert", "delta rollback"),
-    ("runs", "delta list-runs"),
-    ("settings", "delta config"),
-    ("start", "delta run"),
-    ("status", "delta show"),
-    ("tail", "delta show --follow"),
-    ("tests", "delta test"),
-    ("top", "delta list-runs"),
-    ("trace", "delta export"),
-    ("try", "delta demo"),
-    ("tutorial", "delta demo"),
-    ("undo", "delta rollback"),
-    ("usage", "delta list-runs --cost"),
-    ("validate", "delta tool lint"),
-    ("version", "delta --version"),
-    ("wait", "delta show --follow"),
-    ("waiting", "delta inbox"),
-    ("watch", "delta show --follow"),
-    ("web", "delta view"),
+const COMMAND_ALIASES: [(&str, &[&str]); 29] = [
+    ("delta --version", &["version"]),
+    ("delta approve", &["accept", "allow"]),
+    ("delta completions", &["completion"]),
+    ("delta config", &["configure", "settings"]),
+    ("delta context show", &["prompt"]),
+    ("delta continue", &["respond", "restart", "resume", "retry"]),
+    ("delta demo", &["example", "try", "tutorial"]),
+    ("delta deny", &["reject"]),
+    ("delta diff", &["compare"]),
+    ("delta doctor", &["diagnose"]),
+    ("delta export", &["trace"]),
+    ("delta fork", &["branch", "clone"]),
+    ("delta inbox", &["pending", "questions", "waiting"]),
+    ("delta init", &["create", "new"]),
+    ("delta list-runs", &["history", "list", "ls", "ps", "runs", "top"]),
+    ("delta list-runs --cost", &["cost", "usage"]),
+    ("delta man", &["manual"]),
+    ("delta pack", &["archive", "compress"]),
+    ("delta rm", &["clean", "delete", "gc", "prune", "remove"]),
+    ("delta rollback", &["reset", "restore", "revert", "undo"]),
+    ("delta run", &["ask", "chat", "exec", "start"]),
+    ("delta show", &["info", "inspect", "log", "logs", "status"]),
+    ("delta show --follow", &["follow", "tail", "wait", "watch"]),
+    ("delta stop", &["abort", "cancel", "interrupt", "kill"]),
+    ("delta test", &["tests"]),
+    ("delta tool expand", &["expand"]),
+    ("delta tool lint", &["check", "lint", "validate"]),
+    ("delta tool migrate", &["migrate"]),
+    ("delta view", &["html", "open", "report", "web"]),
 ];
 
 /// Arguments of other programs, with the commands of delta before them and the tip.
@@ -288,8 +245,8 @@ fn with_command_tip(named: &Command, mut error: clap::Error, command: &str) -> c
     }
     let is_of_group = !usage.contains("delta <COMMAND>") && command != "help";
     let word = if is_of_group { String::new() } else { unknown };
-    let find_alias = |word: &str| COMMAND_ALIASES.iter().find(|(alias, _)| *alias == word);
-    if let Some((_, typed)) = find_alias(&word) {
+    let find_typed = |word: &str| COMMAND_ALIASES.iter().find(|(_, names)| names.contains(&word));
+    if let Some((typed, _)) = find_typed(&word) {
         return with_tip(error, format!("use `{typed}`"));
     }
     if let Some(advice) = advice_for(&word) {
@@ -314,11 +271,11 @@ fn with_command_tip(named: &Command, mut error: clap::Error, command: &str) -> c
     if let Some(name) = suggest::nearest_names(&word, names).first().filter(|_| word.len() > 2) {
         return with_tip(error, format!("use `delta {name}`"));
     }
-    let aliases = COMMAND_ALIASES.iter().map(|(alias, _)| *alias);
+    let aliases = COMMAND_ALIASES.iter().flat_map(|(_, names)| *names).copied();
     let nearest = suggest::nearest_names(&word, aliases);
     // A short word is similar to everything.
-    match nearest.first().filter(|_| word.len() > 3).and_then(|alias| find_alias(alias)) {
-        Some((_, typed)) => with_tip(error, format!("use `{typed}`")),
+    match nearest.first().filter(|_| word.len() > 3).and_then(|alias| find_typed(alias)) {
+        Some((typed, _)) => with_tip(error, format!("use `{typed}`")),
         None => error,
     }
 }
@@ -329,7 +286,10 @@ mod tests {
 
     #[test]
     fn c_25_12_what_is_proposed_for_another_name_can_be_typed() {
-        for (alias, typed) in COMMAND_ALIASES {
+        for (typed, alias) in COMMAND_ALIASES
+            .iter()
+            .flat_map(|(typed, names)| names.iter().map(move |name| (typed, name)))
+        {
             let mut command = crate::DeltaCli::command();
             assert!(command.find_subcommand(alias).is_none(), "{alias} is a command");
             for word in typed.strip_prefix("delta ").unwrap().split(' ') {
@@ -347,6 +307,6 @@ mod tests {
                 }
             }
         }
-        assert!(COMMAND_ALIASES.is_sorted(), "sort the names");
+        assert!(COMMAND_ALIASES.is_sorted(), "sort the commands");
     }
 }
