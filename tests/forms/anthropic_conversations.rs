@@ -4,11 +4,11 @@
 use delta_llm::llm::wire::{CodecSettings, NeutralBody, codec_for};
 use delta_run::conversation::Conversation;
 use delta_run::event::Thought;
-use delta_words::EncodeOptions;
-use delta_words::{NativeParts, ToolCall, WireForm};
+use delta_words::{EncodeOptions, NativeParts, ToolCall, WireForm};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use test_support::effort::cases;
 use test_support::server::check_messages_request;
 
 #[derive(Debug, Clone)]
@@ -181,7 +181,7 @@ fn apply(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(cases(32, 128)))]
 
     #[test]
     fn c_23_1_the_endpoint_accepts_every_prefix_of_every_conversation(steps in steps(), window in 1..4_usize, last in texts()) {

@@ -391,7 +391,7 @@ fn c_11_9_a_migrated_file_does_the_same() {
 }
 
 fn run(check: fn(&[u8], &[u8]) -> Result<(), TestCaseError>) {
-    let cases = crate::cases(500, 2000);
+    let cases = crate::cases(250, 2000);
     let config = ProptestConfig {
         cases,
         failure_persistence: None,

@@ -88,7 +88,7 @@ fn c_38_4_a_plain_command_is_one_program_with_these_words_in_every_shell() {
         test_support::needs::skip_part(format!("there is no {missing}"));
     }
     let checked = Cell::new(0);
-    let cases = crate::cases(1500, 20_000);
+    let cases = crate::cases(750, 20_000);
     let config = ProptestConfig { cases, failure_persistence: None, ..crate::base() };
     let lines = prop::collection::vec(any::<u8>(), 0..9);
     let test = |tape: Vec<u8>| check(&tape, &dir, &checked);

@@ -156,10 +156,10 @@ fn hold(cases: u32, length: usize) {
 
 #[test]
 fn c_2_6_a_value_arrives_byte_for_byte_in_small_scripts() {
-    hold(crate::cases(400, 5000), 30);
+    hold(crate::cases(200, 5000), 30);
 }
 
 #[test]
 fn c_2_6_a_value_arrives_byte_for_byte_in_large_scripts() {
-    hold(crate::cases(400, 5000), 120);
+    hold(crate::cases(200, 5000), 120);
 }

@@ -216,7 +216,7 @@ fn c_15_1_random_templates_never_run_split_or_glob_a_value() {
     let directories = shells::directories(parent.path());
     let logs = parent.path().join("logs");
     std::fs::create_dir(&logs).unwrap();
-    let cases = crate::cases(800, 8000);
+    let cases = crate::cases(400, 8000);
     let config = ProptestConfig {
         cases,
         failure_persistence: None,
