@@ -492,7 +492,8 @@ fn c_38_3_what_git_follows_cannot_be_written() {
 /// Only submodules whose name is their path were found, and of a symlink what it leads to was kept, but not the symlink.
 #[test]
 fn c_38_3_what_git_follows_in_other_repositories_and_through_symlinks_cannot_change() {
-    const KEPT: [&str; 6] = [
+    const KEPT: [&str; 7] = [
+        "hooked",
         "vendor/x/.git/config",
         "moved/.git",
         "apart/.git",
@@ -500,13 +501,15 @@ fn c_38_3_what_git_follows_in_other_repositories_and_through_symlinks_cannot_cha
         "real.conf",
         "shared/pre-commit",
     ];
-    const LINKS: [(&str, &str); 4] = [
+    const LINKS: [(&str, &str); 6] = [
+        ("hook", "hooked"),
+        ("shared/post-commit", "../hook"),
         ("link.conf", "via"),
         ("via", "real.conf"),
         ("linked/.git", "../meta"),
         (".git/hooks", "../shared"),
     ];
-    let write = "for f in vendor/x/.git/config moved/.git apart/.git meta/config real.conf shared/pre-commit; do echo planted > $f; done; mv vendor gone; mv linked gone; for l in via linked/.git .git/hooks link.conf; do mv $l gone; rm -f $l; ln -sfn planted $l; done";
+    let write = "for f in hooked vendor/x/.git/config moved/.git apart/.git meta/config real.conf shared/pre-commit; do echo planted > $f; done; mv vendor gone; mv linked gone; for l in hook via linked/.git .git/hooks link.conf; do mv $l gone; rm -f $l; ln -sfn planted $l; done";
     let Some(sandbox) = agent("sandbox: workspace", &[("sh", write)]) else { return };
     let git = |args: &[&str]| git_in_workspace(&sandbox, args);
     git(&["init", "-q"]);
@@ -516,7 +519,9 @@ fn c_38_3_what_git_follows_in_other_repositories_and_through_symlinks_cannot_cha
     git(&["mv", "sub", "moved"]);
     git(&["init", "-q", "--separate-git-dir", "meta", "apart"]);
     sandbox.write("work/real.conf", "# as it was\n");
-    sandbox.write("work/shared/pre-commit", "# as it was\n");
+    for hook in ["hooked", "shared/pre-commit"] {
+        sandbox.write(&format!("work/{hook}"), "# as it was\n");
+    }
     std::fs::create_dir(sandbox.path("work/linked")).unwrap();
     std::fs::remove_dir_all(sandbox.path("work/.git/hooks")).unwrap();
     for (link, target) in LINKS {

@@ -74,14 +74,14 @@ impl GitDirectory {
         Self { keep: keep.collect(), watched, roots }
     }
 
-    /// The same if git follows these paths too, and what symlinks in its directories of hooks lead to.
+    /// The same if git follows these paths too, and symlinks in its directories of hooks.
     #[must_use]
     pub fn following(mut self, paths: &[PathBuf]) -> Self {
         self.keep.extend_from_slice(paths);
         let entries = self.keep.iter().filter_map(|path| fs::read_dir(path).ok()).flatten();
-        let links = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_symlink());
-        let targets: Vec<_> = links.filter_map(|link| link.canonicalize().ok()).collect();
-        self.keep.extend(targets);
+        let entries = entries.flatten().map(|entry| entry.path());
+        let links: Vec<PathBuf> = entries.filter(|path| path.is_symlink()).collect();
+        self.keep.extend(links);
         self.watched.extend_from_slice(paths);
         self
     }
