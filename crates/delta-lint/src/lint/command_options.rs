@@ -78,8 +78,6 @@ pub(super) fn check_started_programs(subject: &ToolSubject<'_>, linter: &mut Lin
             check_options(subject, words, linter);
         }
         check_make_variables(subject, strip_wrappers(&command.words), linter);
-    }
-    for command in &subject.commands {
         check_program_values(subject, command, linter);
     }
 }
@@ -221,9 +219,19 @@ fn check_program_values(subject: &ToolSubject<'_>, command: &CommandView, linter
         };
         let source = &value.source;
         if !is_mistaken_parameter(subject, source.trim_start_matches("${").trim_end_matches('}')) {
-            let message =
-                format!("{source} names the program of the command, so it can be any program");
-            return linter.warn(RULE, subject.diagnostic_at(source, message, ENUM_HELP));
+            let (message, help) = match &value.bare_variable {
+                None => (
+                    format!("{source} names the program of the command, so it can be any program"),
+                    ENUM_HELP.to_owned(),
+                ),
+                Some(variable) => (
+                    format!(
+                        "{source} is a whole command: the shell splits `{variable}` into words"
+                    ),
+                    format!("write the program in the template: `PROGRAM -- {source}`"),
+                ),
+            };
+            return linter.warn(RULE, subject.diagnostic_at(source, message, help));
         }
     }
 }

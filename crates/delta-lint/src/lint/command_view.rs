@@ -48,6 +48,8 @@ pub(super) struct ArgumentValue {
     pub leading_dash: LeadingDash,
     /// The value is a number, a boolean or one of a list: an interpreter cannot run it.
     pub is_constrained: bool,
+    /// The variable outside of quotes through which it came here: the shell splits it.
+    pub bare_variable: Option<String>,
 }
 
 /// Whether a value may begin with `-`.
@@ -57,6 +59,13 @@ pub(super) enum LeadingDash {
     /// As a negative number.
     Number,
     Any,
+}
+
+impl CommandView {
+    /// Whether it has words, or is a compound command whose output is piped.
+    fn is_command(&self) -> bool {
+        !self.words.is_empty() || self.is_piped
+    }
 }
 
 impl LintWord {
@@ -214,7 +223,7 @@ impl WordPart {
             OutlinePart::Placeholder(placeholder) => {
                 Self::from_placeholder(placeholder, tool).unwrap_or(Self::Unknown)
             }
-            OutlinePart::Variable(_) | OutlinePart::Unknown => Self::Unknown,
+            OutlinePart::Variable { .. } | OutlinePart::Unknown => Self::Unknown,
         }
     }
 
@@ -267,13 +276,15 @@ impl ArgumentValue {
             parameter.kind,
             ParameterType::Boolean | ParameterType::Integer | ParameterType::Number
         );
-        Self { source, leading_dash, is_constrained: is_listed || is_scalar }
+        let is_constrained = is_listed || is_scalar;
+        Self { source, leading_dash, is_constrained, bare_variable: None }
     }
 }
 
 /// The commands of a `shell:` template.
 pub(super) fn outline_commands(outline: &ShellOutline, tool: &Tool) -> Vec<CommandView> {
-    outline.commands.iter().map(|command| script_command(command, tool)).collect()
+    let commands = outline.commands.iter().map(|command| script_command(command, tool));
+    commands.filter(CommandView::is_command).collect()
 }
 
 /// The commands of a `shell:` template whose variables are replaced by what the script assigns to them, if that comes from
@@ -281,18 +292,21 @@ pub(super) fn outline_commands(outline: &ShellOutline, tool: &Tool) -> Vec<Comma
 pub(super) fn expanded_commands(outline: &ShellOutline, tool: &Tool) -> Vec<CommandView> {
     let mut variables = VariableValues { tool, values: HashMap::new() };
     for assignment in &outline.assignments {
-        let parts = variables.expand_parts(&assignment.value);
+        // The shell splits no value of an assignment.
+        let parts = variables.expand_parts(&assignment.value, false);
         let has_value = parts.iter().any(|part| matches!(part, WordPart::Value(_)));
         if has_value {
             variables.values.insert(&assignment.name, parts);
         }
     }
     let commands = outline.commands.iter().map(|command| {
-        let words = command.words.iter();
-        let words = words.map(|word| LintWord { parts: variables.expand_parts(word) });
-        CommandView { words: words.collect(), ..script_command(command, tool) }
+        let expand = |word: &Vec<_>| LintWord { parts: variables.expand_parts(word, true) };
+        let vanishing = command.vanishing.iter().map(expand);
+        let vanishing = vanishing.filter(|word| word.first_value().is_some());
+        let words = vanishing.chain(command.words.iter().map(expand)).collect();
+        CommandView { words, ..script_command(command, tool) }
     });
-    commands.collect()
+    commands.filter(CommandView::is_command).collect()
 }
 
 /// The variables of a script that contain values from the arguments of a call.
@@ -303,12 +317,21 @@ struct VariableValues<'a> {
 
 impl VariableValues<'_> {
     /// The parts of a word, of a limited number: a variable that contains itself twice would double with each assignment.
-    fn expand_parts(&self, parts: &[OutlinePart]) -> Vec<WordPart> {
+    fn expand_parts(&self, parts: &[OutlinePart], is_split: bool) -> Vec<WordPart> {
         let mut expanded = Vec::new();
         for part in parts {
             match part {
-                OutlinePart::Variable(name) if self.values.contains_key(name.as_str()) => {
-                    expanded.extend(self.values[name.as_str()].iter().cloned());
+                OutlinePart::Variable { name, is_bare }
+                    if self.values.contains_key(name.as_str()) =>
+                {
+                    let bare_variable = (is_split && *is_bare).then(|| format!("${name}"));
+                    let value = self.values[name.as_str()].iter().cloned();
+                    expanded.extend(value.map(|mut part| {
+                        if let WordPart::Value(value) = &mut part {
+                            value.bare_variable.clone_from(&bare_variable);
+                        }
+                        part
+                    }));
                 }
                 part => expanded.push(WordPart::from_script(part, self.tool)),
             }

@@ -15,6 +15,34 @@ pub(super) fn check_option_injection(subject: &ToolSubject<'_>, linter: &mut Lin
         check_command_options(subject, command, linter);
     }
     check_raw_values(subject, linter);
+    check_bare_variables(subject, linter);
+}
+
+/// Reports a value that the shell splits because a variable that has it is outside of quotes.
+fn check_bare_variables(subject: &ToolSubject<'_>, linter: &mut Linter<'_>) {
+    for command in subject.commands_with_values() {
+        let [program, arguments @ ..] = strip_wrappers(&command.words) else { continue };
+        // `eval` joins its words anyway, and `program-text` reports it.
+        if program.program_name() == "eval" {
+            continue;
+        }
+        let values =
+            arguments.iter().flat_map(|word| word.values().map(move |value| (word, value)));
+        let is_checked =
+            |value: &ArgumentValue| !value.is_constrained && !value.source.contains(":raw");
+        let split = values.filter(|(_, value)| is_checked(value)).find_map(|(word, value)| {
+            value.bare_variable.as_deref().map(|variable| (word, &value.source, variable))
+        });
+        let Some((word, source, variable)) = split else { continue };
+        let message = format!(
+            "the shell splits `{variable}`, which has {source}, into words and expands `*` in it, so it can add options and files"
+        );
+        let help = match word.parts.as_slice() {
+            [_] => format!("write `\"{variable}\"`"),
+            _ => format!("write the words in place of `{variable}`, with {source} as one of them"),
+        };
+        return linter.warn("raw", subject.diagnostic_at(source, message, help));
+    }
 }
 
 fn check_raw_values(subject: &ToolSubject<'_>, linter: &mut Linter<'_>) {

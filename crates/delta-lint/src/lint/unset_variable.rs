@@ -16,7 +16,7 @@ pub(super) fn check_variables(subject: &ToolSubject<'_>, linter: &mut Linter<'_>
     let assigned = outline.assignments.iter().flat_map(|assignment| &assignment.value);
     let mut reported = Vec::new();
     for part in values.chain(assigned) {
-        let OutlinePart::Variable(name) = part else { continue };
+        let OutlinePart::Variable { name, .. } = part else { continue };
         if reported.contains(&name) || !is_expanded(&subject.tool.template, name) {
             continue;
         }

@@ -35,6 +35,8 @@ pub(super) const POSITIONAL_PARAMETERS: &str = "@";
 pub struct SimpleCommand {
     /// The words, each as its parts. A compound command whose output is piped has none.
     pub words: Vec<Vec<OutlinePart>>,
+    /// The variables before the name, such as `$cmd`, which are not words if they are empty.
+    pub vanishing: Vec<Vec<OutlinePart>>,
     /// Whether the next command reads the standard output.
     pub piped: bool,
     /// Whether standard error is redirected.
@@ -50,9 +52,13 @@ pub enum OutlinePart {
     Text(String),
     /// A placeholder.
     Placeholder(Placeholder),
-    /// The value of a variable of the shell, by its name: `$name`, `${name}` or `${name:-...}`; `@` for each positional
-    /// parameter.
-    Variable(String),
+    /// The value of a variable of the shell: `$name`, `${name}` or `${name:-...}`.
+    Variable {
+        /// The name; `@` for each positional parameter.
+        name: String,
+        /// Whether it has no quotes, so that the shell splits it if it is in a word of a command.
+        is_bare: bool,
+    },
     /// A text that is known only when the command runs, such as `$(ls)`.
     Unknown,
 }
@@ -68,7 +74,7 @@ impl ShellOutline {
         let commands = outline
             .commands
             .into_iter()
-            .filter(|command| !command.words.is_empty() || command.piped)
+            .filter(CommandDraft::is_command)
             .map(|command| command.into_simple_command(&placeholders))
             .collect();
         let assignments = outline.assignments.into_iter().map(|(name, parts)| {
@@ -97,6 +103,7 @@ pub(super) struct OutlineDraft {
 #[derive(Debug, Default)]
 pub(super) struct CommandDraft {
     pub(super) words: Vec<Vec<PartDraft>>,
+    pub(super) vanishing: Vec<Vec<PartDraft>>,
     pub(super) piped: bool,
     pub(super) redirects_stderr: bool,
     pub(super) heredoc_placeholders: Vec<usize>,
@@ -106,23 +113,27 @@ pub(super) struct CommandDraft {
 pub(super) enum PartDraft {
     Text(String),
     Placeholder(usize),
-    Variable(String),
+    Variable { name: String, is_bare: bool },
     Unknown,
 }
 
 impl CommandDraft {
+    fn is_command(&self) -> bool {
+        !self.words.is_empty() || !self.vanishing.is_empty() || self.piped
+    }
+
     fn into_simple_command(self, placeholders: &[Placeholder]) -> SimpleCommand {
-        let words = self
-            .words
-            .into_iter()
-            .map(|parts| {
+        let outline_words = |words: Vec<Vec<PartDraft>>| -> Vec<Vec<OutlinePart>> {
+            let words = words.into_iter().map(|parts| {
                 parts.into_iter().map(|part| part.into_outline_part(placeholders)).collect()
-            })
-            .collect();
+            });
+            words.collect()
+        };
         let heredoc_placeholders =
             self.heredoc_placeholders.iter().map(|index| placeholders[*index].clone()).collect();
         SimpleCommand {
-            words,
+            words: outline_words(self.words),
+            vanishing: outline_words(self.vanishing),
             piped: self.piped,
             redirects_stderr: self.redirects_stderr,
             heredoc_placeholders,
@@ -135,7 +146,7 @@ impl PartDraft {
         match self {
             Self::Text(text) => OutlinePart::Text(text),
             Self::Placeholder(index) => OutlinePart::Placeholder(placeholders[index].clone()),
-            Self::Variable(name) => OutlinePart::Variable(name),
+            Self::Variable { name, is_bare } => OutlinePart::Variable { name, is_bare },
             Self::Unknown => OutlinePart::Unknown,
         }
     }
@@ -165,7 +176,7 @@ impl ParserState {
         let mut value: Vec<_> = value.collect();
         let name = match name.strip_suffix('+') {
             Some(name) => {
-                value.insert(0, PartDraft::Variable(name.to_owned()));
+                value.insert(0, PartDraft::Variable { name: name.to_owned(), is_bare: false });
                 name
             }
             None => name,
@@ -191,7 +202,7 @@ pub(super) fn append_parts(parts: &mut Vec<PartDraft>, segment: &[TemplateUnit])
     let quote = match segment.first() {
         Some(TemplateUnit::Char(c @ ('\'' | '"'))) => Some(*c),
         Some(TemplateUnit::Char('$')) => {
-            let (part, _) = read_variable(&segment[1..]);
+            let (part, _) = read_variable(&segment[1..], true);
             return parts.push(part);
         }
         Some(TemplateUnit::Char('`')) => return parts.push(PartDraft::Unknown),
@@ -212,7 +223,7 @@ pub(super) fn append_parts(parts: &mut Vec<PartDraft>, segment: &[TemplateUnit])
             TemplateUnit::Char('$' | '`') if quote == Some('"') => {
                 let is_variable = *unit == TemplateUnit::Char('$');
                 let (part, length) = if is_variable {
-                    read_variable(&content[at..])
+                    read_variable(&content[at..], false)
                 } else {
                     (PartDraft::Unknown, None)
                 };
@@ -231,7 +242,7 @@ pub(super) fn append_parts(parts: &mut Vec<PartDraft>, segment: &[TemplateUnit])
 }
 
 /// The variable whose `$` precedes `units`, and its length, `None` where its end is not known.
-fn read_variable(units: &[TemplateUnit]) -> (PartDraft, Option<usize>) {
+fn read_variable(units: &[TemplateUnit], is_bare: bool) -> (PartDraft, Option<usize>) {
     let has_braces = units.first() == Some(&TemplateUnit::Char('{'));
     let start = usize::from(has_braces);
     let chars = units[start..].iter().map_while(|unit| match unit {
@@ -252,7 +263,7 @@ fn read_variable(units: &[TemplateUnit]) -> (PartDraft, Option<usize>) {
     let is_positional = name.bytes().all(|byte| byte.is_ascii_digit());
     let name = if is_positional { POSITIONAL_PARAMETERS.to_owned() } else { name };
     let length = if has_braces { is_closed.then_some(length + 1) } else { Some(length) };
-    (PartDraft::Variable(name), length)
+    (PartDraft::Variable { name, is_bare }, length)
 }
 
 fn push_part_char(parts: &mut Vec<PartDraft>, c: char) {
@@ -270,14 +281,15 @@ mod tests {
         let describe_part = |part: &OutlinePart| match part {
             OutlinePart::Text(text) => text.clone(),
             OutlinePart::Placeholder(placeholder) => format!("<{}>", placeholder.to_source()),
-            OutlinePart::Variable(name) => format!("<${name}>"),
+            OutlinePart::Variable { name, .. } => format!("<${name}>"),
             OutlinePart::Unknown => "?".to_owned(),
         };
         parts.iter().map(describe_part).collect()
     }
 
     fn describe_command(command: &SimpleCommand) -> String {
-        let words: Vec<_> = command.words.iter().map(|word| describe_word(word)).collect();
+        let words = command.vanishing.iter().chain(&command.words);
+        let words: Vec<_> = words.map(|word| describe_word(word)).collect();
         let mut text = format!("[{}]", words.join("]["));
         if command.piped {
             text.push_str(" |");
@@ -327,6 +339,7 @@ mod tests {
             "for v in ${y} c; do d; done; set -- ${x} b",
             "[d]; [set][--][<${x}>][b]; v=<${y}>; v=c; @=<${x}>; @=b",
         );
+        check("v=${x}; $v; $v a", "[<$v>]; [<$v>][a]; v=<${x}>");
         check("command ls -- '${x}'", "[ls][--][<${x}>]");
     }
 }

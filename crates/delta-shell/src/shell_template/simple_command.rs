@@ -188,6 +188,10 @@ impl ShellParser<'_> {
             && !word.is_quoted
             && name.is_empty()
             && !word.has_only_plain_placeholders();
+        if may_vanish {
+            let draft = self.state.command_draft(&mut command.outline_index);
+            draft.vanishing.push(word.parts.clone());
+        }
         if matches!(name, "command" | "builtin" | "time") || may_vanish {
             command.phase = CommandPhase::BeforeName;
             command.is_prefixed = true;
