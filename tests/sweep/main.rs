@@ -4,6 +4,7 @@
 mod budgets;
 mod by_hand;
 mod continued;
+mod gate;
 mod grading;
 mod one_command;
 mod packs;

@@ -102,6 +102,11 @@ pub static SWEEP_MAPPING: MappingSchema = MappingSchema::new(
             ValueShape::List(&ValueShape::Mapping(&GRADER_MAPPING)),
             "Graders of the runs. The first one counts unless another one is named.",
         ),
+        KeySchema::optional(
+            "gate",
+            ValueShape::Mapping(&GATE_MAPPING),
+            "How `delta sweep gate` judges a change.",
+        ),
     ],
 );
 
@@ -257,6 +262,35 @@ pub static RATE_MAPPING: MappingSchema = MappingSchema::new(
         DefaultValue::Integer(8),
         "LLM calls at a time on one host; also the default of `--jobs`.",
     )],
+);
+
+/// The keys of `gate`.
+pub static GATE_MAPPING: MappingSchema = MappingSchema::new(
+    "`gate`",
+    "How `delta sweep gate` judges a change.",
+    &[
+        KeySchema::optional(
+            "max_drop",
+            ValueShape::Number(0.0, 1.0),
+            "The drop of the mean score that PASS excludes, 0.1 by default.",
+        ),
+        KeySchema::optional(
+            "against",
+            ValueShape::Text,
+            "The base: a git revision, an agent directory, or KEY=VALUE; by default the merge base with the default branch of the remote.",
+        ),
+        KeySchema::optional(
+            "ignore",
+            ValueShape::Text,
+            "A file with a line `ID REASON` for each input that is left out, relative to this file.",
+        ),
+        KeySchema::with_default(
+            "max_age",
+            TIME_SHAPE,
+            DefaultValue::Text("14d"),
+            "How much older than the first run of the change a run of the base may be.",
+        ),
+    ],
 );
 
 /// The keys of a grader.

@@ -11,6 +11,11 @@ use crate::estimate::{mean, variance_of_mean};
 use crate::student_t::student_quantile;
 use boundaries::one_sided_tails;
 
+/// How likely a FAIL without a drop may be, over all verdicts of a comparison.
+pub const FAIL_LEVEL: f64 = 0.01;
+/// How likely a PASS may be where the score drops by the largest drop that is allowed.
+pub const PASS_LEVEL: f64 = 0.05;
+
 /// How often the test looks at the pairs.
 const LOOKS: usize = 10;
 
@@ -60,11 +65,12 @@ impl Rule {
 }
 
 /// From the best to the worst.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// A drop of `max_drop` is excluded.
     Pass,
     /// Neither is shown.
+    #[default]
     Inconclusive,
     /// A drop is shown.
     Fail,
@@ -144,23 +150,38 @@ impl SequentialTests {
     ///
     /// The order must not depend on the scores or on which run ended first: quick runs and easy inputs are not like the others.
     pub fn decide(&self, pairs: &[Pair]) -> Option<Decision> {
-        let mut decision = self.first_decision(pairs)?;
+        let mut decision = self.decide_first(pairs, pairs.len()).ok()??;
         if decision.verdict == Verdict::Inconclusive {
             decision.remedy = remedy(self.next, pairs, decision.missing);
         }
         Some(decision)
     }
 
-    /// The first test that decides, or the last one.
-    fn first_decision(&self, pairs: &[Pair]) -> Option<Decision> {
+    /// How many pairs the next look needs if only the first `complete` ones have all of their runs; none if those decide, or if
+    /// no look is left.
+    pub fn next_look(&self, pairs: &[Pair], complete: usize) -> Option<usize> {
+        self.decide_first(pairs, complete).err()
+    }
+
+    /// The first look that decides, or else the last one.
+    ///
+    /// # Errors
+    /// The number of pairs of a look before it that has more than the `complete` ones.
+    fn decide_first(&self, pairs: &[Pair], complete: usize) -> Result<Option<Decision>, usize> {
         let mut last = None;
         for test in &self.tests {
-            last = test.decide(pairs);
-            if last.as_ref().is_some_and(|it| it.verdict != Verdict::Inconclusive) {
-                break;
+            for look in &test.looks {
+                if look.pairs > complete {
+                    return Err(look.pairs);
+                }
+                let decision = test.look_at(look, &pairs[..look.pairs]);
+                if decision.verdict != Verdict::Inconclusive {
+                    return Ok(Some(decision));
+                }
+                last = Some(decision);
             }
         }
-        last
+        Ok(last)
     }
 }
 
@@ -204,19 +225,6 @@ impl SequentialTest {
             })
             .collect();
         Self { rule, planned, looks }
-    }
-
-    /// The first look that decides, or the last one; none without pairs.
-    fn decide(&self, pairs: &[Pair]) -> Option<Decision> {
-        let mut last = None;
-        for look in &self.looks {
-            let decision = self.look_at(look, &pairs[..look.pairs]);
-            if decision.verdict != Verdict::Inconclusive {
-                return Some(decision);
-            }
-            last = Some(decision);
-        }
-        last
     }
 
     fn look_at(&self, look: &PlannedLook, pairs: &[Pair]) -> Decision {
@@ -394,6 +402,21 @@ fn guarded_error(variance: f64, pairs: usize) -> f64 {
     (variance * (pairs / all).powi(2) + 2.0 * GUARD_PAIRS / (all * all)).sqrt()
 }
 
+/// How many standard errors the last look needs between a difference and what it excludes, to exclude it with [`POWER`].
+fn margin(level: f64, degrees: usize) -> f64 {
+    let times: Vec<f64> = (1..=LOOKS).map(|look| look as f64 / LOOKS as f64).collect();
+    let tail = one_sided_tails(&times, &spend(level, &times))[LOOKS - 1];
+    student_quantile(1.0 - tail, degrees) + student_quantile(POWER, degrees)
+}
+
+/// The smallest drop that so many pairs on so many inputs exclude in four of five tests without a change, where four of five
+/// runs pass and two runs of an input have a correlation of 0.5.
+pub fn smallest_drop(pairs: usize, inputs: usize) -> f64 {
+    const VARIANCE_OF_PAIR: f64 = 2.0 * 0.8 * 0.2 * 0.5;
+    let error = guarded_error(VARIANCE_OF_PAIR / pairs.max(1) as f64, pairs);
+    margin(PASS_LEVEL, inputs.max(2) - 1) * error
+}
+
 /// How many pairs of the same inputs would decide with a rule.
 fn remedy(rule: Rule, pairs: &[Pair], missing: usize) -> Option<Remedy> {
     let Some(sample) = Sample::new(pairs) else {
@@ -407,13 +430,8 @@ fn remedy(rule: Rule, pairs: &[Pair], missing: usize) -> Option<Remedy> {
     let of_pair = sample.within.unwrap_or(between * repeats);
     let of_inputs = (between - of_pair / repeats).max(0.0);
     let degrees = sample.differences.len() - 1;
-    let times: Vec<f64> = (1..=LOOKS).map(|look| look as f64 / LOOKS as f64).collect();
-    let margin = |level: f64| {
-        let tail = one_sided_tails(&times, &spend(level, &times))[LOOKS - 1];
-        student_quantile(1.0 - tail, degrees) + student_quantile(POWER, degrees)
-    };
-    let to_pass = margin(rule.pass_level);
-    let to_fail = margin(rule.fail_level);
+    let to_pass = margin(rule.pass_level, degrees);
+    let to_fail = margin(rule.fail_level, degrees);
     let decides = |count: usize| {
         let variance = (of_inputs + of_pair * clusters / count as f64) / clusters;
         let error = guarded_error(variance, count);

@@ -5,11 +5,13 @@ use std::process::ExitCode;
 
 mod collect;
 mod compare;
+mod gate;
 mod gc;
 mod grade;
 mod list;
 mod pack;
 mod plan;
+mod rounds;
 mod run;
 mod status;
 mod submit;
@@ -50,6 +52,8 @@ pub enum SweepCommand {
     Compare(Box<compare::CompareArgs>),
     /// Find the iteration in which a run was lost
     Why(Box<why::WhyArgs>),
+    /// Judge whether a change is worse than its base
+    Gate(Box<gate::GateArgs>),
     /// Render a sweep as an HTML page
     View(Box<view::SweepViewArgs>),
 }
@@ -69,6 +73,7 @@ pub fn sweep_command(command: &SweepCommand) -> ExitCode {
         SweepCommand::Grade(args) => grade::grade_command(args),
         SweepCommand::Compare(args) => compare::compare_command(args),
         SweepCommand::Why(args) => why::why_command(args),
+        SweepCommand::Gate(args) => gate::gate_command(args),
         SweepCommand::View(args) => view::view_sweep_command(args),
     };
     done.unwrap_or_else(|failure| failure.report())

@@ -6,6 +6,7 @@ pub mod grade;
 pub mod grade_source;
 pub mod grader;
 pub mod host_grant;
+pub mod ignored_inputs;
 pub mod input;
 pub mod placeholder;
 pub mod plan;

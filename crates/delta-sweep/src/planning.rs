@@ -1,5 +1,6 @@
 //! Plans: what they are made of, and how they are read.
 
+pub mod base_agents;
 pub mod input_reader;
 pub mod plan_checks;
 pub mod plan_reader;

@@ -1,6 +1,7 @@
 //! What the grades of a sweep say: scores, pairs, where a run was lost, their texts and their page.
 
 pub mod fork_search;
+pub mod gate_runs;
 pub mod loss_text;
 pub mod page_data;
 pub mod pair_table;

@@ -123,6 +123,11 @@ fn decide(rule: Rule, plans: &[usize], pairs: &[Pair]) -> Option<Decision> {
     SequentialTests::new(rule, plans).decide(pairs)
 }
 
+/// The decision without what would decide, which takes longer.
+fn first_decision(tests: &SequentialTests, pairs: &[Pair]) -> Decision {
+    tests.decide_first(pairs, pairs.len()).unwrap().unwrap()
+}
+
 /// The shares of verdicts in per cent, and the mean share of pairs.
 #[derive(Debug, Default)]
 struct Tally {
@@ -132,12 +137,12 @@ struct Tally {
 }
 
 fn tally(rule: Rule, world: World, trials: usize) -> Tally {
-    let test = SequentialTest::new(rule, world.inputs * world.repeats);
+    let test = SequentialTests::new(rule, &[world.inputs * world.repeats]);
     let mut numbers = SplitMix64(5);
     let mut tally = Tally::default();
     for _ in 0..trials {
         let rates = world.rates(&mut numbers);
-        let decision = test.decide(&world.pairs(&rates, &mut numbers)).unwrap();
+        let decision = first_decision(&test, &world.pairs(&rates, &mut numbers));
         tally.add(&decision, trials);
     }
     tally
@@ -187,7 +192,7 @@ fn c_34_3_rare_differences_do_not_pass_by_chance() {
 #[test]
 fn c_34_5_the_hardest_inputs_first_would_hide_a_drop_of_the_easy_ones() {
     let world = World { inputs: 200, repeats: 1, rate: 0.7, ..WORLD };
-    let test = SequentialTest::new(RULE, world.inputs);
+    let test = SequentialTests::new(RULE, &[world.inputs]);
     let trials = cases(1_000, 5_000);
     let mut numbers = SplitMix64(5);
     let (mut in_order, mut by_difficulty) = (Tally::default(), Tally::default());
@@ -198,9 +203,9 @@ fn c_34_5_the_hardest_inputs_first_would_hide_a_drop_of_the_easy_ones() {
             let breaks = share(&mut numbers) < 0.1 * world.inputs as f64 / easy;
             *change = if *base > 0.9 && breaks { 0.0 } else { *base };
         }
-        in_order.add(&test.decide(&world.pairs(&rates, &mut numbers)).unwrap(), trials);
+        in_order.add(&first_decision(&test, &world.pairs(&rates, &mut numbers)), trials);
         rates.sort_by(|left, right| left.0.total_cmp(&right.0));
-        by_difficulty.add(&test.decide(&world.pairs(&rates, &mut numbers)).unwrap(), trials);
+        by_difficulty.add(&first_decision(&test, &world.pairs(&rates, &mut numbers)), trials);
     }
     assert!(in_order.pass <= 6.0, "{in_order:?}");
     assert!(by_difficulty.pass >= 15.0, "{by_difficulty:?}");
@@ -216,7 +221,7 @@ fn c_34_13_more_pairs_are_tested_at_half_the_level() {
     for _ in 0..trials {
         let rates = World { drop: 0.1, ..world }.rates(&mut numbers);
         let pairs = world.pairs(&rates, &mut numbers);
-        let decision = tests.first_decision(&pairs).unwrap();
+        let decision = first_decision(&tests, &pairs);
         let halvings = [100, 200, 400].iter().position(|it| *it == decision.planned).unwrap();
         let expected = 0.5_f64.powi(i32::try_from(halvings).unwrap());
         assert!((decision.rule.pass_level - 0.05 * expected).abs() < 1e-12);
@@ -283,6 +288,28 @@ fn c_34_12_repeats_do_not_decide_what_only_inputs_can() {
     let decision = decide(RULE, &[40], &one_input).unwrap();
     assert_eq!((decision.figures, decision.remedy), (None, Some(Remedy::Inputs)));
     assert_eq!(decide(RULE, &[0], &[]), None);
+}
+
+#[test]
+fn c_34_4_a_look_needs_only_the_pairs_until_it_decides() {
+    let tests = SequentialTests::new(RULE, &[400]);
+    let pairs = mixed(100, 4, 0);
+    let decided = first_decision(&tests, &pairs);
+    assert!(decided.used < 200, "{decided:?}");
+    let mut complete = 0;
+    while let Some(next) = tests.next_look(&pairs, complete) {
+        assert!(complete < next && next <= decided.used, "{next} after {complete}");
+        complete = next;
+    }
+    assert_eq!(complete, decided.used);
+}
+
+#[test]
+fn the_smallest_drop_is_the_one_that_the_planned_pairs_exclude() {
+    for (pairs, inputs, expected) in [(115, 115, 0.1), (440, 440, 0.05), (400, 100, 0.055)] {
+        let found = smallest_drop(pairs, inputs);
+        assert!((found / expected - 1.0).abs() < 0.1, "{pairs} pairs: {found}");
+    }
 }
 
 #[test]

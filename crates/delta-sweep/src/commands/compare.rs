@@ -11,8 +11,8 @@ use crate::scores::score_table::{
 };
 use crate::scores::score_text::{pairs_text, rows_text};
 use crate::scores::verdict::{JudgedPair, KeyValue, judge, worst_verdict};
-use crate::scores::verdict_text::{VerdictContext, verdict_json, verdicts_text};
-use clap::{Args, ValueEnum};
+use crate::scores::verdict_text::{VerdictContext, VerdictFormat, verdict_json, verdicts_in};
+use clap::Args;
 use delta_base::json::to_json;
 use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_base::{suggest, time};
@@ -58,11 +58,12 @@ pub struct CompareArgs {
     #[arg(long, value_name = "KEY=VALUE", value_parser = KeyValue::parse, requires = "max_drop", conflicts_with = "by")]
     against: Option<KeyValue>,
     /// Output format
-    #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
-    format: CompareFormat,
+    #[arg(long, value_enum, default_value_t)]
+    format: VerdictFormat,
 }
 
-fn parse_max_drop(text: &str) -> Result<f64, String> {
+/// Parses the drop of `--max-drop`.
+pub fn parse_max_drop(text: &str) -> Result<f64, String> {
     let drop: Option<f64> = text.parse().ok();
     drop.filter(|drop| *drop > 0.0 && *drop <= 1.0)
         .ok_or_else(|| "expected a number above 0 and at most 1, such as 0.1".to_owned())
@@ -80,15 +81,6 @@ Exit codes: 0 printed, 1 a file could not be read, 2 usage error, 126 there is n
 
 With --max-drop: 0 PASS, 1 FAIL, 3 INCONCLUSIVE, 126 every error";
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum CompareFormat {
-    /// Readable tables
-    #[default]
-    Text,
-    /// One JSON object
-    Json,
-}
-
 /// What of a sweep is in its table.
 #[derive(Default)]
 pub struct TableView<'a> {
@@ -97,7 +89,7 @@ pub struct TableView<'a> {
     pub grader: Option<&'a str>,
     pub only: Option<&'a RunSelection>,
     pub inputs: InputsView,
-    pub format: CompareFormat,
+    pub format: VerdictFormat,
     /// The drop that a verdict excludes; without it there is none.
     max_drop: Option<f64>,
     /// The base of verdicts.
@@ -113,6 +105,12 @@ impl<'a> TableView<'a> {
 
 /// Prints the comparison; returns the exit code.
 pub fn compare_command(args: &CompareArgs) -> Result<ExitCode, CommandFailure> {
+    if args.max_drop.is_none()
+        && matches!(args.format, VerdictFormat::Junit | VerdictFormat::Markdown)
+    {
+        let message = "`--format junit` and `--format markdown` print a verdict";
+        return Err(CommandFailure::usage(message, "add `--max-drop D`".to_owned()));
+    }
     let only = args.only.as_ref();
     let view = TableView {
         by: args.by.as_deref(),
@@ -128,15 +126,24 @@ pub fn compare_command(args: &CompareArgs) -> Result<ExitCode, CommandFailure> {
     if args.max_drop.is_none() {
         return verdict.map(|_| ExitCode::SUCCESS);
     }
-    // The exit code 1 is a verdict.
-    let verdict = verdict.map_err(|failure| {
-        CommandFailure::config(failure.message(), failure.hint().map(str::to_owned))
-    })?;
-    Ok(ExitCode::from(match verdict {
-        Some(Verdict::Pass) => 0,
-        Some(Verdict::Fail) => 1,
-        Some(Verdict::Inconclusive) | None => 3,
-    }))
+    verdict.map_err(fail_unlike_a_verdict).map(|verdict| verdict_code(verdict.unwrap_or_default()))
+}
+
+/// The exit code of a command that judges.
+pub fn verdict_code(verdict: Verdict) -> ExitCode {
+    ExitCode::from(match verdict {
+        Verdict::Pass => 0,
+        Verdict::Fail => 1,
+        Verdict::Inconclusive => 3,
+    })
+}
+
+/// The failure with an exit code that no verdict has: 1 would be a FAIL.
+pub fn fail_unlike_a_verdict(failure: CommandFailure) -> CommandFailure {
+    match failure.exit_code() {
+        1 => CommandFailure::config(failure.message(), failure.hint().map(str::to_owned)),
+        _ => failure,
+    }
 }
 
 /// Prints the rows of the sweep at `dir` and their differences; returns the worst verdict, if one was asked for.
@@ -172,8 +179,13 @@ pub fn print_table(
     let verdict = view.max_drop.map(|_| worst_verdict(&judged));
     let quoted_dir = shell_quote_path(dir);
     let max_drop = view.max_drop.unwrap_or_default();
-    let context = VerdictContext { grader: grader_name, max_drop, dir: &quoted_dir };
-    if view.format == CompareFormat::Json {
+    let retry = format!("delta sweep run {quoted_dir}`, then `delta sweep grade {quoted_dir}");
+    let context = VerdictContext { grader: grader_name, max_drop, retry: &retry, gate: None };
+    if matches!(view.format, VerdictFormat::Junit | VerdictFormat::Markdown) {
+        print_judged(&verdicts_in(view.format, &judged, context), verdict)?;
+        return Ok(verdict);
+    }
+    if view.format == VerdictFormat::Json {
         let comparisons: Vec<Json> = pairs.iter().map(PairedRow::to_json).collect();
         let mut table = json!({
             "by": compared_key,
@@ -196,7 +208,7 @@ pub fn print_table(
     }
     if !judged.is_empty() {
         text.push('\n');
-        text.push_str(&verdicts_text(&judged, context));
+        text.push_str(&verdicts_in(VerdictFormat::Text, &judged, context));
     }
     print_judged(&text, verdict)?;
     if let Err(reason) = &compared {
@@ -215,7 +227,7 @@ pub fn print_table(
 }
 
 /// Prints the table. With a verdict, a failed write is a failure of this command: its usual exit code would be a verdict.
-fn print_judged(text: &str, verdict: Option<Verdict>) -> Result<(), CommandFailure> {
+pub fn print_judged(text: &str, verdict: Option<Verdict>) -> Result<(), CommandFailure> {
     if verdict.is_none() {
         stdio::print_text(text);
         return Ok(());
@@ -249,8 +261,8 @@ fn judge_values(
         Some(against) => against.value.as_str(),
         None => values.first().map_or("", String::as_str),
     };
-    judge(runs, key, base, max_drop)
-        .map_err(|reason| CommandFailure::config(reason.to_string(), None))
+    let base = KeyValue { key: key.to_owned(), value: base.to_owned() };
+    judge(runs, &base, max_drop).map_err(|reason| CommandFailure::config(reason.to_string(), None))
 }
 
 /// How old each form of an agent that changed is: the age of its first plan, or `here` for the form of the newest plan.

@@ -16,6 +16,7 @@ use delta_operator::command_line::pluralize;
 use delta_operator::failure::CommandFailure;
 use delta_program::stdio;
 use delta_run::sweep::sweep_dir::SweepDir;
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -52,6 +53,17 @@ pub struct PlannedSweep {
     pub report: String,
     /// How many runs are new.
     new: u64,
+    /// All runs that the file means, planned before or not.
+    pub ids: HashSet<RunId>,
+}
+
+/// What of a file is planned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlanChange {
+    /// New runs and new settings, which count for the whole sweep.
+    All,
+    /// New runs: without any, other settings stay as they are.
+    Runs,
 }
 
 /// Plans a sweep; returns the exit code.
@@ -78,23 +90,42 @@ pub fn plan_file(
 ) -> Result<PlannedSweep, CommandFailure> {
     let mut sources = PlanSources::read(file)?;
     let dir = SweepDir::new(dir.unwrap_or(Path::new(&sources.file.name)));
+    plan_sources(&mut sources, &dir, PlanChange::All, is_dry)
+}
+
+/// Plans what is new in a sweep.yaml that was read, in `dir`; a dry run writes nothing.
+///
+/// # Errors
+/// A run would be refused, or a file could not be written.
+pub fn plan_sources(
+    sources: &mut PlanSources,
+    dir: &SweepDir,
+    change: PlanChange,
+    is_dry: bool,
+) -> Result<PlannedSweep, CommandFailure> {
     loop {
-        let plan = read_plans(&dir)?;
+        let plan = read_plans(dir)?;
         let known: HashSet<&RunId> = plan.runs.iter().map(|run| &run.id).collect();
+        let ids = RefCell::new(HashSet::new());
         let new = NewRuns::find(&sources.file, &sources.header, &sources.inputs, &|id| {
+            ids.borrow_mut().insert(id.clone());
             known.contains(id)
         })
         .map_err(plan_failure)?;
-        plan_checks::check_run_settings(&sources, &new.settings.list)?;
-        let report = PlanReport::new(&dir, &plan, &new, &sources.header);
-        let planned =
-            PlannedSweep { dir: dir.clone(), report: report.to_text(is_dry), new: report.new };
+        plan_checks::check_run_settings(sources, &new.settings.list)?;
+        let report = PlanReport::new(dir, &plan, &new, &sources.header);
+        let planned = PlannedSweep {
+            dir: dir.clone(),
+            report: report.to_text(is_dry),
+            new: report.new,
+            ids: ids.into_inner(),
+        };
         if is_dry {
             return Ok(planned);
         }
-        if report.is_unchanged() {
+        if report.is_unchanged() || change == PlanChange::Runs && report.new == 0 {
             // The process that wrote the plan may have died before it wrote this.
-            write_newest_total(&dir, &plan.headers)?;
+            write_newest_total(dir, &plan.headers)?;
             return Ok(planned);
         }
         let header = PlanHeader { runs: new.len() as u64, ..sources.header.clone() };
@@ -104,9 +135,9 @@ pub fn plan_file(
         for run in new.iter(first, number - 1) {
             text.push_str(&plan_line(&run.map_err(plan_failure)?));
         }
-        sources.write_copies(&dir)?;
+        sources.write_copies(dir)?;
         if write_plan(&dir.plan_file(number), text.as_bytes())? {
-            write_newest_total(&dir, &[&plan.headers[..], &[header]].concat())?;
+            write_newest_total(dir, &[&plan.headers[..], &[header]].concat())?;
             return Ok(planned);
         }
         // Another command has planned meanwhile: what is new is found again.

@@ -17,6 +17,7 @@ use crate::running::result_reader::{ResultReader, read_sweep};
 use crate::running::run_choice::{ONLY_HELP, choose_runs};
 use crate::running::run_pool::{PoolOptions, PoolPass, RunPool, absolute_dir, install_pool_cancel};
 use clap::Args;
+use delta_base::id::RunId;
 use delta_base::quantity::parse_time_ms;
 use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_base::signal::CancelToken;
@@ -29,6 +30,7 @@ use delta_program::stdio;
 use delta_run::budget::ledger::amount_of_refused_call;
 use delta_run::event::RunStatus;
 use delta_run::sweep::sweep_dir::SweepDir;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -78,7 +80,7 @@ pub struct TaskArgs {
 
 /// The options of a pool.
 #[derive(Debug, Args)]
-struct PoolArgs {
+pub struct PoolArgs {
     /// Work on N runs at a time [default: `rate.concurrent` of the sweep; 1 for one run]
     #[arg(short, long, value_name = "N", value_parser = parse_number_in(1..=MAX_JOBS))]
     jobs: Option<u32>,
@@ -176,6 +178,16 @@ fn parse_call_rate(text: &str) -> Result<CallsPerTime, String> {
 }
 
 impl PoolArgs {
+    /// Files of variables for runs.
+    pub fn env_files(&self) -> &[PathBuf] {
+        &self.env_files.env_file
+    }
+
+    /// Whether only errors are printed.
+    pub fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// The time between two LLM calls of this host; 0 for any.
     fn call_interval_ms(&self) -> u64 {
         self.rate.map_or(0, |rate| rate.per_ms * u64::from(self.hosts) / u64::from(rate.calls))
@@ -323,11 +335,52 @@ fn work_on_share(
         let is_settled = runs.lines(results).all(|line| line.is_some_and(|line| line.settled));
         needs_grades = is_settled && lacks_grades(&runs.dir, &runs.plan, results)?;
     }
+    report_failed_runs(&pool.results.results, &runs.dir);
     let code = pool_exit_code(&pool, runs, args.strict);
     if code == 130 && !args.quiet {
         stdio::print_error_line(&format!("next: {}", runs.command));
     }
     Ok(WorkedOn { code, needs_grades })
+}
+
+/// How the work on a batch has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BatchEnd {
+    /// Each of its runs has ended, or cannot be worked on now.
+    Done,
+    /// The budget of the sweep allows no other call.
+    OverBudget,
+    /// A signal, or the end of a slot.
+    Stopped,
+    /// Runs of an agent and a model cannot begin; that was reported.
+    Broken,
+}
+
+/// Works on the runs with these ids, and reports what remains of them and why. `command` continues after a signal.
+pub fn work_on_batch(
+    dir: &SweepDir,
+    ids: &HashSet<RunId>,
+    args: &PoolArgs,
+    command: &str,
+    cancel: CancelToken,
+) -> Result<BatchEnd, CommandFailure> {
+    let (plan, results) = read_sweep(dir)?;
+    let indexes: Vec<usize> =
+        (0..plan.runs.len()).filter(|index| ids.contains(&plan.runs[*index].id)).collect();
+    let command = command.to_owned();
+    let runs = SelectedRuns { dir: dir.clone(), plan, indexes, share: TaskShare::ALL, command };
+    let Some(settings) = runs.plan.settings() else { return Ok(BatchEnd::Done) };
+    let options = args.options(settings.rate.concurrent);
+    let pool = work_on(&runs, settings, results, args.call_interval_ms(), options, cancel)?;
+    Ok(match pool_exit_code(&pool, &runs, false) {
+        126 => BatchEnd::Broken,
+        130 => {
+            stdio::print_error_line(&format!("next: {}", runs.command));
+            BatchEnd::Stopped
+        }
+        _ if pool.budget_refusal.is_some() => BatchEnd::OverBudget,
+        _ => BatchEnd::Done,
+    })
 }
 
 /// Works on one run, and prints its status; returns the exit code. A sweep may do this for each of its runs, so nothing is
@@ -354,6 +407,7 @@ fn work_on_one_run(
         return Ok(ExitCode::from(u8::from(args.strict && has_failed)));
     }
     let pool = work_on(&runs, settings, results, args.call_interval_ms(), args.options(1), cancel)?;
+    report_failed_runs(&pool.results.results, &runs.dir);
     if let Some(line) = pool.results.results.lines.get(&run.id) {
         print_run_status(line, args.quiet);
     }
@@ -422,7 +476,15 @@ fn report_problems(
     if let Some(refusal) = &pool.budget_refusal {
         report_used_budget(settings, dir, refusal)?;
     }
-    let lines = pool.results.results.lines.values();
+    for reason in pool.broken_reasons() {
+        stdio::print_error_line(&format!("error: {reason}"));
+    }
+    Ok(())
+}
+
+/// Prints how runs are tried again that FAILED outside of their agents.
+pub fn report_failed_runs(results: &SweepResults, dir: &SweepDir) {
+    let lines = results.lines.values();
     // A packed run stays as it is.
     let failed = lines.filter(|line| line.failed_outside_of_agent());
     let runs_failed = match failed.filter(|line| dir.workspace(&line.id).is_dir()).count() {
@@ -435,10 +497,6 @@ fn report_problems(
             "help: {runs_failed} FAILED because of the endpoint, a disk or a source; to try again, raise `retry.attempts` in sweep.yaml, plan the sweep again, and start it again"
         ));
     }
-    for reason in pool.broken_reasons() {
-        stdio::print_error_line(&format!("error: {reason}"));
-    }
-    Ok(())
 }
 
 /// Prints what was used of the budget of the sweep, which has refused a call.

@@ -37,8 +37,8 @@ pub struct StatusArgs {
     #[arg(long, value_name = "TIME", requires = "watch", default_value = "2s", value_parser = parse_time_in(100..=86_400_000))]
     interval: u64,
     /// Output format
-    #[arg(long, value_enum, default_value_t = StatusFormat::Text)]
-    format: StatusFormat,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    format: ReportFormat,
 }
 
 const EXAMPLES: &str = "\
@@ -48,8 +48,9 @@ Examples:
 
 Exit codes: 0 all runs are finished, 2 usage error, 3 not yet, 126 the plan has an error";
 
+/// How a command prints what is no table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum StatusFormat {
+pub enum ReportFormat {
     /// A few lines
     Text,
     /// One JSON object; with --watch, one a line
@@ -91,10 +92,10 @@ pub fn terminal_width() -> usize {
     terminal::stdout_size().map_or(DEFAULT_WIDTH, |(columns, _)| usize::from(columns))
 }
 
-fn print_status(summary: &SweepSummary, format: StatusFormat, dir: &SweepDir) {
+fn print_status(summary: &SweepSummary, format: ReportFormat, dir: &SweepDir) {
     match format {
-        StatusFormat::Text => stdio::print_text(&to_text(summary, dir)),
-        StatusFormat::Json => stdio::print_json(&(delta_base::json::to_json(summary) + "\n")),
+        ReportFormat::Text => stdio::print_text(&to_text(summary, dir)),
+        ReportFormat::Json => stdio::print_json(&(delta_base::json::to_json(summary) + "\n")),
     };
 }
 
@@ -106,14 +107,14 @@ fn watch(
     reader: &mut ResultReader,
     cancel: &CancelToken,
 ) -> Result<ExitCode, CommandFailure> {
-    let is_repainted = args.format == StatusFormat::Text && terminal::is_stdout_terminal();
+    let is_repainted = args.format == ReportFormat::Text && terminal::is_stdout_terminal();
     let mut printed = String::new();
     loop {
         reader.read_new()?;
         let summary = summarize(dir, plan, &reader.results, None)?;
         let text = match args.format {
-            StatusFormat::Text => to_text(&summary, dir),
-            StatusFormat::Json => delta_base::json::to_json(&summary) + "\n",
+            ReportFormat::Text => to_text(&summary, dir),
+            ReportFormat::Json => delta_base::json::to_json(&summary) + "\n",
         };
         if text != printed {
             if is_repainted {

@@ -3,9 +3,9 @@
 //! A fork has the id of its run, iteration and number, so it is made, continued and graded once, however often the command is
 //! killed and started again. What is asked for next is decided by [`ForkSearch`], from the forks that there are.
 
-use crate::commands::compare::CompareFormat;
 use crate::commands::grade::{grade_forks, wait_for_lock};
 use crate::commands::run::{MAX_JOBS, report_used_budget};
+use crate::commands::status::ReportFormat;
 use crate::commands::status::terminal_width;
 use crate::formats::grader::PlannedGrader;
 use crate::formats::plan::{PlanHeader, PlannedRun};
@@ -82,8 +82,8 @@ pub struct WhyArgs {
     #[arg(long)]
     dry_run: bool,
     /// Output format
-    #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
-    format: CompareFormat,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    format: ReportFormat,
     #[command(flatten)]
     env_files: EnvFileOptions,
 }
@@ -127,7 +127,7 @@ fn find_loss(args: &WhyArgs) -> Result<ExitCode, CommandFailure> {
         iterations: recorded.iterations(),
         run_usd: scored.line.and_then(|line| line.cost_usd),
     };
-    if args.format == CompareFormat::Text {
+    if args.format == ReportFormat::Text {
         stdio::print_text(&estimate.to_text());
     } else if args.dry_run {
         let json = json!({
@@ -163,7 +163,7 @@ fn find_loss(args: &WhyArgs) -> Result<ExitCode, CommandFailure> {
         calls: &recorded.calls,
         cost_usd: ended.cost_usd,
     };
-    let printed = if args.format == CompareFormat::Text {
+    let printed = if args.format == ReportFormat::Text {
         stdio::print_result(&lost.to_text(terminal_width()))
     } else {
         let mut json = lost.to_json();

@@ -8,8 +8,8 @@ use crate::formats::retry_policy::RetryPolicy;
 use delta_agent::tool::value_text;
 use delta_base::api_key_names::is_key_name;
 use delta_lint::sweep_schema::{
-    AGENT_MAPPING, BUDGET_MAPPING, DIRS_MAPPING, INPUT_MAPPING, MODEL_MAPPING, RATE_MAPPING,
-    RETRY_MAPPING, RUN_MAPPING, SWEEP_MAPPING,
+    AGENT_MAPPING, BUDGET_MAPPING, DIRS_MAPPING, GATE_MAPPING, INPUT_MAPPING, MODEL_MAPPING,
+    RATE_MAPPING, RETRY_MAPPING, RUN_MAPPING, SWEEP_MAPPING,
 };
 use delta_run::budget::call_rate::RATE_VARIABLE;
 use delta_run::budget::ledger::BUDGET_VARIABLE;
@@ -117,6 +117,30 @@ pub struct SweepFile {
     pub rate: SweepRate,
     /// The graders, as the author wrote them.
     pub grade: Vec<GraderEntry>,
+    /// How a change is judged.
+    pub gate: GateSettings,
+}
+
+/// How a change is judged.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GateSettings {
+    /// The drop that PASS excludes.
+    pub max_drop: f64,
+    /// How often each combination runs at most.
+    pub repeats: u32,
+    /// The base, as the author wrote it.
+    pub against: Option<String>,
+    /// The file of the inputs that are left out.
+    pub ignore: Option<String>,
+    /// The oldest run of the base that is used again, in milliseconds before the first one of the change.
+    pub max_age_ms: u64,
+}
+
+impl Default for GateSettings {
+    fn default() -> Self {
+        const TWO_WEEKS_MS: u64 = 14 * 86_400_000;
+        Self { max_drop: 0.1, repeats: 4, against: None, ignore: None, max_age_ms: TWO_WEEKS_MS }
+    }
 }
 
 /// The variables that the runs of a sweep must have in common, or that delta sets for its children, each with what to do instead.
@@ -137,7 +161,7 @@ const OWN_VARIABLES: [(&str, &str); 10] = [
 ];
 
 /// The name of the models of a sweep that names none.
-const OWN_MODEL_ID: &str = "own";
+pub const OWN_MODEL_ID: &str = "own";
 
 impl SweepFile {
     /// Reads sweep.yaml; `name` is its name in diagnostics.
@@ -193,6 +217,7 @@ impl SweepFile {
             retry: read_retry(doc, fields)?,
             rate: read_rate(doc, fields)?,
             grade: read_graders(doc, fields.list("grade"), names.clone()),
+            gate: read_gate(doc, fields)?,
             agents,
             models,
             inputs: inputs?,
@@ -559,6 +584,31 @@ fn read_rate(doc: &YamlDocument, fields: MappingFields<'_>) -> Option<SweepRate>
     let Some(node) = fields.non_null("rate") else { return Some(SweepRate { concurrent: 8 }) };
     let fields = doc.fields(node, &RATE_MAPPING)?;
     Some(SweepRate { concurrent: u32::try_from(fields.integer("concurrent")?).ok()? })
+}
+
+fn read_gate(doc: &YamlDocument, fields: MappingFields<'_>) -> Option<GateSettings> {
+    let defaults = GateSettings::default();
+    let repeats = match fields.non_null("repeats") {
+        Some(_) => u32::try_from(fields.integer("repeats")?).ok()?,
+        None => defaults.repeats,
+    };
+    let Some(node) = fields.non_null("gate") else {
+        return Some(GateSettings { repeats, ..defaults });
+    };
+    let fields = doc.fields(node, &GATE_MAPPING)?;
+    let max_drop = read_number(doc, fields, "max_drop").unwrap_or(defaults.max_drop);
+    if max_drop == 0.0 {
+        let help = "write `max_drop: 0.1`, a difference of scores above 0".to_owned();
+        doc.report(fields.non_null("max_drop")?, "`max_drop` excludes nothing", Some(help));
+    }
+    let max_age = fields.non_null("max_age").and_then(|node| read_time(doc, node, "max_age"));
+    Some(GateSettings {
+        max_drop,
+        repeats,
+        against: fields.text("against").map(str::to_owned),
+        ignore: fields.text("ignore").map(str::to_owned),
+        max_age_ms: max_age.unwrap_or(defaults.max_age_ms),
+    })
 }
 
 /// A time with its unit, in milliseconds; reports any other text.

@@ -62,6 +62,14 @@ pub struct SourceAgent {
 impl PlanSources {
     /// Reads and checks everything that the file at `path` names.
     pub fn read(path: &Path) -> Result<Self, CommandFailure> {
+        Self::read_with_agents(path, &BTreeMap::new())
+    }
+
+    /// As [`PlanSources::read`], with the agents in these directories in place of the ones that the file names.
+    pub fn read_with_agents(
+        path: &Path,
+        homes: &BTreeMap<String, PathBuf>,
+    ) -> Result<Self, CommandFailure> {
         let name = path.display().to_string();
         let text = read_sweep_text(path)?;
         let file = SweepFile::parse(&name, text.clone())?;
@@ -83,7 +91,10 @@ impl PlanSources {
         let mut trees = BTreeMap::new();
         let mut agents = Vec::new();
         for entry in &file.agents {
-            let home = find_agent(entry, base)?;
+            let home = match homes.get(&entry.id) {
+                Some(home) => home.clone(),
+                None => find_agent(entry, base)?,
+            };
             let (tree, copy) = copies.add_agent(&home)?;
             trees.insert(entry.id.clone(), tree);
             agents.push(SourceAgent { id: entry.id.clone(), home, copy });

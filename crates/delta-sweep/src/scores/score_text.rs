@@ -193,7 +193,8 @@ pub(super) fn tie_up(value: f64, digits: i32) -> f64 {
     value + 10_f64.powi(-digits - 1).copysign(value)
 }
 
-pub(super) fn cost_text(usd: f64) -> String {
+/// USD without their sign: two digits, or four of less than ten cents.
+pub fn cost_text(usd: f64) -> String {
     if usd == 0.0 || usd >= 0.1 {
         format!("{:.2}", tie_up(usd, 2))
     } else {

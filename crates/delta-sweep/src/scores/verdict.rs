@@ -2,13 +2,11 @@
 
 use crate::formats::canonical_json::content_hash;
 use crate::scores::score_table::{ScoredRun, cluster};
-use delta_statistics::sequential::{Decision, Pair, Rule, SequentialTests, Verdict};
-use std::collections::{BTreeMap, BTreeSet};
-
-/// How likely a FAIL without a drop may be, of all comparisons together.
-const FAIL_LEVEL: f64 = 0.01;
-/// How likely a PASS may be where the score drops by the largest drop that is allowed.
-const PASS_LEVEL: f64 = 0.05;
+use delta_base::id::RunId;
+use delta_statistics::sequential::{
+    Decision, FAIL_LEVEL, PASS_LEVEL, Pair, Rule, SequentialTests, Verdict,
+};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// A key of runs with one of its values, such as `model=old`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +32,34 @@ impl KeyValue {
     }
 }
 
+/// What is compared with what.
+pub trait ComparedSides {
+    /// The key whose values are compared; what the runs have in common is everything else.
+    fn key(&self) -> &str;
+    /// The value that is the base.
+    fn base(&self) -> &str;
+    /// The value of a run; none if it is not compared.
+    fn value(&self, scored: &ScoredRun<'_>) -> Option<String>;
+    /// The name of the agent of a run.
+    fn agent(&self, scored: &ScoredRun<'_>) -> String {
+        scored.agent.clone()
+    }
+}
+
+impl ComparedSides for KeyValue {
+    fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn base(&self) -> &str {
+        &self.value
+    }
+
+    fn value(&self, scored: &ScoredRun<'_>) -> Option<String> {
+        scored.field(&self.key)
+    }
+}
+
 /// Base and change on the same inputs, and the verdict.
 #[derive(Debug, Clone)]
 pub struct JudgedPair {
@@ -45,6 +71,10 @@ pub struct JudgedPair {
     pub change: String,
     /// How many inputs both are planned on.
     pub inputs: usize,
+    /// The most pairs that an input has.
+    pub repeats: usize,
+    /// The runs up to the look that decided, as far as they have a result.
+    pub runs: Vec<RunId>,
     /// The verdict with its figures.
     pub decision: Decision,
     /// Whether it has the levels of the first plan of a single comparison.
@@ -89,22 +119,21 @@ pub fn worst_verdict(judged: &[JudgedPair]) -> Verdict {
     judged.iter().map(|pair| pair.decision.verdict).max().unwrap_or(Verdict::Inconclusive)
 }
 
-/// Compares each value of `key` with `base`, in each setting that has both.
+/// Compares each value with the base, in each setting that has both.
 ///
 /// # Errors
 /// There is nothing to compare, or a base has no score.
 pub fn judge(
     runs: &[ScoredRun<'_>],
-    key: &str,
-    base: &str,
+    sides: &dyn ComparedSides,
     max_drop: f64,
 ) -> Result<Vec<JudgedPair>, NoVerdict> {
-    let comparisons = comparisons(runs, key, base);
+    let base = sides.base();
+    let comparisons = comparisons(runs, sides);
     if comparisons.is_empty() {
-        return Err(NoVerdict::NoPairs { key: key.to_owned(), base: base.to_owned() });
+        return Err(NoVerdict::NoPairs { key: sides.key().to_owned(), base: base.to_owned() });
     }
-    let fail_level = FAIL_LEVEL / comparisons.len() as f64;
-    let rule = Rule { max_drop, fail_level, pass_level: PASS_LEVEL };
+    let rule = shared_rule(&comparisons, max_drop);
     let settings: Vec<&Setting> =
         comparisons.iter().map(|comparison| &comparison.setting).collect();
     let differing: BTreeSet<String> = settings
@@ -119,6 +148,34 @@ pub fn judge(
         Ok(judged)
     });
     judged.collect()
+}
+
+/// The open runs that the next looks need. Empty if all verdicts are reached, or no look is left.
+pub fn open_runs(
+    runs: &[ScoredRun<'_>],
+    sides: &dyn ComparedSides,
+    max_drop: f64,
+    is_open: &dyn Fn(&ScoredRun<'_>) -> bool,
+) -> HashSet<RunId> {
+    let comparisons = comparisons(runs, sides);
+    let rule = shared_rule(&comparisons, max_drop);
+    let mut open = HashSet::new();
+    for comparison in &comparisons {
+        let first_open =
+            comparison.pairs.iter().position(|pair| pair.runs().into_iter().any(is_open));
+        let complete = first_open.unwrap_or(comparison.pairs.len());
+        let tests = SequentialTests::new(rule, &comparison.plans);
+        let needed = tests.next_look(&comparison.scored_pairs(), complete).unwrap_or(0);
+        let runs = comparison.pairs[..needed].iter().flat_map(RunPair::runs);
+        open.extend(runs.filter(|scored| is_open(scored)).map(|scored| scored.run.id.clone()));
+    }
+    open
+}
+
+/// The levels are shared by all verdicts.
+fn shared_rule(comparisons: &[SettingComparison<'_>], max_drop: f64) -> Rule {
+    let fail_level = FAIL_LEVEL / comparisons.len().max(1) as f64;
+    Rule { max_drop, fail_level, pass_level: PASS_LEVEL }
 }
 
 /// The keys that base and change have in common, without the input.
@@ -145,17 +202,20 @@ struct RunPair<'a> {
     round: usize,
 }
 
-fn comparisons<'a>(runs: &'a [ScoredRun<'a>], key: &str, base: &str) -> Vec<SettingComparison<'a>> {
+fn comparisons<'a>(
+    runs: &'a [ScoredRun<'a>],
+    sides: &dyn ComparedSides,
+) -> Vec<SettingComparison<'a>> {
     let mut settings: BTreeMap<Setting, BTreeMap<String, RunsByInput<'a>>> = BTreeMap::new();
     for scored in runs {
-        let Some(value) = scored.field(key) else { continue };
-        let by_value = settings.entry(setting(scored, key)).or_default();
+        let Some(value) = sides.value(scored) else { continue };
+        let by_value = settings.entry(setting(scored, sides)).or_default();
         by_value.entry(value).or_default().entry(&scored.run.input).or_default().push(scored);
     }
     let mut comparisons = Vec::new();
     for (setting, by_value) in settings {
-        let Some(base_runs) = by_value.get(base) else { continue };
-        for (change, change_runs) in by_value.iter().filter(|(value, _)| *value != base) {
+        let Some(base_runs) = by_value.get(sides.base()) else { continue };
+        for (change, change_runs) in by_value.iter().filter(|(value, _)| *value != sides.base()) {
             let (pairs, plans) = pair_runs(base_runs, change_runs);
             if !pairs.is_empty() {
                 comparisons.push(SettingComparison {
@@ -171,11 +231,17 @@ fn comparisons<'a>(runs: &'a [ScoredRun<'a>], key: &str, base: &str) -> Vec<Sett
     comparisons
 }
 
-fn setting(scored: &ScoredRun<'_>, compared: &str) -> Setting {
+fn setting(scored: &ScoredRun<'_>, sides: &dyn ComparedSides) -> Setting {
     let params = scored.run.params.keys().map(|name| format!("param.{name}"));
     let keys = ["agent", "model"].map(str::to_owned).into_iter().chain(params);
-    let keys = keys.filter(|key| key != compared);
-    keys.filter_map(|key| Some((key.clone(), scored.field(&key)?))).collect()
+    let values = keys.filter(|key| key != sides.key()).filter_map(|key| {
+        let value = match key.as_str() {
+            "agent" => sides.agent(scored),
+            key => scored.field(key)?,
+        };
+        Some((key, value))
+    });
+    values.collect()
 }
 
 /// The pairs in the order in which they count, and how many there were with each plan.
@@ -230,11 +296,8 @@ impl RunPair<'_> {
 }
 
 impl SettingComparison<'_> {
-    fn judge(&self, base: &str, rule: Rule) -> Result<JudgedPair, NoVerdict> {
-        let no_score = || NoVerdict::NoBaseScore(no_score_text(&self.base_runs));
-        if self.base_runs.iter().all(|scored| scored.score.is_err()) {
-            return Err(no_score());
-        }
+    /// The pairs as the test has them.
+    fn scored_pairs(&self) -> Vec<Pair> {
         let mut clusters: BTreeMap<&str, usize> = BTreeMap::new();
         let mut pairs = Vec::new();
         for pair in &self.pairs {
@@ -244,8 +307,16 @@ impl SettingComparison<'_> {
                 pair.runs().map(|scored| scored.score.as_ref().ok().map(|score| score.score));
             pairs.push(Pair { cluster, base, change });
         }
+        pairs
+    }
+
+    fn judge(&self, base: &str, rule: Rule) -> Result<JudgedPair, NoVerdict> {
+        let no_score = || NoVerdict::NoBaseScore(no_score_text(&self.base_runs));
+        if self.base_runs.iter().all(|scored| scored.score.is_err()) {
+            return Err(no_score());
+        }
         let tests = SequentialTests::new(rule, &self.plans);
-        let decision = tests.decide(&pairs).ok_or_else(no_score)?;
+        let decision = tests.decide(&self.scored_pairs()).ok_or_else(no_score)?;
         let counted = &self.pairs[..decision.used + decision.missing];
         let costs = counted.iter().flat_map(RunPair::runs);
         let costs: Vec<f64> =
@@ -260,6 +331,13 @@ impl SettingComparison<'_> {
                 .map(|pair| &pair.base.run.input)
                 .collect::<BTreeSet<_>>()
                 .len(),
+            repeats: self.pairs.iter().map(|pair| pair.round + 1).max().unwrap_or(0),
+            runs: counted
+                .iter()
+                .flat_map(RunPair::runs)
+                .filter(|scored| scored.line.is_some())
+                .map(|scored| scored.run.id.clone())
+                .collect(),
             has_default_levels: decision.rule.pass_level == PASS_LEVEL
                 && decision.rule.fail_level == FAIL_LEVEL,
             missing: missing_reasons(counted.iter().flat_map(RunPair::runs)),
@@ -286,7 +364,12 @@ fn no_score_text(runs: &[&ScoredRun<'_>]) -> String {
             messages.entry(&error.kind).or_insert(&error.message);
         }
     }
-    let reasons = missing_reasons(runs.iter().copied()).into_iter().map(|(why, count)| {
+    let mut reasons = missing_reasons(runs.iter().copied());
+    // Why runs that ended have none says more than how many were not reached.
+    if reasons.len() > 1 {
+        reasons.remove("not run");
+    }
+    let reasons = reasons.into_iter().map(|(why, count)| {
         match messages.get(why.as_str()).and_then(|message| message.lines().next()) {
             Some(message) => format!("{count} failed with {why}: {message}"),
             None => format!("{count} {why}"),

@@ -2,9 +2,12 @@
 
 use crate::scores::score_text::{UNGRADED_NAME, cost_text, tie_up};
 use crate::scores::verdict::JudgedPair;
+use delta_base::id::RunId;
+use delta_base::json::to_json;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_statistics::sequential::{Remedy, Verdict};
 use serde_json::{Value as Json, json};
+use std::collections::HashSet;
 
 /// So many flaky inputs are named in the text.
 const MAX_NAMED_INPUTS: usize = 5;
@@ -16,8 +19,151 @@ pub struct VerdictContext<'a> {
     pub grader: Option<&'a str>,
     /// The drop that PASS excludes.
     pub max_drop: f64,
-    /// The directory of the sweep, for a shell.
-    pub dir: &'a str,
+    /// The command that works on runs without a score.
+    pub retry: &'a str,
+    /// What only a gate has.
+    pub gate: Option<&'a GateFacts<'a>>,
+}
+
+/// What the verdict of a gate says besides.
+#[derive(Debug)]
+pub struct GateFacts<'a> {
+    /// The runs that this process has worked on.
+    pub new_runs: &'a HashSet<RunId>,
+    /// The budget of the sweep in USD.
+    pub budget_usd: Option<f64>,
+    /// Runs of the base that were not used again.
+    pub notes: Vec<String>,
+    /// The inputs that are left out, each with its reason.
+    pub ignored: &'a [(String, String)],
+}
+
+/// How verdicts are printed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum VerdictFormat {
+    /// Readable text
+    #[default]
+    Text,
+    /// JSON
+    Json,
+    /// JUnit XML, for CI: FAIL is a failure, INCONCLUSIVE an error
+    Junit,
+    /// Markdown, for a comment
+    Markdown,
+}
+
+/// Verdicts in a format; in JSON, an object a line.
+pub fn verdicts_in(
+    format: VerdictFormat,
+    judged: &[JudgedPair],
+    context: VerdictContext<'_>,
+) -> String {
+    let cases = judged.iter().map(|pair| VerdictCase {
+        verdict: pair.decision.verdict,
+        name: case_name(pair, context),
+        text: strip_terminal_controls(&(verdict_lines(pair, context).join("\n") + "\n")),
+        json: verdict_json(pair, context),
+    });
+    cases_in(format, &cases.collect::<Vec<_>>())
+}
+
+/// The verdict on sides that are the same, which needs no run.
+pub fn equal_sides_in(
+    format: VerdictFormat,
+    grader: Option<&str>,
+    max_drop: f64,
+    [base, here]: [&str; 2],
+) -> String {
+    let grader_name = grader.unwrap_or(UNGRADED_NAME).to_owned();
+    let json = json!({
+        "verdict": verdict_name(Verdict::Pass),
+        "grader": grader,
+        "max_drop": max_drop,
+        "base": base,
+        "here": here,
+        "difference": 0.0,
+        "pairs": {"used": 0, "planned": 0, "missing": 0},
+        "runs": {"new": 0, "reused": 0},
+        "cost_usd": 0.0,
+    });
+    let text = "PASS  agent, model and inputs are the same; 0 runs\n".to_owned();
+    cases_in(format, &[VerdictCase { verdict: Verdict::Pass, name: grader_name, text, json }])
+}
+
+/// A verdict in every format.
+struct VerdictCase {
+    verdict: Verdict,
+    name: String,
+    text: String,
+    json: Json,
+}
+
+fn cases_in(format: VerdictFormat, cases: &[VerdictCase]) -> String {
+    let texts = cases.iter().map(|case| match format {
+        VerdictFormat::Text => case.text.clone(),
+        VerdictFormat::Json => to_json(&case.json) + "\n",
+        VerdictFormat::Junit => case.to_junit(),
+        VerdictFormat::Markdown => {
+            format!(
+                "### {}: {}\n\n```text\n{}```\n",
+                case.name,
+                verdict_name(case.verdict),
+                case.text
+            )
+        }
+    });
+    let texts: Vec<String> = texts.collect();
+    match format {
+        VerdictFormat::Json => texts.concat(),
+        VerdictFormat::Text | VerdictFormat::Markdown => texts.join("\n"),
+        VerdictFormat::Junit => {
+            let count = |verdict| cases.iter().filter(|case| case.verdict == verdict).count();
+            format!(
+                "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n<testsuite name=\"delta sweep\" tests=\"{}\" failures=\"{}\" errors=\"{}\">\n{}</testsuite>\n</testsuites>\n",
+                cases.len(),
+                count(Verdict::Fail),
+                count(Verdict::Inconclusive),
+                texts.concat()
+            )
+        }
+    }
+}
+
+impl VerdictCase {
+    fn to_junit(&self) -> String {
+        let name = xml_text(&self.name);
+        let text = xml_text(&self.text);
+        let tag = match self.verdict {
+            Verdict::Pass => "system-out",
+            Verdict::Fail => "failure",
+            Verdict::Inconclusive => "error",
+        };
+        let message = match self.verdict {
+            Verdict::Pass => String::new(),
+            verdict => format!(" message=\"{}\"", verdict_name(verdict)),
+        };
+        format!(
+            "<testcase classname=\"delta.sweep\" name=\"{name}\"><{tag}{message}>{text}</{tag}></testcase>\n"
+        )
+    }
+}
+
+/// A text in XML, also in an attribute. Control characters have no form in XML 1.0.
+fn xml_text(text: &str) -> String {
+    let characters = text.chars().filter(|c| *c == '\n' || !c.is_control());
+    let escaped = characters
+        .collect::<String>()
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;");
+    escaped.replace('"', "&quot;")
+}
+
+/// `right`, or `right, model local` where several settings are judged.
+fn case_name(judged: &JudgedPair, context: VerdictContext<'_>) -> String {
+    let mut parts = vec![context.grader.unwrap_or(UNGRADED_NAME).to_owned()];
+    parts.extend(judged.setting.iter().map(|(key, value)| format!("{key} {value}")));
+    parts.join(", ")
 }
 
 /// The verdict as a word.
@@ -29,22 +175,30 @@ pub fn verdict_name(verdict: Verdict) -> &'static str {
     }
 }
 
-/// A paragraph for each verdict.
-pub fn verdicts_text(judged: &[JudgedPair], context: VerdictContext<'_>) -> String {
-    let paragraphs = judged.iter().map(|pair| verdict_lines(pair, context).join("\n") + "\n");
-    strip_terminal_controls(&paragraphs.collect::<Vec<_>>().join("\n"))
-}
-
 fn verdict_lines(judged: &JudgedPair, context: VerdictContext<'_>) -> Vec<String> {
     let decision = &judged.decision;
     let score = context.grader.unwrap_or(UNGRADED_NAME);
-    let mut head = vec![format!("{score} may drop by {:.2}", context.max_drop)];
+    let gate = context.gate.map_or("", |_| "gate  ");
+    let mut head = vec![format!("{gate}{score} may drop by {:.2}", context.max_drop)];
     head.extend(judged.setting.iter().map(|(key, value)| format!("{key} {value}")));
     head.extend([format!("base {}", judged.base), format!("here {}", judged.change)]);
-    head.push(counted(judged.inputs, "input"));
+    let repeats = match judged.repeats {
+        0 | 1 => String::new(),
+        repeats => format!(", {repeats} repeats"),
+    };
+    head.push(counted(judged.inputs, "input") + &repeats);
     let mut lines = vec![head.join("   ")];
     let pairs = format!("{} of {} pairs", decision.used, decision.planned);
-    let cost = judged.cost_usd.map_or_else(String::new, |usd| format!(", ${}", cost_text(usd)));
+    let mut cost = String::new();
+    if let Some(gate) = context.gate {
+        cost.push_str(&format!(", {}", counted(new_runs(judged, gate), "new run")));
+    }
+    if let Some(usd) = judged.cost_usd {
+        cost.push_str(&format!(", ${}", cost_text(usd)));
+        if let Some(budget) = context.gate.and_then(|gate| gate.budget_usd) {
+            cost.push_str(&format!(" of ${budget}"));
+        }
+    }
     let verdict = verdict_name(decision.verdict);
     lines.push(match &decision.figures {
         Some(figures) => {
@@ -69,6 +223,14 @@ fn verdict_lines(judged: &JudgedPair, context: VerdictContext<'_>) -> Vec<String
     }
     if !judged.flaky.is_empty() {
         lines.push(flaky_text(judged));
+    }
+    if let Some(gate) = context.gate {
+        let ignored = gate.ignored.iter().map(|(id, reason)| format!("{id} ({reason})"));
+        let ignored: Vec<String> = ignored.collect();
+        if !ignored.is_empty() {
+            lines.push(format!("ignored: {}", ignored.join(", ")));
+        }
+        lines.extend(gate.notes.iter().cloned());
     }
     if decision.missing > 0 {
         let worst = match (decision.verdict, decision.observed) {
@@ -108,12 +270,14 @@ fn help_text(judged: &JudgedPair, context: VerdictContext<'_>) -> Option<String>
             "help: more repeats do not decide, only more inputs can".to_owned()
         }
         _ => {
-            let dir = context.dir;
-            format!(
-                "help: the missing pairs can decide: `delta sweep run {dir}`, then `delta sweep grade {dir}`"
-            )
+            format!("help: the missing pairs can decide: `{}`", context.retry)
         }
     })
+}
+
+/// How many of the runs this process has worked on.
+fn new_runs(judged: &JudgedPair, gate: &GateFacts<'_>) -> usize {
+    judged.runs.iter().filter(|id| gate.new_runs.contains(*id)).count()
 }
 
 /// How many pairs more decide, the missing ones included.
@@ -168,7 +332,7 @@ pub fn verdict_json(judged: &JudgedPair, context: VerdictContext<'_>) -> Json {
         .iter()
         .map(|input| json!({"id": input.id, "passed": input.passed, "of": input.of}))
         .collect();
-    json!({
+    let mut json = json!({
         "verdict": verdict_name(decision.verdict),
         "grader": context.grader,
         "max_drop": context.max_drop,
@@ -190,5 +354,12 @@ pub fn verdict_json(judged: &JudgedPair, context: VerdictContext<'_>) -> Json {
         "cost_usd": judged.cost_usd,
         "more": more,
         "flaky": flaky,
-    })
+    });
+    if let Some(gate) = context.gate {
+        let new = new_runs(judged, gate);
+        json["runs"] = json!({"new": new, "reused": judged.runs.len() - new});
+        let ignored = gate.ignored.iter().map(|(id, reason)| json!({"id": id, "reason": reason}));
+        json["ignored"] = ignored.collect();
+    }
+    json
 }

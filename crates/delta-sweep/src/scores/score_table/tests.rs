@@ -22,7 +22,7 @@ pub(crate) fn run(model: &str, input: &str, repeat: u32) -> PlannedRun {
     }
 }
 
-fn completed(run: &PlannedRun) -> ResultLine {
+pub(crate) fn completed(run: &PlannedRun) -> ResultLine {
     let mut line = ResultLine::for_run(run, RunStatus::Completed);
     line.settled = true;
     line

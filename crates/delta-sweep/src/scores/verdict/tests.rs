@@ -1,7 +1,7 @@
 use super::*;
 use crate::formats::plan::PlannedRun;
 use crate::scores::score_table::tests::{run, scored};
-use crate::scores::verdict_text::{VerdictContext, verdict_json, verdicts_text};
+use crate::scores::verdict_text::{VerdictContext, VerdictFormat, verdict_json, verdicts_in};
 use delta_statistics::sequential::Remedy;
 
 /// So many inputs with repeats, of two models.
@@ -13,12 +13,16 @@ fn planned(inputs: usize, repeats: u32) -> Vec<PlannedRun> {
     runs.collect()
 }
 
+fn old_model() -> KeyValue {
+    KeyValue { key: "model".to_owned(), value: "old".to_owned() }
+}
+
 fn all_pass(runs: &[PlannedRun]) -> Vec<ScoredRun<'_>> {
     runs.iter().map(|run| scored(run, 1.0)).collect()
 }
 
 fn judge_one(runs: &[ScoredRun<'_>], max_drop: f64) -> JudgedPair {
-    let mut judged = judge(runs, "model", "old", max_drop).unwrap();
+    let mut judged = judge(runs, &old_model(), max_drop).unwrap();
     assert_eq!(judged.len(), 1);
     judged.remove(0)
 }
@@ -44,7 +48,7 @@ fn inputs_come_by_their_hashes_and_each_once_before_any_comes_again() {
     let runs = planned(30, 2);
     let mut all = all_pass(&runs);
     all.reverse();
-    let comparison = comparisons(&all, "model", "old").remove(0);
+    let comparison = comparisons(&all, &old_model()).remove(0);
     let inputs: Vec<&str> = comparison.pairs.iter().map(|pair| &*pair.base.run.input).collect();
     let mut by_hash: Vec<&str> = inputs[..30].to_vec();
     by_hash.sort_by_key(|input| content_hash(input.as_bytes()));
@@ -62,8 +66,9 @@ fn c_34_13_repeats_of_a_later_plan_are_tested_at_half_the_level() {
     let judged = judge_one(&all_pass(&runs), 0.09);
     assert_eq!(judged.decision.verdict, Verdict::Pass);
     assert_eq!((judged.decision.planned, judged.has_default_levels), (60, false));
-    let context = VerdictContext { grader: None, max_drop: 0.09, dir: "s" };
-    let text = verdicts_text(&[judged], context);
+    let context =
+        VerdictContext { grader: None, max_drop: 0.09, retry: "delta sweep run s", gate: None };
+    let text = verdicts_in(VerdictFormat::Text, &[judged], context);
     assert!(text.contains("\nlevels: FAIL 0.5 %, PASS 2.5 %\n"), "{text}");
     // More inputs are another question, at the whole level.
     for run in &mut runs {
@@ -83,12 +88,17 @@ fn c_34_6_a_missing_score_is_no_score() {
     lose(&mut all, 1);
     let judged = judge_one(&all, 0.2);
     assert_eq!(judged.decision.verdict, Verdict::Pass);
-    let context = VerdictContext { grader: Some("right"), max_drop: 0.2, dir: "s" };
+    let context = VerdictContext {
+        grader: Some("right"),
+        max_drop: 0.2,
+        retry: "delta sweep run s",
+        gate: None,
+    };
     lose(&mut all, 12);
     let judged = judge_one(&all, 0.2);
     assert_eq!(judged.decision.verdict, Verdict::Inconclusive);
     assert_eq!(judged.decision.figures.unwrap().change, 1.0, "never a 0");
-    let text = verdicts_text(std::slice::from_ref(&judged), context);
+    let text = verdicts_in(VerdictFormat::Text, std::slice::from_ref(&judged), context);
     let note = "note: 12 pairs are missing (llm 12); their worst scores would change PASS\n";
     assert!(text.contains(note), "{text}");
     assert!(text.contains("help: the missing pairs can decide: `delta sweep run s`"), "{text}");
@@ -105,10 +115,13 @@ fn c_34_7_without_a_score_of_the_base_there_is_no_verdict() {
         scored.score = Err("llm".to_owned());
     }
     let expected = NoVerdict::NoBaseScore("30 llm".to_owned());
-    assert_eq!(judge(&all, "model", "old", 0.1).unwrap_err(), expected);
+    assert_eq!(judge(&all, &old_model(), 0.1).unwrap_err(), expected);
     let alone: Vec<ScoredRun<'_>> =
         all.into_iter().filter(|scored| &*scored.run.model == "new").collect();
-    assert!(matches!(judge(&alone, "model", "new", 0.1), Err(NoVerdict::NoPairs { .. })));
+    assert!(matches!(
+        judge(&alone, &KeyValue { value: "new".to_owned(), ..old_model() }, 0.1),
+        Err(NoVerdict::NoPairs { .. })
+    ));
 }
 
 #[test]
@@ -122,7 +135,7 @@ fn each_setting_has_a_verdict_of_its_own_at_its_share_of_the_level() {
         let is_worse = scored.agent == "b" && &*scored.run.model == "new";
         scored.score.as_mut().unwrap().score = f64::from(u8::from(!is_worse));
     }
-    let judged = judge(&all, "model", "old", 0.2).unwrap();
+    let judged = judge(&all, &old_model(), 0.2).unwrap();
     let verdicts: Vec<_> =
         judged.iter().map(|pair| (pair.setting[0].1.as_str(), pair.decision.verdict)).collect();
     assert_eq!(verdicts, [("a", Verdict::Pass), ("b", Verdict::Fail)]);

@@ -1,0 +1,378 @@
+//! `delta sweep gate`: whether a change is worse than its base, with as few runs as decide it.
+
+use crate::commands::compare::{fail_unlike_a_verdict, parse_max_drop, print_judged, verdict_code};
+use crate::commands::plan::{PlanChange, plan_sources};
+use crate::commands::rounds::{Round, Rounds, RoundsEnd};
+use crate::commands::run::{PoolArgs, report_failed_runs};
+use crate::formats::ignored_inputs::parse_ignored_inputs;
+use crate::formats::result_line::ResultLine;
+use crate::formats::sweep_file::SweepFile;
+use crate::grading::sweep_scores::SweepScores;
+use crate::planning::base_agents::BaseAgents;
+use crate::planning::plan_reader::unreadable_file;
+use crate::planning::plan_sources::{PlanSources, SourceDirs};
+use crate::running::result_reader::ResultReader;
+use crate::running::run_pool::{absolute_dir, install_pool_cancel};
+use crate::scores::gate_runs::{GateRuns, GateSides};
+use crate::scores::score_table::ScoredRun;
+use crate::scores::score_text::cost_text;
+use crate::scores::verdict::{KeyValue, judge, open_runs, worst_verdict};
+use crate::scores::verdict_text::{
+    GateFacts, VerdictContext, VerdictFormat, equal_sides_in, verdicts_in,
+};
+use clap::Args;
+use delta_agent::tool::value_text;
+use delta_base::id::RunId;
+use delta_base::shell_quote::{shell_quote, shell_quote_path};
+use delta_base::{durable, suggest, time};
+use delta_operator::command_line::pluralize;
+use delta_operator::failure::CommandFailure;
+use delta_program::stdio;
+use delta_run::sweep::sweep_dir::SweepDir;
+use delta_statistics::sequential::{Verdict, smallest_drop};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Judge whether a change is worse than its base
+///
+/// Runs the agents of the base and of the working tree on the same inputs, in batches, until the scores decide: PASS, a drop of
+/// `max_drop` is excluded; FAIL, a drop is shown; else INCONCLUSIVE. Started again, it starts no run twice.
+#[derive(Debug, Args)]
+#[command(mut_arg("strict", |arg| arg.hide(true)), after_long_help = EXAMPLES)]
+pub struct GateArgs {
+    /// The file that describes the sweep
+    #[arg(value_name = "FILE", default_value = "sweep.yaml", value_hint = clap::ValueHint::FilePath)]
+    file: PathBuf,
+    /// Directory of the sweep [default: `name` in FILE, in the current directory]
+    #[arg(short, long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    dir: Option<PathBuf>,
+    /// The drop that PASS excludes, above 0 and at most 1 [default: `gate.max_drop` in FILE, or 0.1]
+    #[arg(long, value_name = "D", value_parser = parse_max_drop)]
+    max_drop: Option<f64>,
+    /// The base: a git revision, an agent directory, or KEY=VALUE [default: `gate.against` in FILE, or the merge base with the
+    /// default branch of the remote]
+    #[arg(long, value_name = "BASE")]
+    against: Option<String>,
+    /// Use the scores of this grader [default: the first one]
+    #[arg(long, value_name = "NAME")]
+    grader: Option<String>,
+    /// Print what it may cost and stop
+    #[arg(long)]
+    dry_run: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    format: VerdictFormat,
+    #[command(flatten)]
+    pool: PoolArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta sweep gate --dry-run
+  delta sweep gate sweep.yaml --against origin/main
+  delta sweep gate --against model=old --max-drop 0.05 --format junit > gate.xml
+
+Exit codes: 0 PASS, 1 FAIL, 2 usage error, 3 INCONCLUSIVE, 126 every other error, 130 stopped";
+
+/// The file by which a directory is an agent.
+const AGENT_FILE: &str = "agent.yaml";
+
+/// Judges; returns the exit code.
+pub fn gate_command(args: &GateArgs) -> Result<ExitCode, CommandFailure> {
+    run_gate(args).map_err(fail_unlike_a_verdict)
+}
+
+/// Where the runs of the base come from.
+enum GateBase {
+    /// Other agents, in the same file.
+    Agents { agents: BaseAgents, sources: Box<PlanSources> },
+    /// A value of a key of the file.
+    Value(KeyValue),
+}
+
+/// What the runs of a gate are planned from.
+struct GatePlan<'a> {
+    dir: &'a SweepDir,
+    here: PlanSources,
+    base: GateBase,
+    sides: GateSides,
+    /// Inputs that are left out, each with the reason.
+    ignored: Vec<(String, String)>,
+    /// How many repeats more than the file has are planned of the base.
+    more_repeats: u32,
+}
+
+/// What the rounds of a gate need next.
+enum GateBatch {
+    Runs(HashSet<RunId>),
+    /// So many repeats of the base in all, in place of runs that are not used again.
+    BaseRepeats(u32),
+}
+
+fn run_gate(args: &GateArgs) -> Result<ExitCode, CommandFailure> {
+    let mut here = PlanSources::read(&args.file)?;
+    let settings = here.file.gate.clone();
+    let max_drop = args.max_drop.unwrap_or(settings.max_drop);
+    let ignored = read_ignored_inputs(&here)?;
+    let mut base = find_base(args, &here)?;
+    leave_out(&mut here.file, &ignored);
+    if let GateBase::Agents { sources, .. } = &mut base {
+        leave_out(&mut sources.file, &ignored);
+    }
+    let first_grader = here.file.grade.first().map(|grader| grader.name.clone());
+    let grader = args.grader.as_deref().or(first_grader.as_deref());
+    if let GateBase::Agents { agents, sources } = &base
+        && sources.header.agents == here.header.agents
+    {
+        let text = equal_sides_in(args.format, grader, max_drop, [&agents.name, &agents.here]);
+        print_judged(&text, Some(Verdict::Pass))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let dir = absolute_dir(args.dir.as_deref().unwrap_or(Path::new(&here.file.name)))?;
+    let sides = GateSides {
+        value: match &base {
+            GateBase::Agents { .. } => None,
+            GateBase::Value(value) => Some(value.clone()),
+        },
+        repeats: settings.repeats,
+        max_age_ms: settings.max_age_ms,
+        ..GateSides::default()
+    };
+    let mut plan = GatePlan { dir: &dir, here, base, sides, ignored, more_repeats: 0 };
+    plan.plan(args.dry_run)?;
+    let cost = plan.cost_text()?;
+    if args.dry_run {
+        stdio::print_text(&cost);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !args.pool.is_quiet() {
+        stdio::print_error_line(cost.trim_end());
+    }
+    let plan = RefCell::new(plan);
+    let command = args.command();
+    let cancel = install_pool_cancel()?;
+    let tried = HashSet::new();
+    let mut rounds = Rounds { dir: &dir, pool: &args.pool, cancel, command: &command, tried };
+    let end = rounds.work(
+        |scores, tried| plan.borrow().next_round(scores, tried, grader, max_drop),
+        |batch| plan.borrow_mut().plan_batch(batch),
+    )?;
+    let plan = plan.into_inner();
+    match end {
+        RoundsEnd::Stopped => return Ok(ExitCode::from(130)),
+        RoundsEnd::Broken => {
+            return Err(CommandFailure::config("no verdict: runs cannot begin", None));
+        }
+        RoundsEnd::Decided(()) | RoundsEnd::OverBudget => {}
+    }
+    let scores = SweepScores::read(&dir)?;
+    report_failed_runs(&scores.results, &dir);
+    let selected = plan.select(&scores, grader)?;
+    let mut judged = judge(&selected.runs, &plan.sides, max_drop)
+        .map_err(|reason| CommandFailure::config(reason.to_string(), None))?;
+    if let GateBase::Agents { agents, .. } = &plan.base {
+        for pair in &mut judged {
+            pair.base.clone_from(&agents.name);
+            pair.change.clone_from(&agents.here);
+        }
+    }
+    let facts = GateFacts {
+        new_runs: &rounds.tried,
+        budget_usd: plan.here.file.budget.max_cost,
+        notes: selected.notes(),
+        ignored: &plan.ignored,
+    };
+    let context = VerdictContext { grader, max_drop, retry: &command, gate: Some(&facts) };
+    let verdict = worst_verdict(&judged);
+    print_judged(&verdicts_in(args.format, &judged, context), Some(verdict))?;
+    Ok(verdict_code(verdict))
+}
+
+/// The base that the command line or else the file names.
+fn find_base(args: &GateArgs, here: &PlanSources) -> Result<GateBase, CommandFailure> {
+    let SourceDirs { base: dir, agents } = &here.source_dirs;
+    let named = match (&args.against, &here.file.gate.against) {
+        (Some(text), _) => Some((text, Path::new(""))),
+        (None, Some(text)) => Some((text, dir.as_path())),
+        (None, None) => None,
+    };
+    if let Some((text, _)) = named
+        && let Ok(value) = KeyValue::parse(text)
+        && let Some(values) = values_of_key(&here.file, &value.key)
+    {
+        if !values.contains(&value.value) {
+            let hint = suggest::did_you_mean(&value.value, values.iter().map(String::as_str));
+            let message = format!("no run has {} `{}`", value.key, value.value);
+            return Err(CommandFailure::config(message, hint));
+        }
+        return Ok(GateBase::Value(value));
+    }
+    let agents = match named {
+        Some((text, dir)) if dir.join(text).join(AGENT_FILE).is_file() => {
+            BaseAgents::from_dir(&here.file, &dir.join(text))?
+        }
+        _ => {
+            let homes: Vec<(String, PathBuf)> =
+                agents.iter().map(|agent| (agent.id.clone(), agent.home.clone())).collect();
+            BaseAgents::from_revision(&homes, named.map(|(text, _)| text.as_str()))?
+        }
+    };
+    let sources = Box::new(PlanSources::read_with_agents(&args.file, &agents.homes)?);
+    Ok(GateBase::Agents { agents, sources })
+}
+
+/// The values of a key in the file; none if runs have no such key.
+fn values_of_key(file: &SweepFile, key: &str) -> Option<Vec<String>> {
+    match key {
+        "agent" => Some(file.agents.iter().map(|agent| agent.id.clone()).collect()),
+        "model" => Some(file.models.iter().map(|model| model.id.clone()).collect()),
+        key => {
+            let name = key.strip_prefix("param.")?;
+            let param = file.params.iter().find(|param| param.name == name);
+            Some(param.into_iter().flat_map(|param| &param.values).map(value_text).collect())
+        }
+    }
+}
+
+/// The inputs that the file leaves out, each with the reason.
+fn read_ignored_inputs(here: &PlanSources) -> Result<Vec<(String, String)>, CommandFailure> {
+    let Some(name) = &here.file.gate.ignore else { return Ok(Vec::new()) };
+    let path = here.source_dirs.base.join(name);
+    let text = durable::read_regular_text(&path)
+        .map_err(|source| unreadable_file(path.clone(), source))?;
+    let ignored = parse_ignored_inputs(&text).map_err(|(line, message)| {
+        let message = format!("{}:{line}: {message}", path.display());
+        CommandFailure::config(message, "write `ID REASON`".to_owned())
+    })?;
+    let known = here.inputs.index_by_id().map_err(|reason| CommandFailure::config(reason, None))?;
+    if let Some((id, _)) = ignored.iter().find(|(id, _)| !known.contains_key(id)) {
+        let hint = suggest::did_you_mean(id, known.keys().map(String::as_str));
+        let message = format!("{}: there is no input `{id}`", path.display());
+        return Err(CommandFailure::config(message, hint));
+    }
+    if ignored.len() >= known.len() {
+        let message = format!("{} leaves out every input", path.display());
+        return Err(CommandFailure::config(message, None));
+    }
+    Ok(ignored)
+}
+
+fn leave_out(file: &mut SweepFile, ignored: &[(String, String)]) {
+    let inputs = ignored.iter().map(|(id, _)| BTreeMap::from([("input".to_owned(), id.clone())]));
+    file.exclude.extend(inputs);
+}
+
+impl GateArgs {
+    /// The command that continues.
+    fn command(&self) -> String {
+        let mut command = format!("delta sweep gate {}", shell_quote_path(&self.file));
+        if let Some(dir) = &self.dir {
+            command.push_str(&format!(" -d {}", shell_quote_path(dir)));
+        }
+        if let Some(drop) = self.max_drop {
+            command.push_str(&format!(" --max-drop {drop}"));
+        }
+        for (name, value) in [("against", &self.against), ("grader", &self.grader)] {
+            if let Some(value) = value {
+                command.push_str(&format!(" --{name} {}", shell_quote(value)));
+            }
+        }
+        command
+    }
+}
+
+impl GatePlan<'_> {
+    /// Plans what is new of the base, then of the change: the newest plan of the sweep is the one of the file.
+    fn plan(&mut self, is_dry: bool) -> Result<(), CommandFailure> {
+        self.plan_base(is_dry)?;
+        self.here.file.repeats = self.sides.repeats;
+        let here = plan_sources(&mut self.here, self.dir, PlanChange::All, is_dry)?;
+        self.sides.here = here.ids;
+        Ok(())
+    }
+
+    fn plan_base(&mut self, is_dry: bool) -> Result<(), CommandFailure> {
+        let repeats = self.sides.repeats + self.more_repeats;
+        let sources = match &mut self.base {
+            GateBase::Agents { sources, .. } => sources,
+            GateBase::Value(_) => &mut self.here,
+        };
+        sources.file.repeats = repeats;
+        self.sides.base = plan_sources(sources, self.dir, PlanChange::Runs, is_dry)?.ids;
+        Ok(())
+    }
+
+    fn plan_batch(&mut self, batch: GateBatch) -> Result<HashSet<RunId>, CommandFailure> {
+        match batch {
+            GateBatch::Runs(ids) => Ok(ids),
+            GateBatch::BaseRepeats(repeats) => {
+                self.more_repeats = repeats;
+                self.plan(false)?;
+                Ok(HashSet::new())
+            }
+        }
+    }
+
+    /// The runs that are compared, of what the sweep has.
+    fn select<'a>(
+        &self,
+        scores: &'a SweepScores,
+        grader: Option<&str>,
+    ) -> Result<GateRuns<'a>, CommandFailure> {
+        let runs = scores.scored_runs(scores.grader(grader)?, None)?;
+        Ok(self.sides.select(runs, time::current_time().as_millis()))
+    }
+
+    /// What the gate costs at most, and what it can decide.
+    fn cost_text(&self) -> Result<String, CommandFailure> {
+        let planned: HashSet<&RunId> = self.sides.base.iter().chain(&self.sides.here).collect();
+        let results = ResultReader::open(self.dir)?.results;
+        let settled: Vec<&ResultLine> =
+            results.lines.values().filter(|line| line.settled).collect();
+        let done = settled.iter().filter(|line| planned.contains(&line.id)).count();
+        let costs: Vec<f64> = settled.iter().filter_map(|line| line.cost_usd).collect();
+        let remaining = planned.len() - done;
+        let cost = if costs.is_empty() {
+            String::new()
+        } else {
+            let mean = costs.iter().sum::<f64>() / costs.len() as f64;
+            format!(" (about ${})", cost_text(mean * remaining as f64))
+        };
+        let inputs = self.here.inputs.len() - self.ignored.len();
+        let drop = smallest_drop(inputs * self.sides.repeats as usize, inputs);
+        Ok(format!(
+            "at most {}{cost}, {done} done before; usually decides about a drop of {:.2}\n",
+            pluralize(remaining, "new run"),
+            (drop * 100.0).ceil() / 100.0
+        ))
+    }
+
+    /// What follows from the runs that there are.
+    fn next_round(
+        &self,
+        scores: &SweepScores,
+        tried: &HashSet<RunId>,
+        grader: Option<&str>,
+        max_drop: f64,
+    ) -> Result<Round<GateBatch, ()>, CommandFailure> {
+        let selected = self.select(scores, grader)?;
+        // An endpoint that answers with several models in turns would use up any number of repeats.
+        let repeats = self.more_repeats + selected.lacking;
+        if selected.lacking > 0 && repeats <= self.sides.repeats {
+            return Ok(Round::Batch(GateBatch::BaseRepeats(repeats)));
+        }
+        let is_open = |scored: &ScoredRun<'_>| {
+            !tried.contains(&scored.run.id) && scored.line.is_none_or(|line| !line.settled)
+        };
+        let closed = selected.runs.iter().filter(|scored| !is_open(scored));
+        let base_runs: Vec<_> = closed.filter(|scored| self.sides.is_base(scored)).collect();
+        // Without a score of any run of the base, more runs would only fail as these did.
+        if !base_runs.is_empty() && base_runs.iter().all(|scored| scored.score.is_err()) {
+            return Ok(Round::End(()));
+        }
+        let open = open_runs(&selected.runs, &self.sides, max_drop, &is_open);
+        Ok(if open.is_empty() { Round::End(()) } else { Round::Batch(GateBatch::Runs(open)) })
+    }
+}

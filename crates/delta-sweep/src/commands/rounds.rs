@@ -1,0 +1,92 @@
+//! Rounds: plan a batch of runs, work on it, grade it, and ask a function what follows.
+//!
+//! The one loop of every command that decides while runs are made. What follows depends only on what the directory of the sweep
+//! has, so a command that was killed and is started again decides the same and pays nothing twice. A batch ends before the next
+//! one is asked for, so no run starts after the runs before it have decided.
+
+use crate::commands::grade::grade_finished_runs;
+use crate::commands::run::{BatchEnd, PoolArgs, work_on_batch};
+use crate::grading::sweep_scores::SweepScores;
+use delta_base::id::RunId;
+use delta_base::signal::CancelToken;
+use delta_operator::failure::CommandFailure;
+use delta_run::sweep::sweep_dir::SweepDir;
+use std::collections::HashSet;
+
+/// What follows the runs that a sweep has.
+pub enum Round<B, T> {
+    /// More runs are needed: what the caller plans as a batch.
+    Batch(B),
+    /// The runs that there are decide.
+    End(T),
+}
+
+/// How rounds have ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RoundsEnd<T> {
+    /// With an outcome.
+    Decided(T),
+    /// The budget of the sweep allows no other call.
+    OverBudget,
+    /// A signal, or the end of a slot.
+    Stopped,
+    /// Runs of an agent and a model cannot begin; that was reported.
+    Broken,
+}
+
+/// The rounds of a command in a sweep.
+pub struct Rounds<'a> {
+    /// The directory of the sweep, absolute.
+    pub dir: &'a SweepDir,
+    /// How the runs are worked on.
+    pub pool: &'a PoolArgs,
+    /// Wakes the pools: see [`install_pool_cancel`](crate::running::run_pool::install_pool_cancel).
+    pub cancel: CancelToken,
+    /// The command that continues, for the user.
+    pub command: &'a str,
+    /// The runs that this process has worked on. One that is not finished now stays without a score: nothing else of it comes
+    /// from a second try.
+    pub tried: HashSet<RunId>,
+}
+
+impl Rounds<'_> {
+    /// Works on batches until `next`, a pure function of what the sweep has, ends the rounds.
+    ///
+    /// `next` gets the plans, results and grades, and the runs that this process has tried. `plan` makes planned runs of its
+    /// batch and returns their ids: runs that are neither settled nor tried, or none if the plan alone is what `next` needs.
+    ///
+    /// # Errors
+    /// A file cannot be read or written, or a function fails.
+    pub fn work<B, T>(
+        &mut self,
+        next: impl Fn(&SweepScores, &HashSet<RunId>) -> Result<Round<B, T>, CommandFailure>,
+        mut plan: impl FnMut(B) -> Result<HashSet<RunId>, CommandFailure>,
+    ) -> Result<RoundsEnd<T>, CommandFailure> {
+        loop {
+            self.grade()?;
+            // Lines only: a run that has ended without one gets it in a batch, and then its grade.
+            let scores = SweepScores::read(self.dir)?;
+            let batch = match next(&scores, &self.tried)? {
+                Round::End(outcome) => return Ok(RoundsEnd::Decided(outcome)),
+                Round::Batch(batch) => plan(batch)?,
+            };
+            let end =
+                work_on_batch(self.dir, &batch, self.pool, self.command, self.cancel.clone())?;
+            self.tried.extend(batch);
+            match end {
+                BatchEnd::Done => {}
+                BatchEnd::OverBudget => {
+                    self.grade()?;
+                    return Ok(RoundsEnd::OverBudget);
+                }
+                BatchEnd::Stopped => return Ok(RoundsEnd::Stopped),
+                BatchEnd::Broken => return Ok(RoundsEnd::Broken),
+            }
+        }
+    }
+
+    /// Grades what is finished, also by processes before this one.
+    fn grade(&self) -> Result<(), CommandFailure> {
+        grade_finished_runs(&self.dir.root, None, self.pool.env_files(), true).map(|_| ())
+    }
+}
