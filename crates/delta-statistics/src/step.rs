@@ -4,8 +4,8 @@
 //! [`StepSearch::least_drop`]. Both rates are unknown, and all places and pairs of rates are equally likely at first.
 //! The next run is of the point whose score says most about the place: D. V. Lindley, "On a measure of the information provided
 //! by an experiment" (1956).
-//! A place that the model finds likely is not yet a step, since the model has no world without one: it is named if both points
-//! beside it have enough runs, and their rates differ by the least drop and more than by chance.
+//! A place that the model finds likely is not yet a step, since the model has no world without one: it is named if the points
+//! next to it have enough runs, and their rates differ by the least drop and more than by chance.
 
 use crate::estimate::{Interval, wilson};
 use crate::normal::normal_quantile;

@@ -160,8 +160,8 @@ pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {
     Ok(if counts.ungraded == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Grades forks with a grader, those that it left ungraded before too if `retries` says so. `dir` is the sweep with its forks.
-/// Returns whether all were graded or left ungraded, and none was cancelled.
+/// Grades forks with a grader; with `retries` also forks that it left ungraded before. `dir` is the sweep with its forks.
+/// Returns false if that was cancelled.
 pub fn grade_forks(
     dir: &SweepDir,
     forks: &SweepScores,

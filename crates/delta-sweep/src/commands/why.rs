@@ -361,8 +361,8 @@ impl ForkedRun<'_> {
         Ok(SweepPlan::with_forks(self.headers, forks.collect::<Result<_, CommandFailure>>()?))
     }
 
-    /// Reads the forks that have ended, and grades those without a grade; with `retries` also those that the grader has left
-    /// ungraded.
+    /// Reads the forks that have ended, and grades those without a grade; with `retries` also forks that the grader has
+    /// left ungraded.
     fn read_known(&self, retries: bool) -> Result<KnownForks, CommandFailure> {
         let ResultReader { results, .. } = ResultReader::open(&self.dir)?;
         let has_ended = |line: &ResultLine| {
@@ -442,16 +442,17 @@ impl ForkedRun<'_> {
         let id = self.fork_id(key)?;
         let root = self.dir.workspace(&id);
         let run_dir = Workspace { root: root.clone() }.find_run(&id)?;
-        let has_begun = run_dir.is_some_and(|run_dir| {
-            !matches!(journal::fold_run_journal(&run_dir), Err(JournalError::NoEvents(_)))
+        let has_journal = run_dir.as_ref().is_some_and(|run_dir| {
+            !matches!(journal::fold_run_journal(run_dir), Err(JournalError::NoEvents(_)))
         });
-        if has_begun {
+        if has_journal {
             return Ok(());
         }
-        // The journal is written last: what a killed process has left is no fork.
-        if root.is_dir() {
-            durable::remove_dir_all_no_follow(&root)
-                .map_err(durable::FileError::at("remove", &root))?;
+        // The journal is written last: without it, the fork was not made to its end.
+        let parts = [run_dir, Some(root.clone())].into_iter().flatten();
+        for path in parts.filter(|path| path.is_dir()) {
+            durable::remove_dir_all_no_follow(&path)
+                .map_err(durable::FileError::at("remove", &path))?;
         }
         durable::ensure_shared_dir_synced(&self.dir.shard(&id))?;
         let text = |path: PathBuf| path.to_string_lossy().into_owned();
@@ -489,7 +490,7 @@ struct SearchProgress {
 impl SearchProgress {
     fn paint(&mut self, search: &ForkSearch) {
         if terminal::is_stderr_terminal() {
-            self.replace(format!("{} of at most {MOST_FORKS} forks", search.forks()));
+            self.replace(format!("{} of at most {MOST_FORKS} forks\n", search.forks()));
         }
     }
 

@@ -39,7 +39,7 @@ impl GradedInputs {
         Self { reader: InputReader::new(dir), forked_run: None }
     }
 
-    /// Reads nothing yet. The graders of forks of `run` get the input that those of the run get.
+    /// Reads nothing yet. The graders of forks of `run` get the same input as the graders of the run.
     pub fn for_forks(dir: &SweepDir, run: &PlannedRun) -> Self {
         Self { forked_run: Some(run.clone()), ..Self::new(dir) }
     }

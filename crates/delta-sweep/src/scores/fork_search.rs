@@ -56,7 +56,7 @@ pub struct ForkSearch {
     pub status: SearchStatus,
 }
 
-/// How the search goes on.
+/// Whether the search asks for forks, or has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SearchStatus {
     /// These forks say most; at least one.
