@@ -112,7 +112,7 @@ pub fn with_tip_for(error: clap::Error, arguments: &[OsString]) -> clap::Error {
     let named = named_command(crate::DeltaCli::command(), arguments);
     let error = with_usage_of_command(&named, error);
     match error.kind() {
-        ErrorKind::InvalidSubcommand => with_command_tip(&named, error, command),
+        ErrorKind::InvalidSubcommand => with_command_tip(&named, error, command, arguments),
         ErrorKind::UnknownArgument => with_argument_tip(&named, error, command, arguments),
         ErrorKind::MissingRequiredArgument if command == "fork" => with_tip(
             error,
@@ -205,10 +205,22 @@ fn config_file_path() -> String {
     if path.is_empty() { "~/.config/delta/config.yaml".to_owned() } else { path }
 }
 
+fn task_tip(task: &str) -> String {
+    format!("a task is an argument of `run`: `delta run {}`", shell_quote(task))
+}
+
+/// The arguments as one text, if they are three words or more and no option.
+fn words_of_task(arguments: &[OsString]) -> Option<String> {
+    let words: Option<Vec<&str>> = arguments.iter().skip(1).map(|word| word.to_str()).collect();
+    let words = words?;
+    let is_text = words.len() > 2 && words.iter().all(|word| !word.starts_with('-'));
+    is_text.then(|| words.join(" "))
+}
+
 /// What to type instead of a command that delta does not have and that needs more than another name.
 fn advice_for(word: &str) -> Option<String> {
     if word.contains(char::is_whitespace) {
-        return Some(format!("a task is an argument of `run`: `delta run {}`", shell_quote(word)));
+        return Some(task_tip(word));
     }
     match word {
         "login" | "auth" | "logout" => Some(format!(
@@ -234,7 +246,12 @@ fn advice_for(word: &str) -> Option<String> {
 }
 
 /// Adds what to type to the error for an unknown command, and removes what cannot be typed.
-fn with_command_tip(named: &Command, mut error: clap::Error, command: &str) -> clap::Error {
+fn with_command_tip(
+    named: &Command,
+    mut error: clap::Error,
+    command: &str,
+    arguments: &[OsString],
+) -> clap::Error {
     let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
     let unknown = match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(word)) => word.clone(),
@@ -276,7 +293,10 @@ fn with_command_tip(named: &Command, mut error: clap::Error, command: &str) -> c
     // A short word is similar to everything.
     match nearest.first().filter(|_| word.len() > 3).and_then(|alias| find_typed(alias)) {
         Some((typed, _)) => with_tip(error, format!("use `{typed}`")),
-        None => error,
+        None => match words_of_task(arguments) {
+            Some(task) => with_tip(error, task_tip(&task)),
+            None => error,
+        },
     }
 }
 

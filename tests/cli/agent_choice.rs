@@ -196,7 +196,8 @@ fn c_25_3_without_a_model_the_error_says_what_to_type() {
     );
     let key = "      the environment has no API key either: export DELTA_API_KEY=..., or for a local server DELTA_BASE_URL=http://localhost:11434/v1\n";
     let with_key = run_here(&sandbox, &["look"]).env("DELTA_API_KEY", "sk-test").output();
-    with_key.expect(126, "", &error);
+    let models = "      `delta models` lists what your endpoint offers\n";
+    with_key.expect(126, "", &format!("{error}{models}"));
     let error = error + key;
     run_here(&sandbox, &["look"]).output().expect(126, "", &error);
     assert_eq!(sandbox.files("project"), ["a.txt"]);

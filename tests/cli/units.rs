@@ -127,6 +127,7 @@ fn c_25_12_an_unknown_command_gets_what_can_be_typed() {
         (&["-p", "x"], "tip: the task is an argument"),
         (&["config", "set", "model", "x"], "home/.config/delta/config.yaml"),
         (&["--verson"], "'--version'"),
+        (&["fix", "the", "test"], "`delta run 'fix the test'`"),
     ] {
         let ran = sandbox.delta(typed.iter().copied()).output().expect_code(2);
         assert!(ran.stderr.contains(proposed), "{typed:?}: {}", ran.stderr);

@@ -5,6 +5,7 @@ pub mod allowed_calls;
 pub mod approval_prompt;
 pub mod ask_human;
 pub mod child_environment;
+pub mod config_grants;
 pub mod context;
 pub mod file_preview;
 pub mod hook;

@@ -3,7 +3,6 @@
 //! Only the process's own environment and a file in the operator's home count here, never a `.env` file: a workspace must
 //! not choose the model or the agent.
 
-use crate::config::grants::{ALLOW_MAPPING, Grant, NET_MAPPING, read_calls, read_hosts};
 use crate::failure::CommandFailure;
 use crate::sandbox_options::SANDBOX_VARIABLE;
 use crate::{environment, prices, state};
@@ -11,6 +10,9 @@ use anstream::ColorChoice;
 use clap::{Args, ValueEnum};
 use delta_agent::agent::tool_imports::IMPORT_PATH_VARIABLE;
 use delta_agent::allowed_calls::ListedCalls;
+use delta_agent::config_grants::{
+    ALLOW_MAPPING, Grant, NET_MAPPING, read_call_grant, read_host_grant,
+};
 use delta_agent::trust_store::{TRUST_VARIABLE, TRUSTED_HOSTS_VARIABLE};
 use delta_base::api_key_names::{KEY_COMMAND_VARIABLE, KEY_FILE_VARIABLE};
 use delta_base::durable;
@@ -35,8 +37,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::OnceLock;
-
-mod grants;
 
 /// The variable with the model of agents without `llm`.
 const MODEL_VARIABLE: &str = "DELTA_MODEL";
@@ -309,12 +309,13 @@ impl OperatorConfig {
         });
         self.net = fields.non_null("net").map(|node| {
             let items = fields.list("net").iter();
-            let value = items.filter_map(|item| read_hosts(doc, item)).collect();
+            let value = items.filter_map(|item| read_host_grant(doc, item)).collect();
             OperatorSetting { value, origin: format!("{path}:{}", node.line) }
         });
         self.allow = fields.non_null("allow").map(|node| {
             let items = fields.list("allow").iter().zip(1..);
-            let value = items.filter_map(|(item, number)| read_calls(doc, item, number)).collect();
+            let value =
+                items.filter_map(|(item, number)| read_call_grant(doc, item, number)).collect();
             OperatorSetting { value, origin: format!("{path}:{}", node.line) }
         });
         self.prices_url = setting("prices_url");

@@ -18,9 +18,16 @@ pub fn with_usage_of_command(named: &Command, mut error: clap::Error) -> clap::E
 pub fn named_command(mut root: Command, arguments: &[OsString]) -> Command {
     root.build();
     let mut command = &root;
+    let mut is_after_option = false;
     for word in arguments.iter().skip(1).filter_map(|word| word.to_str()) {
         // An option with its value may come first.
-        command = command.find_subcommand(word).unwrap_or(command);
+        let is_option = word.starts_with('-');
+        match command.find_subcommand(word) {
+            Some(named) => command = named,
+            None if is_option || is_after_option => {}
+            None => break,
+        }
+        is_after_option = is_option;
     }
     command.clone()
 }

@@ -433,16 +433,17 @@ impl Tool {
         sha256_hex(command.to_string())
     }
 
-    /// The arguments that a later call must have to be the one that `p` allows: all, or those that `remember` names.
+    /// What a later call has to repeat to be the call that `p` allows: all arguments, or the ones that `remember` names.
     pub fn remembered_arguments(&self, arguments: &Json) -> Json {
         let Some(names) = &self.remember else { return arguments.clone() };
-        let value = |name: &String| {
+        let mut remembered = serde_json::Map::new();
+        for name in names {
             let sent = arguments.get(name).filter(|value| !value.is_null());
             let parameter = self.parameters.iter().find(|parameter| parameter.name == *name);
-            let default = || parameter?.default.clone();
-            (name.clone(), sent.cloned().or_else(default).unwrap_or_default())
-        };
-        names.iter().map(value).collect()
+            let default = parameter.and_then(|parameter| parameter.default.as_ref());
+            remembered.insert(name.clone(), sent.or(default).cloned().unwrap_or_default());
+        }
+        remembered.into()
     }
 
     /// The parameters whose values may differ in the calls that `p` allows.
@@ -455,15 +456,15 @@ impl Tool {
     /// The SHA-256 of what determines what a call starts with these [`Tool::remembered_arguments`], whatever the others are.
     pub fn remembered_sha256(&self, remembered: &Json, vars: &EngineVars) -> String {
         let fill = |fills_optional: bool| {
-            let value = |parameter: &ToolParameter| {
-                let open = || format!("${{{}}}", parameter.name).into();
-                match remembered.get(&parameter.name) {
+            let mut values = Vec::with_capacity(self.parameters.len());
+            for ToolParameter { name, required, .. } in &self.parameters {
+                let value = match remembered.get(name) {
                     Some(value) => Some(value.clone()).filter(|value| !value.is_null()),
-                    None => (fills_optional || parameter.required).then(open),
-                }
-            };
-            let values: Vec<_> =
-                self.parameters.iter().map(|one| value(one).map(CheckedValue::from)).collect();
+                    None if fills_optional || *required => Some(format!("${{{name}}}").into()),
+                    None => None,
+                };
+                values.push(value.map(CheckedValue::from));
+            }
             self.command_sha256(&self.fill_command(&values, &remembered.to_string(), vars), vars)
         };
         let commands = [fill(true), fill(false)];

@@ -39,7 +39,7 @@ pub struct CheckedArguments {
 }
 
 impl CheckedArguments {
-    /// The value of a parameter as the command gets it; `None` if it is absent. `parameters` are those of the tool.
+    /// The value of a parameter as the command gets it; `None` if it is absent. `parameters` are the ones of the tool.
     pub fn text(&self, parameters: &[ToolParameter], name: &str) -> Option<String> {
         let mut values = parameters.iter().zip(&self.values);
         let (_, value) = values.find(|(parameter, _)| parameter.name == name)?;

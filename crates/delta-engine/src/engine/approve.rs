@@ -138,8 +138,9 @@ impl<'a> Engine<'a> {
         checked: &CheckedCall<'_>,
     ) -> Option<CallApproval> {
         let sandbox = self.environment.sandbox()?;
-        let (tool, arguments) = (checked.tool(), checked.arguments());
-        if let rule @ Some(_) = self.grants.listed_entry(sandbox, request, tool, arguments) {
+        let arguments = checked.arguments();
+        let rule = self.grants.listed_entry(sandbox, request, checked.tool(), arguments);
+        if rule.is_some() {
             return Some(CallApproval { by: ApprovalSource::Config, at: (self.clock)(), rule });
         }
         let identity = self.lasting_identity(run, request)?;

@@ -23,8 +23,8 @@ const FRAME_MS: u128 = 120;
 const UPDATE_INTERVAL: Duration = Duration::from_millis(50);
 /// How long after the last piece of an answer the status line appears again.
 const STATUS_DELAY: Duration = Duration::from_secs(1);
-/// How long the size of the terminal has to stay the same. tmux breaks lines anew at once, and reports the size of a second
-/// change up to 250 ms later: what is painted meanwhile moves by the old lines, and leaves rows behind.
+/// How long the size of the terminal has to stay the same. tmux wraps lines again at once, and reports the size of a second
+/// change up to 250 ms later: what is painted before moves by the old number of lines, and leaves rows that nothing erases.
 const RESIZE_TIME: Duration = Duration::from_millis(300);
 /// The number of lines shown of the output of a running tool.
 const OUTPUT_LINES: usize = 5;

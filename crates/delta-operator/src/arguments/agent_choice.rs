@@ -58,11 +58,11 @@ fn check_has_model(option: Option<&ModelChoice>) -> Result<(), CommandFailure> {
     let file = config::read()?.path_text();
     let file = if file.is_empty() { file } else { format!(", or write `model: gpt-4o` in {file}") };
     let mut hint = format!("pass `--model gpt-4o`, or set DELTA_MODEL=gpt-4o{file}");
-    if !api_key::is_configured()? {
-        hint.push_str(
-            "\nthe environment has no API key either: export DELTA_API_KEY=..., or for a local server DELTA_BASE_URL=http://localhost:11434/v1",
-        );
-    }
+    hint.push_str(if api_key::is_configured()? {
+        "\n`delta models` lists what your endpoint offers"
+    } else {
+        "\nthe environment has no API key either: export DELTA_API_KEY=..., or for a local server DELTA_BASE_URL=http://localhost:11434/v1"
+    });
     Err(CommandFailure::config("no model is chosen for the built-in agent", hint))
 }
 

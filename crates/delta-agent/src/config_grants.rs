@@ -1,7 +1,7 @@
 //! `allow` and `net` of config.yaml: what the built-in or an installed agent may do in a directory.
 
-use delta_agent::allowed_calls::ListedCalls;
-use delta_agent::tool::approval::read_command_pattern;
+use crate::allowed_calls::ListedCalls;
+use crate::tool::approval::read_command_pattern;
 use delta_sandbox::{HostRule, parse_host_rule};
 use delta_yaml::yaml::mapping_schema::{KeySchema, MappingFields, MappingSchema, ValueShape};
 use delta_yaml::yaml::{YamlDocument, YamlNode};
@@ -51,13 +51,13 @@ pub static ALLOW_MAPPING: MappingSchema = MappingSchema::new(
 
 /// An agent in a directory.
 #[derive(Debug, Clone)]
-struct GrantPlace {
+struct GrantScope {
     agent: String,
     /// A path, maybe with `/**`.
     dir: String,
 }
 
-impl GrantPlace {
+impl GrantScope {
     fn read(doc: &YamlDocument, fields: MappingFields<'_>) -> Option<Self> {
         let agent = fields.require("agent", "coding");
         let node = fields.require("dir", "/home/me/src/**")?;
@@ -83,7 +83,7 @@ impl GrantPlace {
 /// What an entry grants.
 #[derive(Debug, Clone)]
 pub struct Grant<T> {
-    place: GrantPlace,
+    scope: GrantScope,
     /// The hosts, or the calls.
     pub granted: T,
 }
@@ -91,19 +91,19 @@ pub struct Grant<T> {
 impl<T> Grant<T> {
     /// Whether it is for the agent in the workspace, whose path is canonical.
     pub fn covers(&self, agent: &str, workspace: &Path) -> bool {
-        self.place.covers(agent, workspace)
+        self.scope.covers(agent, workspace)
     }
 
     /// The entry in a list of settings, with `granted` as text.
     pub fn describe(&self, granted: &str) -> String {
-        format!("{} in {}: {granted}", self.place.agent, self.place.dir)
+        format!("{} in {}: {granted}", self.scope.agent, self.scope.dir)
     }
 }
 
 /// Reads an entry of `net`.
-pub fn read_hosts(doc: &YamlDocument, node: &YamlNode) -> Option<Grant<Vec<HostRule>>> {
+pub fn read_host_grant(doc: &YamlDocument, node: &YamlNode) -> Option<Grant<Vec<HostRule>>> {
     let fields = doc.fields(node, &NET_MAPPING)?;
-    let place = GrantPlace::read(doc, fields);
+    let scope = GrantScope::read(doc, fields);
     fields.require("hosts", "[index.crates.io]");
     let mut hosts = Vec::new();
     for item in fields.list("hosts") {
@@ -113,13 +113,17 @@ pub fn read_hosts(doc: &YamlDocument, node: &YamlNode) -> Option<Grant<Vec<HostR
             Err(help) => doc.report(item, format!("`{text}` is not a host"), Some(help)),
         }
     }
-    Some(Grant { place: place?, granted: hosts })
+    Some(Grant { scope: scope?, granted: hosts })
 }
 
 /// Reads the entry of `allow` with this number, from 1.
-pub fn read_calls(doc: &YamlDocument, node: &YamlNode, number: u32) -> Option<Grant<ListedCalls>> {
+pub fn read_call_grant(
+    doc: &YamlDocument,
+    node: &YamlNode,
+    number: u32,
+) -> Option<Grant<ListedCalls>> {
     let fields = doc.fields(node, &ALLOW_MAPPING)?;
-    let place = GrantPlace::read(doc, fields);
+    let scope = GrantScope::read(doc, fields);
     let tool = fields.require("tool", "run");
     let match_node = fields.require("match", "{command: [cargo test **]}")?;
     if match_node.entries().is_empty() {
@@ -137,5 +141,5 @@ pub fn read_calls(doc: &YamlDocument, node: &YamlNode, number: u32) -> Option<Gr
         patterns.push((name.scalar()?.to_owned(), lines.collect()));
     }
     let tool = tool?.scalar()?.to_owned();
-    Some(Grant { place: place?, granted: ListedCalls { number, tool, patterns } })
+    Some(Grant { scope: scope?, granted: ListedCalls { number, tool, patterns } })
 }
