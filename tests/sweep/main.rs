@@ -12,6 +12,7 @@ mod plan_checks;
 mod plans;
 mod pools;
 mod rates;
+mod recorded;
 mod results;
 mod schema;
 mod scores;

@@ -44,7 +44,12 @@ fn c_1_3_what_is_planned_is_valid() {
     assert!(is_valid(&schema, WHOLE));
     sandbox.write("sweep.yaml", WHOLE);
     sweep(&sandbox, &["plan", "--dry-run"]).expect_code(0);
-    for inputs in ["inputs.jsonl", "{dirs: 'cases/*'}"] {
+    for inputs in [
+        "inputs.jsonl",
+        "{dirs: 'cases/*'}",
+        "{runs: 'work/.delta/*', at: each}",
+        "{runs: work, at: [0, 3]}",
+    ] {
         assert!(is_valid(&schema, &format!("name: s\nagents: [a]\ninputs: {inputs}\n")));
     }
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/bug-sweep/sweep.yaml");
@@ -65,6 +70,8 @@ fn c_1_3_the_schema_and_plan_object_to_the_same_mistakes() {
         ("models: [{id: m}]", "an entry of `models` has no `model`"),
         ("inputs: [{task: x}]", "an entry of `inputs` has no `id`"),
         ("inputs: {dir: x}", "unknown key `dir`"),
+        ("inputs: {dirs: x, runs: y}", "`inputs` must have one of `dirs` and `runs`"),
+        ("inputs: {runs: x, at: soon}", "`at` must be"),
         ("task: [x]", "`task` must be a string"),
         ("env: [A]", "`env` must be a mapping"),
         ("params: {style: short}", "must be a list"),

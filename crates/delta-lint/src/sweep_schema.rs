@@ -9,6 +9,9 @@ pub const RETRIED_TYPES: [&str; 3] = ["llm", "io", "context"];
 /// A time with its unit: a number alone could be taken for seconds.
 const TIME_SHAPE: ValueShape = ValueShape::Pattern("[0-9].*[a-z]");
 
+/// The number of an iteration.
+const ITERATION_SHAPE: ValueShape = ValueShape::Integer(0..1 << 32);
+
 /// The keys of sweep.yaml.
 pub static SWEEP_MAPPING: MappingSchema = MappingSchema::new(
     "sweep.yaml",
@@ -40,9 +43,9 @@ pub static SWEEP_MAPPING: MappingSchema = MappingSchema::new(
             ValueShape::OneOf(&[
                 ValueShape::Text,
                 ValueShape::List(&ValueShape::Mapping(&INPUT_MAPPING)),
-                ValueShape::Mapping(&DIRS_MAPPING),
+                ValueShape::Mapping(&FOUND_INPUTS_MAPPING),
             ]),
-            "A file with one JSON object a line, relative to this file; or a list; or `{dirs: PATTERN}`.",
+            "A file with one JSON object a line, relative to this file; or a list; or `{dirs: PATTERN}`; or `{runs: PATTERN, at: each}`.",
         ),
         KeySchema::with_default(
             "task",
@@ -178,16 +181,34 @@ pub static INPUT_MAPPING: MappingSchema = MappingSchema::new(
 )
 .with_other_keys();
 
-/// The keys of `inputs`, if it names directories.
-pub static DIRS_MAPPING: MappingSchema = MappingSchema::new(
+/// The keys of `inputs`, if it names directories or recorded runs.
+pub static FOUND_INPUTS_MAPPING: MappingSchema = MappingSchema::new(
     "`inputs`",
-    "A directory for each input.",
-    &[KeySchema::required(
-        "dirs",
-        ValueShape::Text,
-        "The directories, such as `cases/*`, relative to this file. Each is an input with the name of the directory as `id`, and the directory as `from`.",
-    )],
-);
+    "A directory for each input, or recorded runs.",
+    &[
+        KeySchema::optional(
+            "dirs",
+            ValueShape::Text,
+            "The directories, such as `cases/*`, relative to this file. Each is an input with the name of the directory as `id`, and the directory as `from`.",
+        ),
+        KeySchema::optional(
+            "runs",
+            ValueShape::Text,
+            "The directories of recorded runs, or of their workspaces, such as `work/.delta/*`, relative to this file. Each is an input after each iteration that `at` names.",
+        ),
+        KeySchema::with_default(
+            "at",
+            ValueShape::OneOf(&[
+                ValueShape::Choice(&["each", "last"]),
+                ITERATION_SHAPE,
+                ValueShape::List(&ITERATION_SHAPE),
+            ]),
+            DefaultValue::Text("last"),
+            "The iterations of recorded runs after which runs begin; 0 is the task alone.",
+        ),
+    ],
+)
+.with_exactly_one_of(&["dirs", "runs"]);
 
 /// The keys of `run`.
 pub static RUN_MAPPING: MappingSchema = MappingSchema::new(

@@ -72,29 +72,37 @@ impl ForkPoint {
     /// # Errors
     /// The iteration does not exist or is incomplete, or the run has no task.
     pub fn find(events: &[Event], iteration: Option<u32>) -> Result<Self, ForkPointError> {
+        let points = Self::all(events)?;
+        let last_complete = points.last().map_or(0, |point| point.iteration);
+        let iteration = iteration.unwrap_or(last_complete);
+        points.get(iteration as usize).copied().ok_or_else(|| {
+            let thoughts =
+                events.iter().filter(|event| matches!(event.payload, Payload::Thought(_)));
+            let last_started = u32::try_from(thoughts.count()).unwrap_or(u32::MAX);
+            ForkPointError::IncompleteIteration { iteration, last_complete, last_started }
+        })
+    }
+
+    /// The ends of all complete iterations in the events of a run, from 0 on.
+    ///
+    /// # Errors
+    /// The run has no task.
+    pub fn all(events: &[Event]) -> Result<Vec<Self>, ForkPointError> {
         let history = RunHistory::from_events(events);
         let complete = history.iterations.iter().take_while(|iteration| iteration.is_complete());
-        let last_complete = u32::try_from(complete.count()).unwrap_or(u32::MAX);
-        let last_started = u32::try_from(history.iterations.len()).unwrap_or(u32::MAX);
-        let iteration = iteration.unwrap_or(last_complete);
-        if iteration > last_complete {
-            return Err(ForkPointError::IncompleteIteration {
-                iteration,
-                last_complete,
-                last_started,
-            });
-        }
-        let end = match history.iterations.get((iteration as usize).wrapping_sub(1)) {
-            Some(iteration) => usize::try_from(last_event_seq(iteration)).unwrap_or(usize::MAX),
-            None => {
-                let task = events
-                    .iter()
-                    .position(|event| matches!(event.payload, Payload::UserMessage { .. }));
-                task.ok_or(ForkPointError::NoTask)? + 1
-            }
-        };
-        let more = events[end..].iter().take_while(|event| belongs_to_end_of(event, iteration));
-        Ok(Self { iteration, event_count: end + more.count() })
+        let task =
+            events.iter().position(|event| matches!(event.payload, Payload::UserMessage { .. }));
+        let task = task.ok_or(ForkPointError::NoTask)? + 1;
+        let ends = complete
+            .map(|iteration| usize::try_from(last_event_seq(iteration)).unwrap_or(usize::MAX));
+        let ends = (0..).zip(std::iter::once(task).chain(ends));
+        Ok(ends
+            .map(|(iteration, end)| {
+                let more = events[end..].iter();
+                let more = more.take_while(|event| belongs_to_end_of(event, iteration));
+                Self { iteration, event_count: end + more.count() }
+            })
+            .collect())
     }
 }
 

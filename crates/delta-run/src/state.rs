@@ -19,7 +19,7 @@ use crate::state::repeats::Repeats;
 use crate::state::request_event::RequestEvent;
 use crate::state::snapshot_timeline::SnapshotTimeline;
 use crate::state::stage::StageState;
-use delta_base::id::RunId;
+use delta_base::id::{RunId, SnapshotId};
 use delta_base::time::Timestamp;
 use delta_words::{CallArguments, Usage, is_retried_status};
 use serde_json::Value as Json;
@@ -560,6 +560,14 @@ impl RunState {
         if self.is_between_iterations() {
             self.timeline.close(self.iterations);
         }
+    }
+
+    /// The snapshot of the workspace at the end of an iteration; `None` if the run has none, or has not seen that end yet:
+    /// until then, the last snapshot is an earlier one.
+    pub fn snapshot_at_end_of(&self, iteration: u32) -> Option<SnapshotId> {
+        let has_ended = iteration < self.iterations || self.timeline.is_closed(iteration);
+        let point = self.timeline.at_end_of(iteration).filter(|_| has_ended);
+        point.map(|point| point.tree)
     }
 
     /// Starts the identity and the usage of the fork; the copied conversation stays.

@@ -476,7 +476,10 @@ fn unusable(path: &Path, reason: impl Into<String>) -> WorkspaceError {
 
 /// Rejects runs of a later layout, which an older version could damage. A missing VERSION, as after a crash at the start
 /// or where only a journal was copied, counts as this layout.
-fn check_layout(control: &Path) -> Result<(), WorkspaceError> {
+///
+/// # Errors
+/// The VERSION file of `control`, the directory of the runs of a workspace, has another layout.
+pub fn check_layout(control: &Path) -> Result<(), WorkspaceError> {
     let unknown = |version| WorkspaceError::UnknownLayout { control: control.to_owned(), version };
     let version = match durable::read_small_no_follow(&control.join(VERSION_FILE)) {
         Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {

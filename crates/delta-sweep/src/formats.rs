@@ -11,6 +11,7 @@ pub mod input;
 pub mod placeholder;
 pub mod plan;
 pub mod plan_file;
+pub mod recorded_input;
 pub mod result_line;
 pub mod retry_policy;
 pub mod run_settings;

@@ -5,5 +5,6 @@ pub mod input_reader;
 pub mod plan_checks;
 pub mod plan_reader;
 pub mod plan_sources;
+pub mod recorded_runs;
 pub mod source_copies;
 pub mod sweep_keys;

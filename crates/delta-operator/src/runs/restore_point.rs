@@ -10,11 +10,14 @@ use delta_base::id::SnapshotId;
 use delta_base::redact::Secrets;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_llm::llm::ModelSelection;
+use delta_run::event::{Event, Payload};
 use delta_run::state::RunState;
 use delta_run::state::snapshot_timeline::NoSnapshotThen;
-use delta_snapshot::{ExcludePatterns, SnapshotChange, SnapshotStore};
+use delta_snapshot::{ExcludePatterns, SnapshotChange, SnapshotError, SnapshotStore};
 use serde_json::{Value as Json, json};
+use std::collections::BTreeSet;
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::Path;
 
 /// The number of digits that name a snapshot.
@@ -125,6 +128,35 @@ pub fn open_run_store(dir: &Path, state: &RunState) -> Result<SnapshotStore, Com
     let exclude = ExcludePatterns::parse(patterns.iter().map(String::as_str))
         .map_err(|problem| CommandFailure::damaged(problem, None))?;
     Ok(open_store_excluding(dir, state, exclude)?)
+}
+
+/// Copies the snapshots that `events` name, the first ones of the run whose store is `from`. Snapshots that are missing or
+/// damaged there are left out.
+pub fn copy_snapshots(
+    from: &SnapshotStore,
+    to: &mut SnapshotStore,
+    events: &[Event],
+) -> Result<(), CommandFailure> {
+    let mut trees = BTreeSet::new();
+    for event in events {
+        match &event.payload {
+            Payload::Snapshot(snapshot) => trees.extend([snapshot.tree]),
+            Payload::Rollback { tree, saved, .. } => trees.extend([*tree, *saved]),
+            _ => {}
+        }
+    }
+    trees
+        .into_iter()
+        .try_for_each(|tree| to.copy_tree_from(from, tree).or_else(ignore_lost_snapshot))
+}
+
+/// A snapshot that is missing or damaged where it is copied from is not an error.
+pub fn ignore_lost_snapshot(error: SnapshotError) -> Result<(), CommandFailure> {
+    match error {
+        SnapshotError::Damaged(_) => Ok(()),
+        SnapshotError::File(error) if error.source.kind() == ErrorKind::NotFound => Ok(()),
+        error => Err(error.into()),
+    }
 }
 
 /// Checks that the store of a run still has the snapshot `tree` of `point`: a person may have deleted the run's snapshots,

@@ -10,7 +10,7 @@ use delta_base::durable::{self, FileError};
 use delta_base::hex::encode_hex;
 use delta_base::id::RunId;
 use delta_base::random;
-use run_archive::{MAX_ARCHIVE_BYTES, extract_archive};
+use run_archive::{MAX_ARCHIVE_BYTES, archive_workspace, extract_archive};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,7 +18,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
-use zip_archive::{ZipMember, read_directory};
+use zip_archive::{ZipMember, ZipWriter, read_directory};
 
 /// The end of the names of members.
 const MEMBER_END: &str = ".tar";
@@ -125,6 +125,31 @@ impl RunPacks {
         renamed?;
         Ok(Some(pack))
     }
+}
+
+/// The directory `root`, which has only records of runs, as a ZIP file.
+///
+/// # Errors
+/// As [`archive_workspace`].
+pub fn pack_records(root: &Path) -> io::Result<Vec<u8>> {
+    let mut writer = ZipWriter::default();
+    writer.add("run.tar", &archive_workspace(root, true)?);
+    Ok(writer.finish())
+}
+
+/// Extracts a file of [`pack_records`] into `target`, a new directory.
+///
+/// # Errors
+/// The file cannot be read or is damaged, or the directory cannot be written.
+pub fn unpack_records(file: &Path, target: &Path) -> Result<(), FileError> {
+    let open = || File::open(file);
+    let archive = open().and_then(read_directory).and_then(|members| match members.as_slice() {
+        [member] if member.bytes() <= MAX_ARCHIVE_BYTES as u64 => member.read(open()?),
+        _ => Err(io::Error::other("it is not the copy of a run")),
+    });
+    let archive = archive.map_err(FileError::at("read", file))?;
+    durable::ensure_private_dir(target)?;
+    extract_archive(&archive, target).map_err(FileError::at("unpack into", target))
 }
 
 /// The sweep of which `path` is, or was, the workspace of a run.

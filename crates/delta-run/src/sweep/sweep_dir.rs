@@ -77,6 +77,11 @@ impl SweepDir {
         self.inputs().join(hash)
     }
 
+    /// The copy of a recorded run, a ZIP file: [`crate::sweep::packed::pack_records`].
+    pub fn run_copy(&self, name: &str) -> PathBuf {
+        self.inputs().join(format!("{name}.zip"))
+    }
+
     /// The workspaces, in 256 directories.
     pub fn runs(&self) -> PathBuf {
         self.runs_root.join("runs")

@@ -113,6 +113,7 @@ fn named_input_copies(dir: &SweepDir, plan: &SweepPlan) -> Result<HashSet<String
             let path = dir.input_lines(&header.inputs);
             let input = input.map_err(|reason| changed_lines_failure(&path, &reason))?;
             names.extend(input.tree);
+            names.extend(input.recorded.map(|recorded| format!("{}.zip", recorded.copy)));
         }
     }
     Ok(names)

@@ -2,6 +2,7 @@
 
 use crate::formats::plan::{NewRuns, PlanError, PlanHeader};
 use crate::formats::plan_file::{SweepPlan, header_line, plan_line};
+use crate::formats::sweep_file::InputSource;
 use crate::grading::sweep_scores::lacks_grades;
 use crate::planning::plan_checks;
 use crate::planning::plan_reader::read_plans;
@@ -17,7 +18,7 @@ use delta_operator::failure::CommandFailure;
 use delta_program::stdio;
 use delta_run::sweep::sweep_dir::SweepDir;
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -113,7 +114,7 @@ pub fn plan_sources(
         })
         .map_err(plan_failure)?;
         plan_checks::check_run_settings(sources, &new.settings.list)?;
-        let report = PlanReport::new(dir, &plan, &new, &sources.header);
+        let report = PlanReport::new(dir, &plan, &new, sources);
         let planned = PlannedSweep {
             dir: dir.clone(),
             report: report.to_text(is_dry),
@@ -179,10 +180,18 @@ struct PlanReport {
     has_new_settings: bool,
     /// The agents whose directory changed since the last plan.
     changed_agents: Vec<String>,
+    /// What is not restored for inputs that are recorded runs; `None` without such inputs.
+    outside: Option<BTreeSet<String>>,
 }
 
 impl PlanReport {
-    fn new(dir: &SweepDir, plan: &SweepPlan, new: &NewRuns<'_>, header: &PlanHeader) -> Self {
+    fn new(dir: &SweepDir, plan: &SweepPlan, new: &NewRuns<'_>, sources: &PlanSources) -> Self {
+        let header = &sources.header;
+        let recorded = matches!(sources.file.inputs, InputSource::Runs { .. });
+        let outside = recorded.then(|| {
+            let inputs = sources.inputs.iter().flatten().filter_map(|input| input.recorded);
+            inputs.flat_map(|recorded| recorded.outside).collect()
+        });
         let last = plan.settings();
         let changed = header.agents.iter().filter(|(id, tree)| {
             last.and_then(|last| last.agents.get(*id)).is_some_and(|known| known != *tree)
@@ -195,6 +204,7 @@ impl PlanReport {
             is_first: last.is_none(),
             has_new_settings: last.is_some_and(|last| !last.has_same_settings(header)),
             changed_agents: changed.map(|(id, _)| id.clone()).collect(),
+            outside,
         }
     }
 
@@ -228,6 +238,10 @@ impl PlanReport {
         };
         for agent in &self.changed_agents {
             text.push_str(&format!("agent {agent} has changed, so its runs are new\n"));
+        }
+        if let Some(names) = &self.outside {
+            let names: String = names.iter().map(|name| format!("{name}, ")).collect();
+            text.push_str(&format!("not restored for the recorded runs: {names}time\n"));
         }
         if self.others > 0 {
             text.push_str(&format!(

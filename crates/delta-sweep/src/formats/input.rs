@@ -2,9 +2,10 @@
 //!
 //! Inputs stay text until a run needs one: a million of them fit into memory as lines, and not as trees.
 
+use crate::formats::recorded_input::{RECORDED_KEY, RecordedInput};
 use delta_base::error_text::describe_json_error;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::{Component, Path};
@@ -27,6 +28,8 @@ pub struct SweepInput {
     pub from: Option<String>,
     /// The copy of that directory.
     pub tree: Option<String>,
+    /// The recorded run with whose first iterations a run begins.
+    pub recorded: Option<RecordedInput>,
     /// More files of the workspace, with their texts; they replace copied ones.
     pub files: BTreeMap<String, String>,
     /// All members, for `${input.NAME}`.
@@ -61,19 +64,28 @@ impl SweepInput {
             group: text("group")?,
             from: text("from")?,
             tree: text(TREE_KEY)?,
+            recorded: read_recorded(&members),
             files: read_files(members.get("files"))?,
             members,
         })
     }
 
-    /// The line of an input in the directory of a sweep: its members, and the copy of its directory.
+    /// The line of an input in the directory of a sweep: its members, and the copy of its directory or recorded run.
     pub fn to_line(&self) -> String {
         let mut members = self.members.clone();
         if let Some(tree) = &self.tree {
             members.insert(TREE_KEY.to_owned(), tree.as_str().into());
         }
+        if let Some(recorded) = &self.recorded {
+            members.insert(RECORDED_KEY.to_owned(), json!(recorded));
+        }
         delta_base::json::to_json(&members)
     }
+}
+
+/// The recorded run of an input that `plan` wrote; another value is a member for placeholders.
+fn read_recorded(members: &Map<String, Json>) -> Option<RecordedInput> {
+    serde_json::from_value(members.get(RECORDED_KEY)?.clone()).ok()
 }
 
 fn read_files(value: Option<&Json>) -> Result<BTreeMap<String, String>, (String, String)> {

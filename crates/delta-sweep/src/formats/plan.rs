@@ -8,6 +8,7 @@ use crate::formats::input::{InputSet, SweepInput};
 use crate::formats::placeholder::{
     PlaceholderError, PlaceholderValues, substitute, substitute_json,
 };
+use crate::formats::recorded_input::RecordedInput;
 use crate::formats::retry_policy::RetryPolicy;
 use crate::formats::run_settings::DistinctSettings;
 use crate::formats::sweep_file::{RunLimits, SweepFile};
@@ -124,6 +125,9 @@ pub struct PlannedRun {
     /// The group of the input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<Arc<str>>,
+    /// State that is not restored for an input that is a recorded run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub outside: Vec<String>,
     /// The number of the repeat, from 1.
     pub repeat: u32,
     /// The parameters.
@@ -148,6 +152,8 @@ pub struct RunDefinition {
     pub files: BTreeMap<String, String>,
     /// The copy of the directory with which the workspace begins.
     pub tree: Option<String>,
+    /// The recorded run with whose first iterations it begins.
+    pub recorded: Option<RecordedInput>,
     /// Variables.
     pub env: BTreeMap<String, String>,
     /// Keys of `llm`.
@@ -254,6 +260,7 @@ impl PlanHeader {
             agent_tree: self.agents.get(choice.agent).cloned().unwrap_or_default(),
             task: substitute(&self.task, values)?,
             tree: input.tree.clone(),
+            recorded: input.recorded.clone(),
             model,
             files,
             env,
@@ -282,7 +289,10 @@ impl RunDefinition {
         };
         add("env", json!(self.env));
         add("files", json!(self.files));
-        add("from", json!(self.tree));
+        let recorded = self.recorded.as_ref();
+        let snapshot = recorded.and_then(|recorded| recorded.tree).map(|tree| tree.to_string());
+        add("from", json!(snapshot.as_ref().or(self.tree.as_ref())));
+        add("journal", json!(recorded.map(|recorded| &recorded.chain)));
         add("llm", Json::Object(self.llm.clone()));
         add("max_iterations", json!(limits.max_iterations));
         add("params", Json::Object(params.clone()));
@@ -510,6 +520,7 @@ impl<'a> NewRuns<'a> {
                 model: models[run.model as usize].clone(),
                 input: input.id.into(),
                 group: input.group.map(Into::into),
+                outside: input.recorded.map(|recorded| recorded.outside).unwrap_or_default(),
                 repeat: run.repeat,
                 params: self.grid[run.params as usize].clone(),
                 limits: self.limits.clone(),
@@ -623,6 +634,29 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn c_34_16_an_id_depends_on_what_a_recorded_run_has_recorded_alone(
+            chains in prop::array::uniform2("[ab]{2}"),
+            trees in prop::array::uniform2(prop::option::of("[ab]")),
+            others in prop::array::uniform2(("[a-z]{4}", "[a-z]{3}", 0..9_u32, "net:[a-z]")),
+        ) {
+            let id = |index: usize| {
+                let (copy, run, at, outside) = &others[index];
+                let tree = trees[index].as_ref().map(|digit| digit.repeat(64));
+                let recorded = json!({
+                    "copy": copy, "run": run, "at": at, "chain": chains[index],
+                    "tree": tree, "outside": [outside],
+                });
+                let input = json!({"id": "i", "group": run, "task": "t", "recorded_run": recorded});
+                let text = format!("name: s\nagents: [a]\ninputs: [{input}]\n");
+                let planned = plan(&text, &[("a", "tree")]);
+                assert_eq!(&planned[0].outside, &[outside.clone()]);
+                planned[0].id.clone()
+            };
+            let is_same_content = chains[0] == chains[1] && trees[0] == trees[1];
+            prop_assert_eq!(id(0) == id(1), is_same_content);
+        }
+
         #[test]
         fn c_26_2_a_plan_is_a_function_of_its_inputs(
             agents in prop::collection::btree_set("[a-d]", 1..4),

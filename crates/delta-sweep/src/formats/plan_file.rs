@@ -36,6 +36,8 @@ struct PlanLine<'a> {
     input: Cow<'a, str>,
     #[serde(default)]
     group: Option<String>,
+    #[serde(default)]
+    outside: Vec<String>,
     repeat: u32,
     #[serde(borrow)]
     params: &'a RawValue,
@@ -115,6 +117,7 @@ impl SweepPlan {
             model: self.intern(&line.model),
             input: self.intern(&line.input),
             group: line.group.map(|group| self.intern(&group)),
+            outside: line.outside,
             repeat: line.repeat,
             params: intern_json(&mut self.params, line.params)?,
             limits: intern_json(&mut self.limits, line.limits)?,

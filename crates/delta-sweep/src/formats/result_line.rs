@@ -40,6 +40,9 @@ pub struct ResultLine {
     /// The group of the input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
+    /// State that was not restored for an input that is a recorded run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outside: Vec<String>,
     /// The number of the repeat.
     pub repeat: u32,
     /// The parameters.
@@ -128,6 +131,7 @@ impl ResultLine {
             model: run.model.to_string(),
             input: run.input.to_string(),
             group: run.group.as_ref().map(ToString::to_string),
+            outside: run.outside.clone(),
             repeat: run.repeat,
             params: Map::clone(&run.params),
             status,

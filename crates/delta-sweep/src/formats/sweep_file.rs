@@ -4,12 +4,13 @@ use crate::formats::grader::{GraderEntry, read_graders};
 use crate::formats::input::{InputSet, SweepInput, check_workspace_path};
 use crate::formats::placeholder::{check_text_placeholders, used_parameters};
 use crate::formats::plan::PlannedModel;
+use crate::formats::recorded_input::IterationChoice;
 use crate::formats::retry_policy::RetryPolicy;
 use delta_agent::tool::value_text;
 use delta_base::api_key_names::is_key_name;
 use delta_lint::sweep_schema::{
-    AGENT_MAPPING, BUDGET_MAPPING, DIRS_MAPPING, GATE_MAPPING, INPUT_MAPPING, MODEL_MAPPING,
-    RATE_MAPPING, RETRY_MAPPING, RUN_MAPPING, SWEEP_MAPPING,
+    AGENT_MAPPING, BUDGET_MAPPING, FOUND_INPUTS_MAPPING, GATE_MAPPING, INPUT_MAPPING,
+    MODEL_MAPPING, RATE_MAPPING, RETRY_MAPPING, RUN_MAPPING, SWEEP_MAPPING,
 };
 use delta_run::budget::call_rate::RATE_VARIABLE;
 use delta_run::budget::ledger::BUDGET_VARIABLE;
@@ -71,6 +72,13 @@ pub enum InputSource {
     Inline(InputSet),
     /// A directory for each.
     Directories(String),
+    /// Recorded runs, after iterations of each.
+    Runs {
+        /// The directories of the runs, or of their workspaces.
+        pattern: String,
+        /// The iterations.
+        at: IterationChoice,
+    },
 }
 
 /// A parameter with the values that are tried.
@@ -203,6 +211,9 @@ impl SweepFile {
         for entry in fields.list("models") {
             ["llm", "env"].iter().filter_map(|key| entry.get(key)).for_each(check);
         }
+        if matches!(inputs, Some(InputSource::Runs { .. })) {
+            report_recorded_keys(doc, fields);
+        }
         report_unused_params(doc, fields, &params);
         let file = Self {
             name: name?,
@@ -330,9 +341,24 @@ fn read_inputs(doc: &YamlDocument, node: &YamlNode) -> Option<InputSource> {
         return Some(InputSource::File(path.to_owned()));
     }
     if !node.entries().is_empty() {
-        let fields = doc.fields(node, &DIRS_MAPPING)?;
-        let pattern = fields.require("dirs", "cases/*").and_then(YamlNode::scalar)?;
-        return Some(InputSource::Directories(pattern.to_owned()));
+        let fields = doc.fields(node, &FOUND_INPUTS_MAPPING)?;
+        let at = fields.non_null("at");
+        let help = "write `{dirs: PATTERN}` or `{runs: PATTERN, at: each}`".to_owned();
+        return match (fields.text("dirs"), fields.text("runs"), at) {
+            (Some(pattern), None, None) => Some(InputSource::Directories(pattern.to_owned())),
+            (None, Some(pattern), at) => {
+                let at = at.map_or(Some(IterationChoice::Last), |at| read_iterations(doc, at))?;
+                Some(InputSource::Runs { pattern: pattern.to_owned(), at })
+            }
+            (Some(_), None, Some(at)) => {
+                doc.report(at, "`at` is for recorded runs", Some(help));
+                None
+            }
+            _ => {
+                doc.report(node, "`inputs` must have one of `dirs` and `runs`", Some(help));
+                None
+            }
+        };
     }
     let items = doc.expect_list(node, "`inputs`")?;
     if node.is_empty_list() {
@@ -378,6 +404,35 @@ fn read_inputs(doc: &YamlDocument, node: &YamlNode) -> Option<InputSource> {
         }
     }
     Some(InputSource::Inline(InputSet::from_inputs(&inputs)))
+}
+
+fn read_iterations(doc: &YamlDocument, node: &YamlNode) -> Option<IterationChoice> {
+    match node.scalar() {
+        Some("each") => return Some(IterationChoice::Each),
+        Some("last") => return Some(IterationChoice::Last),
+        _ => {}
+    }
+    let items = if node.scalar().is_some() { std::slice::from_ref(node) } else { node.items() };
+    let numbers: Option<Vec<u32>> = items.iter().map(|item| item.scalar()?.parse().ok()).collect();
+    let numbers = numbers.filter(|numbers| {
+        let mut known = HashSet::new();
+        !numbers.is_empty() && numbers.iter().all(|number| known.insert(*number))
+    });
+    if numbers.is_none() {
+        let help = "write `at: each`, `at: last`, `at: 3` or `at: [0, 3]`".to_owned();
+        doc.report(node, "`at` must be iterations, each once", Some(help));
+    }
+    numbers.map(IterationChoice::Numbers)
+}
+
+/// Reports keys that would change what recorded runs have begun with.
+fn report_recorded_keys(doc: &YamlDocument, fields: MappingFields<'_>) {
+    for key in ["task", "files"] {
+        if let Some(node) = fields.non_null(key) {
+            let message = format!("recorded runs have their own `{key}`");
+            doc.report(node, message, Some(format!("remove `{key}`")));
+        }
+    }
 }
 
 /// Reports placeholders of an unknown form or parameter in all texts of a value.

@@ -8,6 +8,7 @@ use crate::formats::sweep_file::{AgentEntry, InputSource, ModelEntry, SweepFile}
 use crate::grading::run_grader;
 use crate::planning::plan_checks;
 use crate::planning::plan_reader::unreadable_file;
+use crate::planning::recorded_runs;
 use crate::planning::source_copies::{self, SourceCopies};
 use delta_agent::agent::Agent;
 use delta_base::durable;
@@ -75,10 +76,9 @@ impl PlanSources {
         let file = SweepFile::parse(&name, text.clone())?;
         check_llm_keys(&name, text)?;
         let base = path.parent().unwrap_or(Path::new(""));
-        let inputs = load_inputs(&file, base)?;
-        check_graded_inputs(&file, &inputs)?;
         let mut copies = SourceCopies::create(cancel::install_cancel()?)?;
-        let (inputs, input_trees) = copy_input_dirs(inputs, base, &mut copies)?;
+        let (inputs, input_trees) = load_inputs(&file, base, &mut copies)?;
+        check_graded_inputs(&file, &inputs)?;
         let mut model_files = BTreeMap::new();
         let mut model_hashes = BTreeMap::new();
         for model in &file.models {
@@ -123,6 +123,7 @@ impl PlanSources {
         for tree in &self.input_trees {
             self.copies.copy_input(tree, &dir.input_copy(tree))?;
         }
+        self.copies.copy_runs(dir)?;
         for (hash, bytes) in &self.model_files {
             source_copies::write_copy(&dir.input_copy(hash), bytes)?;
         }
@@ -196,9 +197,14 @@ pub fn llm_options(llm: &Map<String, Json>) -> Vec<String> {
     llm.iter().map(|(key, value)| format!("{key}={value}")).collect()
 }
 
-fn load_inputs(file: &SweepFile, base: &Path) -> Result<InputSet, CommandFailure> {
-    match &file.inputs {
-        InputSource::Inline(inputs) => Ok(inputs.clone()),
+/// The inputs of the file, and the trees of the directories that are taken in for them.
+fn load_inputs(
+    file: &SweepFile,
+    base: &Path,
+    copies: &mut SourceCopies,
+) -> Result<(InputSet, BTreeSet<String>), CommandFailure> {
+    let inputs = match &file.inputs {
+        InputSource::Inline(inputs) => inputs.clone(),
         InputSource::File(name) => {
             let path = base.join(name);
             let text = durable::read_large_text(&path).map_err(|source| match source.kind() {
@@ -208,25 +214,40 @@ fn load_inputs(file: &SweepFile, base: &Path) -> Result<InputSet, CommandFailure
                 }
                 _ => unreadable_file(path.clone(), source),
             })?;
-            Ok(InputSet::parse(&path.display().to_string(), text)?)
+            InputSet::parse(&path.display().to_string(), text)?
         }
-        InputSource::Directories(pattern) => find_input_dirs(pattern, base),
-    }
+        InputSource::Directories(pattern) => find_input_dirs(pattern, base)?,
+        InputSource::Runs { pattern, at } => {
+            return recorded_runs::take_recorded_runs(pattern, at, base, copies);
+        }
+    };
+    copy_input_dirs(inputs, base, copies)
+}
+
+/// The paths that the pattern under `key` matches, sorted by name.
+pub fn find_paths(
+    key: &str,
+    pattern: &str,
+    base: &Path,
+) -> Result<impl Iterator<Item = PathBuf>, CommandFailure> {
+    let full = if base.as_os_str().is_empty() {
+        pattern.to_owned()
+    } else {
+        format!("{}/{pattern}", glob::Pattern::escape(&base.display().to_string()))
+    };
+    let paths = glob::glob(&full).map_err(|error| {
+        CommandFailure::config(
+            format!("`{key}`: `{pattern}` is not a pattern: {}", error.msg),
+            None,
+        )
+    })?;
+    Ok(paths.flatten())
 }
 
 /// An input for each directory that the pattern matches, sorted by name.
 fn find_input_dirs(pattern: &str, base: &Path) -> Result<InputSet, CommandFailure> {
-    let base_pattern = glob::Pattern::escape(&base.display().to_string());
-    let full_pattern = if base_pattern.is_empty() {
-        pattern.to_owned()
-    } else {
-        format!("{base_pattern}/{pattern}")
-    };
-    let paths = glob::glob(&full_pattern).map_err(|error| {
-        CommandFailure::config(format!("`dirs`: `{pattern}` is not a pattern: {}", error.msg), None)
-    })?;
     let mut inputs: BTreeMap<String, SweepInput> = BTreeMap::new();
-    for path in paths.flatten().filter(|path| path.is_dir()) {
+    for path in find_paths("dirs", pattern, base)?.filter(|path| path.is_dir()) {
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
             let message = format!("the name of {} is not UTF-8", path.display());
             return Err(CommandFailure::config(message, None));
@@ -247,7 +268,7 @@ fn find_input_dirs(pattern: &str, base: &Path) -> Result<InputSet, CommandFailur
     }
     if inputs.is_empty() {
         return Err(CommandFailure::config(
-            format!("`dirs`: no directory matches `{full_pattern}`"),
+            format!("`dirs`: no directory matches `{}`", base.join(pattern).display()),
             "write a pattern relative to the file, such as `cases/*`".to_owned(),
         ));
     }

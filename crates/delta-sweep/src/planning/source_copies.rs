@@ -5,13 +5,15 @@
 
 use crate::formats::canonical_json::content_hash;
 use crate::planning::plan_reader::unreadable_file;
+use delta_base::durable::{self, FileError};
 use delta_base::hex::encode_hex;
+use delta_base::random;
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
-use delta_base::{durable, random};
 use delta_operator::failure::CommandFailure;
-use delta_run::sweep::sweep_dir::draft_path;
+use delta_run::sweep::sweep_dir::{SweepDir, draft_path};
 use delta_snapshot::{ExcludePatterns, SnapshotStore};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -23,6 +25,8 @@ pub struct SourceCopies {
     dir: PathBuf,
     agents: SnapshotStore,
     inputs: SnapshotStore,
+    /// The names of the copies of recorded runs.
+    runs: BTreeSet<String>,
     cancel: CancelToken,
 }
 
@@ -40,7 +44,7 @@ impl SourceCopies {
         let excludes = ExcludePatterns::parse(AGENT_EXCLUDES).unwrap_or_default();
         let agents = open("agents", excludes)?;
         let inputs = open("inputs", ExcludePatterns::default())?;
-        Ok(Self { agents, inputs, cancel, dir })
+        Ok(Self { agents, inputs, runs: BTreeSet::new(), cancel, dir })
     }
 
     /// Takes in an agent directory; returns its tree and a directory with what is copied of it.
@@ -54,6 +58,34 @@ impl SourceCopies {
     /// Takes in the directory of an input; returns its tree.
     pub fn add_input(&mut self, source: &Path) -> Result<String, CommandFailure> {
         take(&mut self.inputs, source, &self.cancel)
+    }
+
+    /// A path for a directory of the caller's own.
+    pub fn new_dir(&self) -> PathBuf {
+        draft_path(&self.dir.join("run"))
+    }
+
+    /// Takes in the packed records of a recorded run, and removes `root`, where they were.
+    pub fn add_run(
+        &mut self,
+        name: &str,
+        packed: &[u8],
+        root: &Path,
+    ) -> Result<(), CommandFailure> {
+        if self.runs.insert(name.to_owned()) {
+            durable::create_private_unsynced(&self.dir.join(name), packed)?;
+        }
+        Ok(durable::remove_dir_all_no_follow(root).map_err(FileError::at("remove", root))?)
+    }
+
+    /// Makes the copies of recorded runs in a sweep.
+    pub fn copy_runs(&self, dir: &SweepDir) -> Result<(), CommandFailure> {
+        self.runs.iter().try_for_each(|name| {
+            let path = self.dir.join(name);
+            let bytes =
+                durable::read_no_follow(&path).map_err(|source| unreadable_file(path, source))?;
+            write_copy(&dir.run_copy(name), &bytes)
+        })
     }
 
     /// Makes the copy of an agent at `path`.

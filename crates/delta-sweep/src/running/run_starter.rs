@@ -11,7 +11,9 @@ use crate::planning::plan_reader::unreadable_file;
 use crate::planning::plan_sources::llm_options;
 use crate::planning::source_copies;
 use crate::running::delta_program::find_delta;
+use crate::running::recorded_start::{RecordedCopy, has_begun};
 use delta_base::durable;
+use delta_base::signal::CancelToken;
 use delta_operator::failure::CommandFailure;
 use delta_operator::{build_info, environment};
 use delta_process::{WorkerCommand, WorkerErrors, WorkerProcess};
@@ -21,7 +23,7 @@ use delta_run::workspace;
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Starts the processes of the runs of a sweep.
 pub struct RunStarter {
@@ -32,6 +34,7 @@ pub struct RunStarter {
     /// Variables for every run, by which it finds what the runs share.
     variables: Vec<(OsString, OsString)>,
     inputs: InputReader,
+    cancel: CancelToken,
 }
 
 impl RunStarter {
@@ -41,6 +44,7 @@ impl RunStarter {
         policy: &RetryPolicy,
         env_files: &[PathBuf],
         variables: Vec<(OsString, OsString)>,
+        cancel: &CancelToken,
     ) -> Result<Self, CommandFailure> {
         let program = find_delta()?;
         let mut options: Vec<String> =
@@ -58,7 +62,9 @@ impl RunStarter {
         if let Some(runs_dir) = workspace::runs_dir_option() {
             options.extend(["--runs-dir".to_owned(), runs_dir.to_string_lossy().into_owned()]);
         }
-        Ok(Self { dir: dir.clone(), program, options, variables, inputs: InputReader::new(dir) })
+        let inputs = InputReader::new(dir);
+        let (dir, cancel) = (dir.clone(), cancel.clone());
+        Ok(Self { dir, program, options, variables, inputs, cancel })
     }
 
     /// Starts or continues the run, or waits for the process that works on it, whose standard error goes to `errors`.
@@ -71,7 +77,7 @@ impl RunStarter {
         let definition = self.define(plan, run)?;
         // The run makes the names in this directory durable, and knows nothing of what is above it.
         durable::ensure_shared_dir_synced(&self.dir.shard(&run.id))?;
-        make_workspace(&self.dir, &definition, run)?;
+        self.prepare(&definition, run)?;
         let mut arguments = self.options.clone();
         let mut add = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
         let agent = self.dir.agent(&definition.agent_tree);
@@ -117,6 +123,19 @@ impl RunStarter {
         })
     }
 
+    /// Makes what the run begins with, unless it exists: its workspace, and the iterations of a recorded run.
+    fn prepare(&self, definition: &RunDefinition, run: &PlannedRun) -> Result<(), CommandFailure> {
+        let Some(recorded) = &definition.recorded else {
+            return make_workspace(&self.dir, definition, run, |_| Ok(()));
+        };
+        if has_begun(&self.dir, &run.id)? {
+            return Ok(());
+        }
+        let copy = RecordedCopy::extract(&self.dir, recorded)?;
+        make_workspace(&self.dir, definition, run, |draft| copy.restore_files(recorded, draft))?;
+        copy.begin_run(recorded, &self.dir, run, &self.cancel)
+    }
+
     fn define(
         &mut self,
         plan: &SweepPlan,
@@ -147,13 +166,17 @@ fn make_workspace(
     dir: &SweepDir,
     definition: &RunDefinition,
     run: &PlannedRun,
+    fill: impl FnOnce(&Path) -> Result<(), CommandFailure>,
 ) -> Result<(), CommandFailure> {
     let path = dir.workspace(&run.id);
-    if definition.tree.is_none() && definition.files.is_empty() || path.is_dir() {
+    let is_empty =
+        definition.tree.is_none() && definition.files.is_empty() && definition.recorded.is_none();
+    if is_empty || path.is_dir() {
         return Ok(());
     }
     let draft = draft_path(&path);
     durable::ensure_shared_dir(&draft)?;
+    fill(&draft)?;
     if let Some(tree) = &definition.tree {
         copy_workspace(&dir.input_copy(tree), &draft)?;
     }

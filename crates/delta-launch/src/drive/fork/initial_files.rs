@@ -5,14 +5,12 @@ use delta_base::durable;
 use delta_base::id::SnapshotId;
 use delta_base::redact::Secrets;
 use delta_operator::failure::CommandFailure;
-use delta_operator::runs::restore_point;
-use delta_run::event::{ForkFiles, Payload};
+use delta_operator::runs::restore_point::{self, ignore_lost_snapshot};
+use delta_run::event::ForkFiles;
 use delta_run::fork;
 use delta_run::state::RunState;
 use delta_run::workspace::Workspace;
-use delta_snapshot::{SnapshotError, SnapshotStore};
-use std::collections::BTreeSet;
-use std::io::ErrorKind;
+use delta_snapshot::SnapshotStore;
 use std::path::Path;
 
 /// The snapshots of the source run.
@@ -32,11 +30,7 @@ impl SourceSnapshots {
         if state.timeline.first().is_none() || !has_store {
             return Ok(None);
         }
-        let iteration = source.cut.iteration;
-        // Before the end of the iteration was seen, the last snapshot is an earlier one.
-        let has_ended = iteration < state.iterations || state.timeline.is_closed(iteration);
-        let point = state.timeline.at_end_of(iteration).filter(|_| has_ended);
-        let tree = point.map(|point| point.tree);
+        let tree = state.snapshot_at_end_of(source.cut.iteration);
         let store = restore_point::open_run_store(&source.run.dir, &state)?;
         Ok(Some(Self { store, state, tree }))
     }
@@ -53,9 +47,8 @@ impl SourceSnapshots {
         is_required: bool,
     ) -> Result<(SnapshotStore, Option<SnapshotId>), CommandFailure> {
         let mut store = restore_point::open_run_store(run_dir, &self.state)?;
-        for tree in snapshots_before_cut(source) {
-            store.copy_tree_from(&self.store, tree).or_else(ignore_lost_snapshot)?;
-        }
+        let events = &source.events[..source.cut.event_count];
+        restore_point::copy_snapshots(&self.store, &mut store, events)?;
         let Some(tree) = self.tree else { return Ok((store, None)) };
         match store.copy_tree_from(&self.store, tree) {
             Ok(()) => Ok((store, Some(tree))),
@@ -67,28 +60,6 @@ impl SourceSnapshots {
             }
         }
     }
-}
-
-/// A snapshot that is missing or damaged in the source is not an error.
-fn ignore_lost_snapshot(error: SnapshotError) -> Result<(), CommandFailure> {
-    match error {
-        SnapshotError::Damaged(_) => Ok(()),
-        SnapshotError::File(error) if error.source.kind() == ErrorKind::NotFound => Ok(()),
-        error => Err(error.into()),
-    }
-}
-
-/// The trees that the events before the fork point name.
-fn snapshots_before_cut(source: &ForkSource) -> BTreeSet<SnapshotId> {
-    let mut trees = BTreeSet::new();
-    for event in &source.events[..source.cut.event_count] {
-        match &event.payload {
-            Payload::Snapshot(snapshot) => trees.extend([snapshot.tree]),
-            Payload::Rollback { tree, saved, .. } => trees.extend([*tree, *saved]),
-            _ => {}
-        }
-    }
-    trees
 }
 
 /// Fills an empty workspace with the files of the snapshot, or with the current files of the source.

@@ -15,6 +15,7 @@ pub(crate) fn run(model: &str, input: &str, repeat: u32) -> PlannedRun {
         model: model.into(),
         input: input.into(),
         group,
+        outside: Vec::new(),
         repeat,
         params: Arc::new(Map::new()),
         limits: Arc::default(),
