@@ -294,18 +294,23 @@ pub fn line_stretches(bytes: &[u8]) -> impl Iterator<Item = LineStretch<'_>> {
     let mut rest = bytes;
     let mut number = 1;
     std::iter::from_fn(move || {
-        let (mut end, mut count) = (0, 0);
+        let mut end = 0;
+        let mut count = 0;
         for newline in memchr::memchr_iter(b'\n', rest) {
             let is_event = rest[end..].starts_with(b"{\"");
             if is_event && count > 0 {
                 break;
             }
-            (end, count) = (newline + 1, count + 1);
+            end = newline + 1;
+            count += 1;
             if is_event {
                 break;
             }
         }
-        let (end, count) = if count == 0 { (rest.len(), 1) } else { (end, count) };
+        if count == 0 {
+            end = rest.len();
+            count = 1;
+        }
         let stretch = LineStretch { number, count, text: &rest[..end] };
         rest = &rest[end..];
         number += count;

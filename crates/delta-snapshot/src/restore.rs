@@ -369,7 +369,7 @@ impl WorkspaceRestore<'_> {
         rustix::fs::fchmod(file, durable::mode_from_bits(mode)).map_err(self.failed_at(path))
     }
 
-    /// Makes what the system says of `path` the error of the restore.
+    /// The error of the restore for an error of the system at `path`.
     fn failed_at<E: Into<io::Error>>(&self, path: &[u8]) -> impl Fn(E) -> SnapshotError {
         move |error| {
             let path = self.workspace.join(OsStr::from_bytes(path));

@@ -148,8 +148,8 @@ impl StepSearch {
         })
     }
 
-    /// What the scores say of each place: the one at index i is between the points i and i + 1.
-    fn places(&self, points: &[PointScores]) -> Vec<Place> {
+    /// How likely each place is by the scores: the one at index i is between the points i and i + 1.
+    fn places(&self, points: &[PointScores]) -> Vec<StepPlace> {
         let last = if self.may_follow_last { points.len() } else { points.len() - 1 };
         let mut after = points.iter().fold(PointScores::default(), |all, point| all.plus(*point));
         let mut before = PointScores::default();
@@ -158,17 +158,22 @@ impl StepSearch {
         for point in &points[..last] {
             before = before.plus(*point);
             after = after.minus(*point);
-            places.push(self.place(&rates, before, after));
+            places.push(self.weigh_place(&rates, before, after));
         }
-        let most = places.iter().map(|place| place.chance).fold(f64::MIN, f64::max);
-        places.iter_mut().for_each(|place| place.chance = (place.chance - most).exp());
-        let all: f64 = places.iter().map(|place| place.chance).sum();
-        places.iter_mut().for_each(|place| place.chance /= all);
+        let most = places.iter().map(|candidate| candidate.chance).fold(f64::MIN, f64::max);
+        places.iter_mut().for_each(|candidate| candidate.chance = (candidate.chance - most).exp());
+        let all: f64 = places.iter().map(|candidate| candidate.chance).sum();
+        places.iter_mut().for_each(|candidate| candidate.chance /= all);
         places
     }
 
     /// A place with the scores on both sides; its chance is a logarithm, without a constant that all places share.
-    fn place(&self, rates: &[GridRate], before: PointScores, after: PointScores) -> Place {
+    fn weigh_place(
+        &self,
+        rates: &[GridRate],
+        before: PointScores,
+        after: PointScores,
+    ) -> StepPlace {
         // Sums of logarithms, because hundreds of runs make products that are too small for a number.
         let mut chance = LogSum::default();
         let mut rates_before = LogSum::default();
@@ -190,14 +195,14 @@ impl StepSearch {
             rates_before.add(likelihood + rate.log + lower.0);
             rates_after.add(likelihood + lower_rates.0);
         }
-        Place {
+        StepPlace {
             chance: chance.0,
             before: (rates_before.0 - chance.0).exp(),
             after: (rates_after.0 - chance.0).exp(),
         }
     }
 
-    fn describe_failure(&self, points: &[PointScores], places: &[Place]) -> NoStep {
+    fn describe_failure(&self, points: &[PointScores], places: &[StepPlace]) -> NoStep {
         if points[0].rate() < self.least_drop {
             return NoStep::NoChance;
         }
@@ -205,9 +210,9 @@ impl StepSearch {
         let tail = (1.0 - CONFIDENCE) / 2.0;
         let mut chance = 0.0;
         let mut likely = Vec::new();
-        for (index, place) in places.iter().enumerate() {
+        for (index, candidate) in places.iter().enumerate() {
             let chance_before = chance;
-            chance += place.chance;
+            chance += candidate.chance;
             if chance > tail && chance_before < 1.0 - tail {
                 likely.push(index);
             }
@@ -252,7 +257,7 @@ impl GridRate {
 }
 
 /// A place of the step, with the mean rates on its sides if the step is here.
-struct Place {
+struct StepPlace {
     chance: f64,
     before: f64,
     after: f64,
@@ -269,29 +274,30 @@ impl Default for LogSum {
 
 impl LogSum {
     fn add(&mut self, log: f64) {
-        let (more, less) = if self.0 > log { (self.0, log) } else { (log, self.0) };
+        let more = self.0.max(log);
+        let less = self.0.min(log);
         // The first number, or a sum of nothing.
         self.0 = if less == f64::NEG_INFINITY { more } else { more + (less - more).exp().ln_1p() };
     }
 }
 
-fn likeliest_place(places: &[Place]) -> usize {
+fn likeliest_place(places: &[StepPlace]) -> usize {
     let chance = |index: &usize| places[*index].chance;
     (0..places.len()).max_by(|left, right| chance(left).total_cmp(&chance(right))).unwrap_or(0)
 }
 
 /// The point of which one more score says most about the place of the step: the entropy of the score, less what it still has
 /// when the place is known.
-fn most_informative_point(places: &[Place], points: usize) -> usize {
+fn most_informative_point(places: &[StepPlace], points: usize) -> usize {
     let mut most = f64::NEG_INFINITY;
     let mut best = 0;
     for point in 0..points {
         let mut rate = 0.0;
         let mut known = 0.0;
-        for (index, place) in places.iter().enumerate() {
-            let there = if point <= index { place.before } else { place.after };
-            rate += place.chance * there;
-            known += place.chance * entropy(there);
+        for (index, candidate) in places.iter().enumerate() {
+            let there = if point <= index { candidate.before } else { candidate.after };
+            rate += candidate.chance * there;
+            known += candidate.chance * entropy(there);
         }
         let information = entropy(rate) - known;
         // Points that say the same but for rounding: the first one, on every machine.
@@ -315,10 +321,11 @@ fn entropy(rate: f64) -> f64 {
 fn difference_interval(first: PointScores, second: PointScores) -> Interval {
     let quantile = normal_quantile(1.0 - (1.0 - CONFIDENCE) / 2.0);
     let difference = first.rate() - second.rate();
-    let (one, other) = (first.interval(quantile), second.interval(quantile));
-    let below = (first.rate() - one.low).hypot(other.high - second.rate());
-    let above = (one.high - first.rate()).hypot(second.rate() - other.low);
-    Interval { low: difference - below, high: difference + above }
+    let one = first.interval(quantile);
+    let other = second.interval(quantile);
+    let low_margin = (first.rate() - one.low).hypot(other.high - second.rate());
+    let high_margin = (one.high - first.rate()).hypot(second.rate() - other.low);
+    Interval { low: difference - low_margin, high: difference + high_margin }
 }
 
 /// Wilson's intervals of the points, which all hold together at 95 % (Bonferroni). None for a point without a run.

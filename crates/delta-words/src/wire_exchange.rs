@@ -43,7 +43,7 @@ pub struct EncodeOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
     /// The number of messages with which every run of the agent begins: the constant prefix.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "lacks_prefix")]
     pub constant_messages: usize,
     /// What the endpoint shall cache, where the form says it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,7 +62,7 @@ pub struct EncodeOptions {
     pub call_ids: Option<u8>,
 }
 
-fn is_zero(count: &usize) -> bool {
+fn lacks_prefix(count: &usize) -> bool {
     *count == 0
 }
 

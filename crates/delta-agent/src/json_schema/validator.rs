@@ -39,7 +39,7 @@ pub(super) fn find_violations(
 ) -> Vec<SchemaViolation> {
     let mut validator = SchemaValidator::new(schema);
     let mut violations = ViolationList::with_limit(limit);
-    validator.apply_subschema(0, Part::whole(value), &mut violations);
+    validator.apply_subschema(0, Part::new(value), &mut violations);
     if validator.is_too_deep {
         let message = "is nested too deeply to be checked".to_owned();
         return vec![SchemaViolation { pointer: String::new(), message, refuses_type: false }];
@@ -74,7 +74,7 @@ struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    fn whole(value: &'a Json) -> Self {
+    fn new(value: &'a Json) -> Self {
         Self { value, path: &ValuePath::Root }
     }
 }
@@ -135,7 +135,7 @@ impl<'s> SchemaValidator<'s> {
             return *verdict;
         }
         let mut violations = ViolationList::with_limit(0);
-        self.apply_subschema(id, Part::whole(value), &mut violations);
+        self.apply_subschema(id, Part::new(value), &mut violations);
         self.verdicts.insert(key, violations.is_valid);
         violations.is_valid
     }
@@ -314,7 +314,7 @@ impl<'s> SchemaValidator<'s> {
                 SchemaValidator { depth: self.depth, ..SchemaValidator::new(self.schema) };
             let mut violations = ViolationList::with_limit(1);
             let value = Json::from(name.as_str());
-            validator.apply_subschema(schema, Part::whole(&value), &mut violations);
+            validator.apply_subschema(schema, Part::new(&value), &mut violations);
             self.is_too_deep |= validator.is_too_deep;
             if let Some(violation) = violations.entries.first() {
                 let name = terminal_text::truncate_to_line(name, MAX_TEXT_CHARS);

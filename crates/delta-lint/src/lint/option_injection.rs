@@ -28,9 +28,9 @@ fn check_bare_variables(subject: &ToolSubject<'_>, linter: &mut Linter<'_>) {
         }
         let values =
             arguments.iter().flat_map(|word| word.values().map(move |value| (word, value)));
-        let is_checked =
-            |value: &ArgumentValue| !value.is_constrained && !value.source.contains(":raw");
-        let split = values.filter(|(_, value)| is_checked(value)).find_map(|(word, value)| {
+        let mut checked =
+            values.filter(|(_, value)| !value.is_constrained && !value.source.contains(":raw"));
+        let split = checked.find_map(|(word, value)| {
             value.bare_variable.as_deref().map(|variable| (word, &value.source, variable))
         });
         let Some((word, source, variable)) = split else { continue };

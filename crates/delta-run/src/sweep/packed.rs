@@ -131,17 +131,17 @@ impl RunPacks {
 ///
 /// # Errors
 /// As [`archive_workspace`].
-pub fn pack_records(root: &Path) -> io::Result<Vec<u8>> {
+pub fn pack_run_copy(root: &Path) -> io::Result<Vec<u8>> {
     let mut writer = ZipWriter::default();
     writer.add("run.tar", &archive_workspace(root, true)?);
     Ok(writer.finish())
 }
 
-/// Extracts a file of [`pack_records`] into `target`, a new directory.
+/// Extracts a file of [`pack_run_copy`] into `target`, a new directory.
 ///
 /// # Errors
 /// The file cannot be read or is damaged, or the directory cannot be written.
-pub fn unpack_records(file: &Path, target: &Path) -> Result<(), FileError> {
+pub fn unpack_run_copy(file: &Path, target: &Path) -> Result<(), FileError> {
     let open = || File::open(file);
     let archive = open().and_then(read_directory).and_then(|members| match members.as_slice() {
         [member] if member.bytes() <= MAX_ARCHIVE_BYTES as u64 => member.read(open()?),

@@ -77,7 +77,7 @@ impl SweepDir {
         self.inputs().join(hash)
     }
 
-    /// The copy of a recorded run, a ZIP file: [`crate::sweep::packed::pack_records`].
+    /// The copy of a recorded run, a ZIP file: [`crate::sweep::packed::pack_run_copy`].
     pub fn run_copy(&self, name: &str) -> PathBuf {
         self.inputs().join(format!("{name}.zip"))
     }

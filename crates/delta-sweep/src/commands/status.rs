@@ -48,7 +48,7 @@ Examples:
 
 Exit codes: 0 all runs are finished, 2 usage error, 3 not yet, 126 the plan has an error";
 
-/// How a command prints what is no table.
+/// How a command prints a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ReportFormat {
     /// A few lines

@@ -1,7 +1,7 @@
 //! `delta sweep why`: the iteration in which a run was lost, from forks of the run.
 //!
 //! A fork has the id of its run, iteration and number, so it is made, continued and graded once, however often the command is
-//! killed and started again. What is asked for next is decided by [`ForkSearch`], from the forks that there are.
+//! killed and started again. What is needed for next is decided by [`ForkSearch`], from the forks that there are.
 
 use crate::commands::grade::{grade_forks, wait_for_lock};
 use crate::commands::run::{MAX_JOBS, report_used_budget};
@@ -10,7 +10,6 @@ use crate::commands::status::terminal_width;
 use crate::formats::grader::PlannedGrader;
 use crate::formats::plan::{PlanHeader, PlannedRun};
 use crate::formats::plan_file::SweepPlan;
-use crate::formats::result_line::ResultLine;
 use crate::formats::retry_policy::Remaining;
 use crate::formats::sweep_file::RunLimits;
 use crate::grading::run_grader::{JUDGE_TIMEOUT, run_grader_process};
@@ -114,7 +113,7 @@ fn find_loss(args: &WhyArgs) -> Result<ExitCode, CommandFailure> {
     refresh_results(&dir, plan, plan.runs.iter(), results);
     let grader = scores.grader(args.grader.as_deref())?;
     let scored = scores.scored_runs(grader, None)?;
-    let (Some(scored), Some(settings)) = (scored.first(), scores.plan.settings()) else {
+    let Some((scored, settings)) = scored.first().zip(scores.plan.settings()) else {
         let sweep = shell_quote_path(&args.dir);
         return Err(CommandFailure::config(
             format!("{} is not a run of the sweep {sweep}", located.id),
@@ -122,7 +121,7 @@ fn find_loss(args: &WhyArgs) -> Result<ExitCode, CommandFailure> {
         ));
     };
     check_not_passed(scored, args)?;
-    let recorded = RecordedRun::read(&located)?;
+    let recorded = ForkableRun::read(&located)?;
     let estimate = SearchEstimate {
         iterations: recorded.iterations(),
         run_usd: scored.line.and_then(|line| line.cost_usd),
@@ -155,13 +154,13 @@ fn find_loss(args: &WhyArgs) -> Result<ExitCode, CommandFailure> {
         grader,
         cancel,
     };
-    let ended = forked.search()?;
+    let outcome = forked.search()?;
     let lost = LostRun {
         run: &located.id,
         grader: grader.map(|grader| grader.name.as_str()),
-        search: &ended.search,
+        search: &outcome.search,
         calls: &recorded.calls,
-        cost_usd: ended.cost_usd,
+        cost_usd: outcome.cost_usd,
     };
     let printed = if args.format == ReportFormat::Text {
         stdio::print_result(&lost.to_text(terminal_width()))
@@ -174,7 +173,7 @@ fn find_loss(args: &WhyArgs) -> Result<ExitCode, CommandFailure> {
     printed.map_err(|error| {
         CommandFailure::config(format!("could not write the result to stdout: {error}"), None)
     })?;
-    let is_named = matches!(ended.search.status, SearchStatus::Named(_));
+    let is_named = matches!(outcome.search.status, SearchStatus::Named(_));
     Ok(ExitCode::from(if is_named { 0 } else { 3 }))
 }
 
@@ -198,12 +197,12 @@ fn check_not_passed(scored: &ScoredRun<'_>, args: &WhyArgs) -> Result<(), Comman
 }
 
 /// What the journal of the run says.
-struct RecordedRun {
+struct ForkableRun {
     /// The first call of each iteration; empty for one without calls.
     calls: Vec<String>,
 }
 
-impl RecordedRun {
+impl ForkableRun {
     /// Reads a run that can be forked after each of its iterations but the last.
     fn read(run: &LocatedRun) -> Result<Self, CommandFailure> {
         let id = &run.id;
@@ -225,9 +224,9 @@ impl RecordedRun {
         }
         let has_snapshots = durable::is_dir_no_follow(&run.dir.join(SNAPSHOT_DIR_NAME));
         let last = u32::try_from(iterations.len()).unwrap_or(u32::MAX);
-        let lacks_snapshot =
-            |iteration: &u32| !has_snapshots || state.timeline.at_end_of(*iteration).is_none();
-        if let Some(iteration) = (1..last).find(lacks_snapshot) {
+        let missing = (1..last)
+            .find(|iteration| !has_snapshots || state.timeline.at_end_of(*iteration).is_none());
+        if let Some(iteration) = missing {
             return Err(CommandFailure::config(
                 format!("run {id} has no snapshot of iteration {iteration}"),
                 "`run: {snapshots: true}` in sweep.yaml takes them in new runs".to_owned(),
@@ -275,7 +274,7 @@ struct EndedSearch {
 
 /// What is known of the forks.
 struct KnownForks {
-    /// The score of each fork that has ended, or why it has none.
+    /// The score of each fork that has outcome, or why it has none.
     scores: BTreeMap<ForkKey, Result<RunScore, String>>,
     cost_usd: Option<f64>,
 }
@@ -295,13 +294,13 @@ impl ForkedRun<'_> {
         loop {
             let search = known.search(self.iterations);
             progress.paint(&search);
-            let SearchStatus::Asks(asked) = &search.status else {
+            let SearchStatus::Asks(needed) = &search.status else {
                 progress.clear();
                 return Ok(EndedSearch { search, cost_usd: known.cost_usd });
             };
-            let mut refusal = self.run_forks(asked)?;
+            let mut refusal = self.run_forks(needed)?;
             known = self.read_known(false)?;
-            let missing = asked.iter().find_map(|key| match known.scores.get(key) {
+            let missing = needed.iter().find_map(|key| match known.scores.get(key) {
                 Some(Ok(_)) => None,
                 Some(Err(reason)) => Some((*key, reason.clone())),
                 None => Some((*key, "it did not end".to_owned())),
@@ -361,15 +360,14 @@ impl ForkedRun<'_> {
         Ok(SweepPlan::with_forks(self.headers, forks.collect::<Result<_, CommandFailure>>()?))
     }
 
-    /// Reads the forks that have ended, and grades those without a grade; with `retries` also forks that the grader has
+    /// Reads the forks that have outcome, and grades those without a grade; with `retries` also forks that the grader has
     /// left ungraded.
     fn read_known(&self, retries: bool) -> Result<KnownForks, CommandFailure> {
         let ResultReader { results, .. } = ResultReader::open(&self.dir)?;
-        let has_ended = |line: &ResultLine| {
+        let lines = results.lines.values().filter(|line| {
             let kind = line.error.as_ref().map(|error| error.kind.as_str());
             self.settings.retry.remaining(line.status, kind, line.attempts) != Remaining::Work
-        };
-        let lines = results.lines.values().filter(|line| has_ended(line));
+        });
         let mut keys: Vec<ForkKey> =
             lines.filter_map(|line| ForkKey::parse(&line.id, &self.run.id)).collect();
         keys.sort_unstable();
@@ -423,11 +421,11 @@ impl ForkedRun<'_> {
         if let Some(reason) = pool.broken_reasons().next() {
             return Err(CommandFailure::config(reason, None));
         }
-        let is_waiting = |run: &PlannedRun| {
+        let mut unresolved = pool.unresolved_runs().filter(|(run, _)| {
             let line = pool.results.results.lines.get(&run.id);
-            line.is_some_and(|line| line.status == RunStatus::WaitingForInput)
-        };
-        if let Some((run, reason)) = pool.unresolved_runs().find(|(run, _)| !is_waiting(run)) {
+            line.is_none_or(|line| line.status != RunStatus::WaitingForInput)
+        });
+        if let Some((run, reason)) = unresolved.next() {
             return Err(CommandFailure::config(format!("fork {}: {reason}", run.id), None));
         }
         Ok(None)

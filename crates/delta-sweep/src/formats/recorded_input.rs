@@ -22,7 +22,7 @@ pub struct RecordedInput {
     pub at: u32,
     /// The chain value of its journal after that iteration.
     pub chain: String,
-    /// The snapshot of its files then; absent if they are those of the input.
+    /// The snapshot of its files then; absent if the input has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree: Option<SnapshotId>,
     /// State that is not restored, such as `mcp:db`.

@@ -425,7 +425,7 @@ fn read_iterations(doc: &YamlDocument, node: &YamlNode) -> Option<IterationChoic
     numbers.map(IterationChoice::Numbers)
 }
 
-/// Reports keys that would change what recorded runs have begun with.
+/// Reports keys that would change what recorded runs start with.
 fn report_recorded_keys(doc: &YamlDocument, fields: MappingFields<'_>) {
     for key in ["task", "files"] {
         if let Some(node) = fields.non_null(key) {

@@ -22,7 +22,7 @@ use delta_run::journal;
 use delta_run::journal::seal::SealStatus;
 use delta_run::run_files::JOURNAL_FILE;
 use delta_run::state::RunState;
-use delta_run::sweep::packed::{self, pack_records};
+use delta_run::sweep::packed::{self, pack_run_copy};
 use delta_run::sweep::sweep_dir::SweepDir;
 use delta_run::workspace::{
     CONTROL_DIR, Workspace, check_layout, ensure_run_subdirs, workspace_of_control,
@@ -69,11 +69,11 @@ const PATTERN_HELP: &str = "name directories of runs, or workspaces with one run
 
 /// The run that `path` names. Where its records are is for this run alone: the sweep keeps its own place for records.
 fn locate_run(path: &Path) -> Result<LocatedRun, CommandFailure> {
-    let dir = find_run_dir(path)?;
+    let dir = resolve_run_dir(path)?;
     let dir = dir.canonicalize().map_err(|source| unreadable_file(dir, source))?;
     let control = dir.parent().filter(|parent| parent.ends_with(CONTROL_DIR));
-    let place = control.and_then(|control| Some((control, workspace_of_control(control)?)));
-    let Some((control, root)) = place else {
+    let parents = control.and_then(|control| Some((control, workspace_of_control(control)?)));
+    let Some((control, root)) = parents else {
         return RunArgument::Dir(dir).find_readable(Path::new("."));
     };
     check_layout(control)?;
@@ -82,13 +82,13 @@ fn locate_run(path: &Path) -> Result<LocatedRun, CommandFailure> {
         let message = format!("`runs`: {} is not a run", dir.display());
         return Err(CommandFailure::config(message, PATTERN_HELP.to_owned()));
     };
-    let (workspace, workspace_argument) = (Workspace { root: root.clone() }, root);
-    Ok(LocatedRun { id, dir, workspace, workspace_argument, unpacked_from: None })
+    let workspace = Workspace { root: root.clone() };
+    Ok(LocatedRun { id, dir, workspace, workspace_argument: root, unpacked_from: None })
 }
 
 /// The directory of the run that `path` is, or that is in the workspace `path`: of several the one that it is named after, as
 /// in a sweep.
-fn find_run_dir(path: &Path) -> Result<PathBuf, CommandFailure> {
+fn resolve_run_dir(path: &Path) -> Result<PathBuf, CommandFailure> {
     if path.parent().is_some_and(|parent| parent.ends_with(CONTROL_DIR))
         || path.join(JOURNAL_FILE).is_file()
     {
@@ -130,7 +130,7 @@ impl<'a> RecordedRun<'a> {
             CommandFailure::config(message, failure.hint().map(str::to_owned))
         };
         let folded = own_run::fold_own_journal(id, dir).map_err(damaged)?;
-        check_is_own(id, &folded.seals)?;
+        refuse_foreign_run(id, &folded.seals)?;
         let state = folded.state;
         if state.status == Some(RunStatus::Running) && !own_run::process_is_gone(&state) {
             let help =
@@ -205,7 +205,7 @@ impl<'a> RecordedRun<'a> {
             };
             inputs.push(self.input(recorded, copies, trees)?);
         }
-        let packed = pack_records(&copy.root).map_err(|error| self.unusable(&error))?;
+        let packed = pack_run_copy(&copy.root).map_err(|error| self.unusable(&error))?;
         copies.add_run(&name, &packed, &copy.root)
     }
 
@@ -244,9 +244,9 @@ impl<'a> RecordedRun<'a> {
         if let Some(snapshots) = &self.snapshots {
             restore_point::copy_snapshots(snapshots, &mut store, events)?;
         }
-        // What a later event says of whose the run is, its copy does not have.
+        // The copy lacks later events, which can name another owner of the run.
         let recorded = self.state.start.as_ref().map_or(id, |start| &start.run_id);
-        check_is_own(id, &own_run::fold_own_journal(recorded, &run_dir)?.seals)?;
+        refuse_foreign_run(id, &own_run::fold_own_journal(recorded, &run_dir)?.seals)?;
         Ok(RecordsCopy { root, lines, store })
     }
 
@@ -271,8 +271,8 @@ impl<'a> RecordedRun<'a> {
             if !definition.files.is_empty() {
                 members.insert("files".to_owned(), json!(definition.files));
             }
-            if let Some(given) = &definition.tree {
-                let copied = copies.add_input(&dir.input_copy(given))?;
+            if let Some(first_tree) = &definition.tree {
+                let copied = copies.add_input(&dir.input_copy(first_tree))?;
                 trees.insert(copied.clone());
                 tree = Some(copied);
             }
@@ -299,8 +299,9 @@ impl RecordsCopy {
         run: &RecordedRun<'_>,
         tree: SnapshotId,
     ) -> Result<Vec<Vec<u8>>, CommandFailure> {
-        let whole = run.snapshots.iter().try_for_each(|from| self.store.copy_tree_from(from, tree));
-        let planned = whole.and_then(|()| {
+        let copied =
+            run.snapshots.iter().try_for_each(|from| self.store.copy_tree_from(from, tree));
+        let planned = copied.and_then(|()| {
             let empty = self.store.empty_tree()?;
             self.store.plan_restore(empty, tree, None)
         });
@@ -313,7 +314,7 @@ impl RecordsCopy {
 }
 
 /// Refuses a run without a seal of this operator: no fork of it could be continued.
-fn check_is_own(id: &RunId, seals: &SealStatus) -> Result<(), CommandFailure> {
+fn refuse_foreign_run(id: &RunId, seals: &SealStatus) -> Result<(), CommandFailure> {
     if seals.is_own {
         return Ok(());
     }

@@ -60,7 +60,7 @@ impl SourceCopies {
         take(&mut self.inputs, source, &self.cancel)
     }
 
-    /// A path for a directory of the caller's own.
+    /// A path for a directory that only the caller uses.
     pub fn new_dir(&self) -> PathBuf {
         draft_path(&self.dir.join("run"))
     }

@@ -17,7 +17,7 @@ use delta_run::journal;
 use delta_run::journal::seal::Sealer;
 use delta_run::ownership::Ownership;
 use delta_run::state::RunState;
-use delta_run::sweep::packed::unpack_records;
+use delta_run::sweep::packed::unpack_run_copy;
 use delta_run::sweep::sweep_dir::{SweepDir, draft_path};
 use delta_run::workspace::{Workspace, WorkspaceError};
 use delta_snapshot::{ExcludePatterns, SnapshotStore};
@@ -37,7 +37,7 @@ impl Drop for RecordedCopy {
 }
 
 /// Whether the run has the iterations with which it begins.
-pub fn has_begun(dir: &SweepDir, id: &RunId) -> Result<bool, WorkspaceError> {
+pub fn has_iterations(dir: &SweepDir, id: &RunId) -> Result<bool, WorkspaceError> {
     let run_dir = Workspace { root: dir.workspace(id) }.find_run(id)?;
     Ok(run_dir.is_some_and(|run_dir| journal::read_journal_head(&run_dir).is_some()))
 }
@@ -48,7 +48,7 @@ impl RecordedCopy {
         let file = dir.run_copy(&recorded.copy);
         let root = draft_path(&file);
         let copy = Self { run_dir: copied_run_dir(&root), root };
-        unpack_records(&file, &copy.root)?;
+        unpack_run_copy(&file, &copy.root)?;
         Ok(copy)
     }
 
@@ -68,7 +68,7 @@ impl RecordedCopy {
     }
 
     /// Writes the records of the run, unless another process has. The journal comes last and at once, so a run whose process
-    /// died before it has not begun.
+    /// died before it has no iteration.
     pub fn begin_run(
         &self,
         recorded: &RecordedInput,
@@ -82,9 +82,11 @@ impl RecordedCopy {
                 Ok((run_dir, ownership)) => {
                     return self.write_run(recorded, &workspace, run, &run_dir, ownership);
                 }
-                Err(WorkspaceError::RunExists { .. }) if has_begun(dir, &run.id)? => return Ok(()),
+                Err(WorkspaceError::RunExists { .. }) if has_iterations(dir, &run.id)? => {
+                    return Ok(());
+                }
                 Err(WorkspaceError::RunExists { .. }) => {
-                    // Whoever starts the run now would begin it without its iterations.
+                    // A process that starts the run now would start it without its iterations.
                     let run_dir = workspace.run_dir(&run.id);
                     if Ownership::wait_and_claim(&run.id, &run_dir, cancel)?.is_none() {
                         let message = format!("interrupted before run {} began", run.id);
@@ -139,9 +141,9 @@ impl RecordedCopy {
         };
         let sealer = state::seal_key().ok().map(|key| Sealer::new(key, run.id.clone()));
         let clock = time::current_time;
-        let begun =
+        let started =
             fork::begin_fork(&self.run_dir, run_dir, &mut ownership, point, origin, clock, sealer);
-        begun.map_err(|error| match error {
+        started.map_err(|error| match error {
             ForkError::File(error) => error.into(),
             ForkError::Journal(error) => CommandFailure::damaged(error.to_string(), None),
         })

@@ -11,7 +11,7 @@ use crate::planning::plan_reader::unreadable_file;
 use crate::planning::plan_sources::llm_options;
 use crate::planning::source_copies;
 use crate::running::delta_program::find_delta;
-use crate::running::recorded_start::{RecordedCopy, has_begun};
+use crate::running::recorded_start::{RecordedCopy, has_iterations};
 use delta_base::durable;
 use delta_base::signal::CancelToken;
 use delta_operator::failure::CommandFailure;
@@ -63,8 +63,8 @@ impl RunStarter {
             options.extend(["--runs-dir".to_owned(), runs_dir.to_string_lossy().into_owned()]);
         }
         let inputs = InputReader::new(dir);
-        let (dir, cancel) = (dir.clone(), cancel.clone());
-        Ok(Self { dir, program, options, variables, inputs, cancel })
+        let cancel = cancel.clone();
+        Ok(Self { dir: dir.clone(), program, options, variables, inputs, cancel })
     }
 
     /// Starts or continues the run, or waits for the process that works on it, whose standard error goes to `errors`.
@@ -128,7 +128,7 @@ impl RunStarter {
         let Some(recorded) = &definition.recorded else {
             return make_workspace(&self.dir, definition, run, |_| Ok(()));
         };
-        if has_begun(&self.dir, &run.id)? {
+        if has_iterations(&self.dir, &run.id)? {
             return Ok(());
         }
         let copy = RecordedCopy::extract(&self.dir, recorded)?;

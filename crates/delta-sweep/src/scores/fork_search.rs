@@ -74,7 +74,7 @@ impl ForkSearch {
         let search =
             StepSearch { least_drop: LEAST_DROP, most_runs: MOST_FORKS, may_follow_last: true };
         let mut points = vec![CurvePoint::default(); iterations as usize];
-        let mut taken = vec![0_u32; points.len()];
+        let mut repeats = vec![0_u32; points.len()];
         loop {
             let scores: Vec<PointScores> = points.iter().map(|point| point.scores).collect();
             let (point, runs) = match search.answer(&scores) {
@@ -86,18 +86,18 @@ impl ForkSearch {
                     return Self { points, status: SearchStatus::NotNamed(reason) };
                 }
             };
-            let mut asked = Vec::new();
+            let mut keys = Vec::new();
             for _ in 0..runs {
-                taken[point] += 1;
+                repeats[point] += 1;
                 let iteration = u32::try_from(point).unwrap_or(u32::MAX);
-                let key = ForkKey { iteration, repeat: taken[point] };
+                let key = ForkKey { iteration, repeat: repeats[point] };
                 match known.get(&key) {
                     Some(score) => points[point].add(*score),
-                    None => asked.push(key),
+                    None => keys.push(key),
                 }
             }
-            if !asked.is_empty() {
-                return Self { points, status: SearchStatus::Asks(asked) };
+            if !keys.is_empty() {
+                return Self { points, status: SearchStatus::Asks(keys) };
             }
         }
     }
@@ -141,8 +141,8 @@ mod tests {
         let mut paid = Vec::new();
         loop {
             let search = ForkSearch::replay(iterations, &known);
-            let SearchStatus::Asks(asked) = &search.status else { return (paid, search) };
-            for key in asked.iter().take(at_once) {
+            let SearchStatus::Asks(keys) = &search.status else { return (paid, search) };
+            for key in keys.iter().take(at_once) {
                 paid.push(*key);
                 assert_eq!(known.insert(*key, score(*key, lost, unscored)), None, "paid twice");
             }

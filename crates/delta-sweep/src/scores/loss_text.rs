@@ -85,7 +85,8 @@ impl LostRun<'_> {
             let mark = if is_loss { '>' } else { ' ' };
             let [rate, low, high] =
                 [scores[index].rate(), interval.low, interval.high].map(|value| tie_up(value, 2));
-            let (passed, runs) = (points[index].passed, scores[index].runs);
+            let passed = points[index].passed;
+            let runs = scores[index].runs;
             let mut line = format!(
                 "{mark} after {index:point_digits$}  {rate:.2} [{low:.2}, {high:.2}]  {passed:>run_digits$} of {runs:>run_digits$}"
             );
