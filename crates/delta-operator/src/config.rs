@@ -765,10 +765,6 @@ fn list_grants<T>(
     ListedSetting { key, value, origin }
 }
 
-fn list_hosts(hosts: &Vec<HostRule>) -> String {
-    hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
-}
-
 fn list_runs_dir(config: &OperatorConfig) -> ListedSetting {
     let (value, origin) = match environment::variable(RUNS_DIR_VARIABLE) {
         Some(value) => (Some(value), RUNS_DIR_VARIABLE.to_owned()),
@@ -842,7 +838,9 @@ fn list_settings() -> Result<Vec<ListedSetting>, CommandFailure> {
         },
         list_endpoints(config),
         list_grants("allow", config.allow.as_ref(), |calls| calls.tool.clone()),
-        list_grants("net", config.net.as_ref(), list_hosts),
+        list_grants("net", config.net.as_ref(), |hosts| {
+            hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        }),
         list_runs_dir(config),
         list_pricing()?,
         of_file("prices_url", config.prices_url.as_ref()),
