@@ -437,6 +437,7 @@ fn c_38_7_every_key_with_a_value_of_every_wrong_kind_is_an_error_at_its_place() 
                     "budget": {},
                     "retry": {},
                     "rate": {},
+                    "gate": {},
                     "grade": [{"name": "g", "command": ["true"]}],
                 }),
                 json!({"name": "s", "agents": ["a"], "inputs": {"dirs": "x/*"}}),
