@@ -12,7 +12,8 @@ fn line(run: &PlannedRun, day: u32, model: &str) -> ResultLine {
 
 #[test]
 fn c_34_10_runs_of_the_base_that_are_old_or_of_another_model_are_counted_and_replaced() {
-    for (model, other_model) in [("m", 1), (OWN_MODEL_ID, 0)] {
+    // An agent that names its model itself may name another one in the base: its runs are compared with each other.
+    for (model, answering, other_model) in [("m", "x-2", 1), (OWN_MODEL_ID, "x-1", 0)] {
         let inputs = ["i0", "i1", "i2"];
         let base: Vec<PlannedRun> =
             inputs.iter().flat_map(|input| [run(model, input, 1), run(model, input, 2)]).collect();
@@ -25,7 +26,7 @@ fn c_34_10_runs_of_the_base_that_are_old_or_of_another_model_are_counted_and_rep
             .collect();
         // The second repeats of the base have not run.
         let lines =
-            [line(&base[0], 1, "x-2"), line(&base[2], 20, "x-1"), line(&base[4], 19, "x-2")];
+            [line(&base[0], 1, "x-2"), line(&base[2], 20, "x-1"), line(&base[4], 19, answering)];
         let here_lines: Vec<ResultLine> = here.iter().map(|run| line(run, 21, "x-2")).collect();
         let with_line = |run, line| ScoredRun { line: Some(line), ..scored(run, 1.0) };
         let select = |repeats: u32| {
