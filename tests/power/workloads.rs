@@ -120,9 +120,13 @@ pub fn killed_agent() -> Sandbox {
     )
 }
 
-/// The engine is killed in the first answer; a run with messages has up to three more.
-pub fn told_agent() -> Sandbox {
-    agent_with("", &[calls(0, &[("die", "")]), last_answer(), last_answer(), last_answer()])
+/// A run on an ordinary file system whose engine was killed in the first answer; with messages it has up to three more.
+pub fn killed_before_messages() -> Sandbox {
+    let answers = [calls(0, &[("die", "")]), last_answer(), last_answer(), last_answer()];
+    let sandbox = agent_with("", &answers);
+    sandbox.write("witness/ledger", "");
+    sandbox.run("go", &[]).expect_code(-1);
+    sandbox
 }
 
 /// Two questions and a call that has to be approved, between notes.
