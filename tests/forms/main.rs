@@ -26,6 +26,7 @@ mod omitted_reasoning;
 mod responses;
 mod responses_cache;
 mod sent_again;
+mod service_tiers;
 mod shared_prefix;
 mod tool_images;
 

@@ -131,3 +131,35 @@ fn c_35_15_runs_with_a_long_constant_prefix_have_one_cache_key() {
         assert_eq!(body, server.requests()[1].body);
     }
 }
+
+/// OpenAI's models that charge for writes keep prefixes that a request marks exactly.
+#[test]
+fn c_35_15_a_breakpoint_ends_the_constant_prefix_where_writes_are_charged() {
+    let long = "It stays. ".repeat(500);
+    let charged = "\n  pricing: {input: 4, cached_input: 0.4, cache_write: 5, output: 20}";
+    for (written, llm, prompt, expected) in [
+        (None, charged, long.as_str(), [true, true, true, true]),
+        (Some(4000), "", &long, [false, true, true, true]),
+        (None, "", &long, [false; 4]),
+        (Some(4000), charged, "Short.", [false; 4]),
+        (Some(4000), "\n  cache: off", &long, [false; 4]),
+    ] {
+        let server = ScriptedServer::start(answers(written));
+        let sandbox = responses_agent(&server, llm);
+        sandbox.write("agent/system_prompt.md", prompt);
+        run(&sandbox);
+        let breakpoint = |body: &Value| {
+            let marked = body["input"][0]["content"][0]["prompt_cache_breakpoint"].clone();
+            let count = body.to_string().matches("prompt_cache_breakpoint").count();
+            assert_eq!(count, usize::from(!marked.is_null()));
+            marked == json!({"mode": "explicit"})
+        };
+        let requests = server.requests();
+        let marked: Vec<_> = requests.iter().map(|it| breakpoint(&it.body)).collect();
+        assert_eq!(marked, expected, "{written:?} {llm}");
+        assert_eq!(server.violations(), Vec::<String>::new());
+        let args = ["show", "r", "-w", "work", "--request", "2", "--wire"];
+        let body = sandbox.delta(args).output().expect_code(0).json();
+        assert_eq!(body, requests[1].body, "{llm}");
+    }
+}

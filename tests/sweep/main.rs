@@ -18,6 +18,7 @@ mod schema;
 mod scores;
 mod sub_agents;
 mod submit;
+mod tiers;
 mod verdicts;
 mod why;
 

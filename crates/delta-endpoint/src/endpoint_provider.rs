@@ -25,8 +25,8 @@ use delta_llm::llm::{
     quote_inexact_arguments,
 };
 use delta_words::{
-    Attempt, CacheMarkers, EncodeOptions, Reply, TryNumber, WireExchange, WireForm,
-    is_throttling_status,
+    Attempt, CacheMarkers, EncodeOptions, Reply, ServiceTier, TryNumber, Usage, WireExchange,
+    WireForm, is_throttling_status,
 };
 use http::{HeaderMap, HeaderValue, header};
 pub use key_refresh::KeyRefresh;
@@ -64,6 +64,18 @@ pub struct EndpointProvider {
     options: EncodeOptions,
     /// What is known of the endpoint's cache; `None` if requests leave it to the endpoint.
     cache: Option<CachePlanner>,
+    /// By its prices, the endpoint charges for writes to its cache.
+    charges_writes: bool,
+    tier: RequestedTier,
+}
+
+/// The service tier that requests ask for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RequestedTier {
+    /// The tier.
+    pub tier: ServiceTier,
+    /// Whether a request that the endpoint refuses in this tier is asked directly.
+    pub asks_directly_when_refused: bool,
 }
 
 /// A request as it is sent, and what it differs in from the one that was asked for.
@@ -117,7 +129,15 @@ impl EndpointProvider {
             key_refresh: None,
             options,
             cache,
+            charges_writes: false,
+            tier: RequestedTier::default(),
         })
+    }
+
+    /// Asks in a service tier.
+    #[must_use]
+    pub fn with_tier(self, tier: RequestedTier) -> Self {
+        Self { tier, ..self }
     }
 
     /// A provider of the same endpoint with no connection.
@@ -134,7 +154,19 @@ impl EndpointProvider {
             has_answered: false,
             key_refresh: self.key_refresh.clone(),
             cache: new_cache_planner(&self.endpoint),
+            charges_writes: false,
+            tier: self.tier,
         }
+        .with_write_charges(self.charges_writes)
+    }
+
+    /// Takes note of prices by which the endpoint charges for writes to its cache.
+    #[must_use]
+    pub fn with_write_charges(mut self, charges: bool) -> Self {
+        if let Some(CachePlanner::Implicit(history)) = self.cache.as_mut().filter(|_| charges) {
+            history.expect_charges();
+        }
+        Self { charges_writes: charges, ..self }
     }
 
     /// Whether requests have this key.
@@ -182,7 +214,11 @@ impl EndpointProvider {
     }
 
     /// Translates the request as the endpoint accepts it, as far as is known by now.
-    fn encode(&mut self, request: &LlmRequest<'_>) -> Result<SentRequest, String> {
+    fn encode(
+        &mut self,
+        request: &LlmRequest<'_>,
+        tier: ServiceTier,
+    ) -> Result<SentRequest, String> {
         let shorter_body = if self.omits_stream_options {
             without_stream_options(request.body).map(Arc::new)
         } else {
@@ -198,14 +234,17 @@ impl EndpointProvider {
         // What agent.yaml asks for goes out as it is.
         let forced_call = self.options.forced_call.filter(|_| request.forces_call);
         let constant_messages = request.constant_messages;
-        let options = EncodeOptions { forced_call, constant_messages, ..self.options.clone() };
+        let options =
+            EncodeOptions { forced_call, constant_messages, tier, ..self.options.clone() };
         let encoded = wire::encode_request(&*self.codec, &body, &options)?;
         let options = EncodeOptions {
             cache: self.plan_markers(request, &encoded.cache_blocks),
             avoids_cache_write: self.avoids_cache_write(&encoded.cache_blocks),
+            marks_constant: self.marks_constant(&encoded.cache_blocks),
             ..options
         };
-        let is_final = options.cache.is_none() && !options.avoids_cache_write;
+        let is_final =
+            options.cache.is_none() && !options.avoids_cache_write && !options.marks_constant;
         let encoded =
             if is_final { encoded } else { wire::encode_request(&*self.codec, &body, &options)? };
         Ok(SentRequest { encoded, shorter_body, options })
@@ -240,6 +279,16 @@ impl EndpointProvider {
         match &self.cache {
             Some(CachePlanner::Implicit(history)) if !self.options.omits_cache_options => {
                 history.is_write_wasted(blocks)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a request with these blocks marks the end of the constant prefix.
+    fn marks_constant(&self, blocks: &[CacheBlock]) -> bool {
+        match &self.cache {
+            Some(CachePlanner::Implicit(history)) if !self.options.omits_cache_options => {
+                history.marks_constant(blocks)
             }
             _ => false,
         }
@@ -358,6 +407,7 @@ impl Provider for EndpointProvider {
     ) -> Result<Reply, LlmError> {
         let mut tries = CallTries::default();
         let mut has_refreshed_key = false;
+        let mut tier = self.tier.tier;
         if self.key_refresh.as_ref().is_some_and(KeyRefresh::is_due) {
             self.refresh_key(cancel)?;
         }
@@ -366,7 +416,7 @@ impl Provider for EndpointProvider {
             if cancel.is_requested() {
                 return Err(LlmError::Cancelled);
             }
-            let sent = self.encode(request).map_err(|error| {
+            let sent = self.encode(request, tier).map_err(|error| {
                 let form = self.codec.form().name();
                 LlmError::from_message(format!("the request cannot be sent to {form}: {error}"))
             })?;
@@ -376,12 +426,21 @@ impl Provider for EndpointProvider {
             let live: Option<CallObserver<'_>> =
                 if request.is_live { Some(&mut *observe) } else { None };
             let error = match self.send_once(&sent.encoded, cancel, &mut status, live) {
-                Ok(reply) => return Ok(self.complete_reply(reply, sent)),
+                Ok(mut reply) => {
+                    reply.usage.iter_mut().for_each(|usage| note_tier(usage, tier));
+                    return Ok(self.complete_reply(reply, sent));
+                }
                 Err(AttemptError::Http(HttpError::Cancelled)) => return Err(LlmError::Cancelled),
                 Err(error) => error,
             };
-            let is_adapted =
-                self.adapt_to_rejection(&error, &sent.encoded.body, request.forces_call);
+            let is_refused = self.tier.asks_directly_when_refused
+                && !tier.is_direct()
+                && attempt_failure::refuses_tier(&error);
+            if is_refused {
+                tier = ServiceTier::Direct;
+            }
+            let is_adapted = is_refused
+                || self.adapt_to_rejection(&error, &sent.encoded.body, request.forces_call);
             let target = AttemptTarget {
                 client: &self.client,
                 endpoint: &self.endpoint,
@@ -392,7 +451,8 @@ impl Provider for EndpointProvider {
                     && request.body.contains("\"file_data\":\"delta:"),
                 key_refresh: self.key_refresh.as_ref(),
             };
-            let failure = AttemptFailure::new(error, &target);
+            let mut failure = AttemptFailure::new(error, &target);
+            failure.usage.iter_mut().for_each(|usage| note_tier(usage, sent.options.tier));
             // Only now: the message may repeat the old key, which the failure has redacted.
             let is_expired = status == Some(401) && !has_refreshed_key;
             has_refreshed_key |= is_expired;
@@ -430,6 +490,14 @@ impl Provider for EndpointProvider {
                 Some(_) => observe(CallProgress::SentAgain),
             }
         }
+    }
+}
+
+/// Notes that an answer to a request for a tier names none: an endpoint that does not know the tiers may have charged the
+/// ordinary price.
+fn note_tier(usage: &mut Usage, requested: ServiceTier) {
+    if !requested.is_direct() {
+        usage.tier = usage.tier.or(Some(ServiceTier::Unknown));
     }
 }
 
@@ -487,7 +555,7 @@ fn new_cache_planner(endpoint: &Endpoint) -> Option<CachePlanner> {
         (CachePolicy::Auto(lifetime), WireForm::Anthropic) => {
             Some(CachePlanner::Marked(CacheHistory::new(lifetime)))
         }
-        (CachePolicy::Auto(_), WireForm::Responses) => {
+        (CachePolicy::Auto(_) | CachePolicy::Constant(_), WireForm::Responses) => {
             Some(CachePlanner::Implicit(WriteHistory::default()))
         }
         (CachePolicy::Constant(lifetime), WireForm::Anthropic) => {

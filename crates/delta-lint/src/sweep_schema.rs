@@ -1,5 +1,6 @@
 //! The keys of sweep.yaml and of its sections: `delta schema sweep` prints them, and the program `delta-sweep` reads the file.
 
+use delta_words::TierChoice;
 use delta_yaml::yaml::MappingSchema;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 
@@ -99,6 +100,12 @@ pub static SWEEP_MAPPING: MappingSchema = MappingSchema::new(
             "rate",
             ValueShape::Mapping(&RATE_MAPPING),
             "How much the runs ask of an endpoint.",
+        ),
+        KeySchema::with_default(
+            "tier",
+            ValueShape::Choice(&TierChoice::NAMES),
+            DefaultValue::Text("direct"),
+            "The service tier of the runs, as for `--tier`.",
         ),
         KeySchema::optional(
             "grade",

@@ -7,6 +7,7 @@ mod native_parts;
 mod pricing;
 mod recorded_call;
 mod reply;
+mod service_tier;
 mod think_text;
 mod usage;
 mod wire_exchange;
@@ -18,10 +19,11 @@ pub use attempt::{
 pub use call_arguments::{CallArguments, are_no_arguments, is_same_json, settled_arguments};
 pub use message::{FunctionCall, Message, ToolCall, message_text};
 pub use native_parts::NativeParts;
-pub use pricing::{PRICING_HELP, PriceOrigin, Pricing, TokenPrices};
+pub use pricing::{PRICING_HELP, PriceOrigin, Pricing, ServicePrices, TokenPrices};
 pub use recorded_call::RecordedCall;
 pub use reply::{REASONING_FIELDS, Reply, ResponseBody, parse_reply, thinking_text};
-pub use usage::{Usage, are_token_counts, merge_counts, parse_token_count};
+pub use service_tier::{ServiceTier, TierChoice};
+pub use usage::{SERVICE_TIER_KEY, Usage, are_token_counts, merge_counts, parse_token_count};
 pub use wire_exchange::{
     CacheLifetime, CacheMarkers, CacheUse, EncodeOptions, ForcedCall, WireExchange,
 };

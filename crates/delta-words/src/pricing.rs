@@ -1,7 +1,8 @@
 //! The price of tokens, and what a call costs.
 
-use crate::Usage;
+use crate::{ServiceTier, Usage};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The help where a cost limit needs `pricing`.
 pub const PRICING_HELP: &str = "write the price of tokens into `llm:`, in USD per million, such as `pricing: {input: 2.5, output: 10}`; zeros if the model is free; or name a price file in DELTA_PRICES; `delta models prices --fetch URL` fetches a list";
@@ -13,10 +14,13 @@ pub struct Pricing {
     #[serde(flatten)]
     pub origin: PriceOrigin,
     #[serde(flatten)]
-    base: TokenPrices,
-    /// The prices of longer requests, the shortest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    above: Vec<PriceTier>,
+    prices: ServicePrices,
+    /// The service tier of these prices.
+    #[serde(default, skip_serializing_if = "ServiceTier::is_direct")]
+    tier: ServiceTier,
+    /// The prices of other service tiers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    other_tiers: BTreeMap<ServiceTier, ServicePrices>,
     /// The most tokens that the model generates for an answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output: Option<u64>,
@@ -85,6 +89,16 @@ pub struct TokenPrices {
     pub reasoning: f64,
 }
 
+/// What the tokens of short and of longer requests cost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ServicePrices {
+    #[serde(flatten)]
+    base: TokenPrices,
+    /// The prices of longer requests, the shortest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    above: Vec<PriceTier>,
+}
+
 /// The prices of a call whose request has more than `tokens` tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct PriceTier {
@@ -107,6 +121,17 @@ impl TokenPrices {
         sum / 1e6
     }
 
+    fn is_cheaper_than(&self, other: &Self) -> bool {
+        let pairs = [
+            (self.input, other.input),
+            (self.cached_input, other.cached_input),
+            (self.cache_write, other.cache_write),
+            (self.output, other.output),
+            (self.reasoning, other.reasoning),
+        ];
+        pairs.iter().all(|(one, other)| one <= other) && self.input < other.input
+    }
+
     /// The highest cost of so many tokens.
     fn max_cost(&self, input: u64, output: u64) -> f64 {
         let max_input = self.input.max(self.cached_input).max(self.cache_write);
@@ -114,18 +139,13 @@ impl TokenPrices {
     }
 }
 
-impl Pricing {
-    /// Prices of short requests, `base`, and of requests with more than so many tokens, `tiers`.
-    pub fn new(
-        origin: PriceOrigin,
-        base: TokenPrices,
-        mut tiers: Vec<(u64, TokenPrices)>,
-        max_output: Option<u64>,
-    ) -> Self {
-        tiers.sort_by_key(|(tokens, _)| *tokens);
-        let price_tiers =
-            tiers.into_iter().map(|(tokens, prices)| PriceTier { tokens, prices }).collect();
-        Self { origin, base, above: price_tiers, max_output, max_input: None }
+impl ServicePrices {
+    /// Prices of short requests, `base`, and of requests with more than so many tokens, `long_prices`.
+    pub fn new(base: TokenPrices, mut long_prices: Vec<(u64, TokenPrices)>) -> Self {
+        long_prices.sort_by_key(|(tokens, _)| *tokens);
+        let price_tiers = long_prices.into_iter();
+        let price_tiers = price_tiers.map(|(tokens, prices)| PriceTier { tokens, prices });
+        Self { base, above: price_tiers.collect() }
     }
 
     /// The prices of short requests.
@@ -134,33 +154,36 @@ impl Pricing {
     }
 
     /// The prices of longer requests: of more than so many tokens, the shortest first.
-    pub fn tiers(&self) -> impl Iterator<Item = (u64, &TokenPrices)> {
+    pub fn long_prices(&self) -> impl Iterator<Item = (u64, &TokenPrices)> {
         self.above.iter().map(|tier| (tier.tokens, &tier.prices))
     }
 
-    /// Whether calls cost the same.
-    pub fn has_prices_of(&self, other: &Self) -> bool {
-        (&self.base, &self.above) == (&other.base, &other.above)
+    /// The tokens above which longer requests have other prices.
+    pub fn lengths(&self) -> impl Iterator<Item = u64> {
+        self.above.iter().map(|tier| tier.tokens)
     }
 
-    /// Whether agent.yaml has these prices, and not a list, which the endpoint's own figure precedes.
-    pub fn is_from_agent(&self) -> bool {
-        self.origin == PriceOrigin::Agent
+    /// Whether no call costs more than by `other`, and short ones cost less.
+    pub fn is_cheaper_than(&self, other: &Self) -> bool {
+        let ends = self.above.iter().chain(&other.above).map(|tier| tier.tokens + 1);
+        self.base.is_cheaper_than(&other.base)
+            && ends
+                .into_iter()
+                .all(|tokens| self.for_input(tokens).is_cheaper_than(other.for_input(tokens)))
     }
 
     /// The prices of a call with so many input tokens.
-    pub fn for_input(&self, tokens: u64) -> &TokenPrices {
+    fn for_input(&self, tokens: u64) -> &TokenPrices {
         let tier = self.above.iter().rfind(|tier| tokens > tier.tokens);
         tier.map_or(&self.base, |tier| &tier.prices)
     }
 
-    /// The cost of a call in USD. Cached and written tokens are a part of the input tokens.
-    pub fn call_cost(&self, usage: &Usage) -> f64 {
+    fn cost(&self, usage: &Usage) -> f64 {
         self.for_input(usage.input_tokens).cost(usage)
     }
 
-    /// The highest cost of a call with at most so many tokens, in USD. A shorter request may be the dearer one.
-    pub fn max_call_cost(&self, input: u64, output: u64) -> f64 {
+    /// The highest cost of a call with at most so many tokens. A shorter request may be the dearer one.
+    fn max_cost(&self, input: u64, output: u64) -> f64 {
         let ends = self.above.iter().map(|tier| tier.tokens).chain([u64::MAX]);
         let prices = [&self.base].into_iter().chain(self.above.iter().map(|tier| &tier.prices));
         let starts = [0].into_iter().chain(self.above.iter().map(|tier| tier.tokens));
@@ -170,5 +193,84 @@ impl Pricing {
             .filter(|((start, _), _)| *start == 0 || input > *start)
             .map(|((_, end), prices)| prices.max_cost(input.min(end), output))
             .fold(0.0, f64::max)
+    }
+}
+
+impl Pricing {
+    /// The prices of the tier that the agent asks for.
+    pub fn new(origin: PriceOrigin, prices: ServicePrices, max_output: Option<u64>) -> Self {
+        Self {
+            origin,
+            prices,
+            tier: ServiceTier::Direct,
+            other_tiers: BTreeMap::new(),
+            max_output,
+            max_input: None,
+        }
+    }
+
+    /// The same, of the service tier `tier`, with the prices of others.
+    #[must_use]
+    pub fn with_tiers(
+        self,
+        tier: ServiceTier,
+        others: impl IntoIterator<Item = (ServiceTier, ServicePrices)>,
+    ) -> Self {
+        Self { tier, other_tiers: others.into_iter().collect(), ..self }
+    }
+
+    /// The prices of the tier that the agent asks for.
+    pub fn prices(&self) -> &ServicePrices {
+        &self.prices
+    }
+
+    /// The prices of each tier that is known.
+    pub fn tiers(&self) -> impl Iterator<Item = (ServiceTier, &ServicePrices)> {
+        let others = self.other_tiers.iter().map(|(tier, prices)| (*tier, prices));
+        [(self.tier, &self.prices)].into_iter().chain(others)
+    }
+
+    /// The prices of a tier, if they are known.
+    pub fn of_tier(&self, tier: ServiceTier) -> Option<&ServicePrices> {
+        self.tiers().find_map(|(known, prices)| (known == tier).then_some(prices))
+    }
+
+    /// Whether a token that the endpoint writes to its cache costs more than another one.
+    pub fn charges_cache_writes(&self) -> bool {
+        self.prices.base.cache_write > self.prices.base.input
+    }
+
+    /// Whether calls cost the same.
+    pub fn has_prices_of(&self, other: &Self) -> bool {
+        self.tiers().eq(other.tiers())
+    }
+
+    /// Whether agent.yaml has these prices, and not a list, which the endpoint's own figure precedes.
+    pub fn is_from_agent(&self) -> bool {
+        self.origin == PriceOrigin::Agent
+    }
+
+    /// The prices of a call with so many input tokens, of the tier that the agent asks for.
+    pub fn for_input(&self, tokens: u64) -> &TokenPrices {
+        self.prices.for_input(tokens)
+    }
+
+    /// The cost of a call in USD, by the prices of the tier that gave the answer; `None` if they are not known. Cached and
+    /// written tokens are a part of the input tokens.
+    pub fn call_cost(&self, usage: &Usage) -> Option<f64> {
+        let tier = usage.tier.unwrap_or(self.tier);
+        Some(self.of_tier(tier)?.cost(usage))
+    }
+
+    /// The same for a budget: by the dearest prices that are known if the tier has none.
+    pub fn charged_cost(&self, usage: &Usage) -> f64 {
+        self.call_cost(usage).unwrap_or_else(|| {
+            self.tiers().map(|(_, prices)| prices.cost(usage)).fold(0.0, f64::max)
+        })
+    }
+
+    /// The highest cost of a call with at most so many tokens, in USD, in the tier that the agent asks for or in a cheaper one.
+    pub fn max_call_cost(&self, input: u64, output: u64) -> f64 {
+        self.prices.max_cost(input, output)
     }
 }

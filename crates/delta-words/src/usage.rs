@@ -1,7 +1,11 @@
 //! The tokens and the cost of a call, as endpoints report them.
 
+use crate::ServiceTier;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+/// The member of a request, a response or its usage that names the service tier.
+pub const SERVICE_TIER_KEY: &str = "service_tier";
 
 /// Tokens and cost of one call, as the endpoint reported them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -24,6 +28,9 @@ pub struct Usage {
     /// USD, from `llm.pricing` or the endpoint's own figure; absent if neither is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_usd: Option<f64>,
+    /// The service tier that gave the answer; absent if the endpoint reports none and the request named none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<ServiceTier>,
 }
 
 impl Usage {
@@ -34,9 +41,11 @@ impl Usage {
         model: &str,
     ) -> Option<Self> {
         let usage = field("usage").and_then(|usage| Self::parse(usage, model));
-        usage
+        let usage = usage
             .or_else(|| Self::parse(field("choices")?.get(0)?.get("usage")?, model))
-            .or_else(|| Self::parse(field("x_groq")?.get("usage")?, model))
+            .or_else(|| Self::parse(field("x_groq")?.get("usage")?, model))?;
+        let tier = field(SERVICE_TIER_KEY).and_then(parse_tier);
+        Some(Self { tier: usage.tier.or(tier), ..usage })
     }
 
     /// Parses the `usage` of a Chat Completions response of `model`; `None` if it has no tokens, or counts that are none.
@@ -78,6 +87,7 @@ impl Usage {
             output_tokens,
             reasoning_tokens: reasoning_tokens.filter(|tokens| *tokens > 0),
             cost_usd: usage.get("cost").and_then(parse_cost),
+            tier: usage.get(SERVICE_TIER_KEY).and_then(parse_tier),
         })
     }
 
@@ -89,6 +99,7 @@ impl Usage {
         self.output_tokens += other.output_tokens;
         self.reasoning_tokens = add_counts(self.reasoning_tokens, other.reasoning_tokens);
         self.cost_usd = self.cost_usd.zip(other.cost_usd).map(|(one, other)| one + other);
+        self.tier = self.tier.filter(|tier| other.tier == Some(*tier));
     }
 }
 
@@ -132,6 +143,10 @@ pub fn are_token_counts<'a>(totals: impl Iterator<Item = &'a Value>) -> bool {
 fn parse_cost(cost: &Value) -> Option<f64> {
     let cost = cost.as_f64().or_else(|| cost.as_str()?.trim().parse().ok())?;
     (cost.is_finite() && cost >= 0.0).then_some(cost)
+}
+
+fn parse_tier(name: &Value) -> Option<ServiceTier> {
+    name.as_str().map(ServiceTier::from_name)
 }
 
 /// The sum of two counts; `None` if neither is known.

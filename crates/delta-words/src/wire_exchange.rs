@@ -1,6 +1,6 @@
 //! How a request was sent in the form of its endpoint, as the record of the call keeps it.
 
-use crate::WireForm;
+use crate::{ServiceTier, WireForm};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
@@ -45,13 +45,19 @@ pub struct EncodeOptions {
     /// The number of messages with which every run of the agent begins: the constant prefix.
     #[serde(skip_serializing_if = "lacks_prefix")]
     pub constant_messages: usize,
+    /// The service tier that the operator asks for.
+    #[serde(skip_serializing_if = "ServiceTier::is_direct")]
+    pub tier: ServiceTier,
     /// What the endpoint shall cache, where the form says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheMarkers>,
+    /// A breakpoint marks the end of the constant prefix.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub marks_constant: bool,
     /// The endpoint shall not write this request to its cache, which it otherwise does by itself.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub avoids_cache_write: bool,
-    /// The endpoint rejected that.
+    /// The endpoint rejected one of these two.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub omits_cache_options: bool,
     /// The host of the endpoint, for a form whose opaque parts only the endpoint accepts that made them.

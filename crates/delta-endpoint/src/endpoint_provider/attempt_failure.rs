@@ -203,6 +203,31 @@ pub fn late_error_text(error: &StreamError) -> String {
     }
 }
 
+/// Parts of the messages, in lower case, with which endpoints refuse a request of a service tier that has no capacity, or that
+/// the model does not have.
+const TIER_REFUSAL_PHRASES: [&str; 5] =
+    ["resource_unavailable", "resource unavailable", "capacity", "service_tier", "servicetier"];
+
+/// Whether the endpoint has no place in the service tier of the request, or took too long: without the tier it may answer.
+pub fn refuses_tier(error: &AttemptError) -> bool {
+    let names_tier = |text: &str| {
+        let text = text.to_lowercase();
+        TIER_REFUSAL_PHRASES.iter().any(|phrase| text.contains(phrase))
+    };
+    match error {
+        AttemptError::Http(error) => {
+            matches!(error, HttpError::TotalTimeout | HttpError::IdleTimeout)
+        }
+        AttemptError::Rejected { head, body } => match head.status.as_u16() {
+            408 | 498 | 503 | 504 => true,
+            400 | 422 | 429 => names_tier(body),
+            _ => false,
+        },
+        AttemptError::Answer(AnswerError::Reported(error)) => names_tier(&error.to_string()),
+        _ => false,
+    }
+}
+
 /// A failed attempt, as it is reported.
 #[derive(Debug)]
 pub struct AttemptFailure {

@@ -219,7 +219,7 @@ fn estimate_body_tokens(run: &Run, body: &str) -> u64 {
 pub(super) fn usage_amount(pricing: Option<&Pricing>, usage: &Usage) -> BudgetAmount {
     let cost = match (usage.cost_usd, pricing) {
         (Some(billed), Some(pricing)) if !pricing.is_from_agent() => billed,
-        (_, Some(pricing)) => pricing.call_cost(usage),
+        (_, Some(pricing)) => pricing.charged_cost(usage),
         (billed, None) => billed.unwrap_or_default(),
     };
     let tokens = usage.input_tokens.saturating_add(usage.output_tokens);

@@ -655,7 +655,7 @@ fn estimated_input(run: &Run, body: &str) -> u64 {
 fn price_usage(llm: &LlmConfig, usage: &mut Usage) {
     match &llm.pricing {
         Some(pricing) if pricing.is_from_agent() || usage.cost_usd.is_none() => {
-            usage.cost_usd = Some(pricing.call_cost(usage));
+            usage.cost_usd = pricing.call_cost(usage).or(usage.cost_usd);
         }
         None if matches!(llm.provider, ProviderKind::Script(_)) => usage.cost_usd = Some(0.0),
         Some(_) | None => {}

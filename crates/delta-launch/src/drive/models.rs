@@ -239,7 +239,7 @@ fn render_models(models: &[ListedModel]) -> String {
         rows.push(names.map(str::to_owned));
     }
     rows.extend(models.iter().map(|model| {
-        let prices = model.pricing().map(Pricing::base);
+        let prices = model.pricing().map(|pricing| pricing.prices().base());
         [
             strip_terminal_controls(&model.model),
             number(model.max_input().map(|tokens| tokens.to_string())),
@@ -334,9 +334,12 @@ fn render_pricing(
         )
     };
     let mut text = format!("{choice} at {address}, in USD per million tokens:\n");
-    text.push_str(&format!("  {}\n", line(pricing.base())));
-    for (tokens, prices) in pricing.tiers() {
-        text.push_str(&format!("  above {tokens} tokens: {}\n", line(prices)));
+    for (index, (tier, prices)) in pricing.tiers().enumerate() {
+        let tier = if index == 0 { String::new() } else { format!("tier {}: ", tier.name()) };
+        text.push_str(&format!("  {tier}{}\n", line(prices.base())));
+        for (tokens, prices) in prices.long_prices() {
+            text.push_str(&format!("  {tier}above {tokens} tokens: {}\n", line(prices)));
+        }
     }
     if let Some(tokens) = pricing.max_output {
         text.push_str(&format!("  max_output {tokens}\n"));

@@ -7,15 +7,18 @@ use delta_base::api_key_names::API_KEY_VARIABLES;
 use delta_base::engine_variables::EngineVars;
 use delta_base::redact::Secrets;
 use delta_base::url_secrets::url_secrets;
-use delta_endpoint::endpoint_provider::{EndpointProvider, KeyRefresh};
+use delta_endpoint::endpoint_provider::{EndpointProvider, KeyRefresh, RequestedTier};
 use delta_llm::llm::{Endpoint, LlmConfig, ProviderKind};
 use delta_operator::api_key::KeyCommand;
 use delta_operator::cancel::install_cancel;
 use delta_operator::failure::CommandFailure;
-use delta_words::WireForm;
+use delta_words::{ServiceTier, TierChoice, WireForm};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
+
+/// OpenAI's documents advise 15 minutes for `flex`, whose requests may wait before the first byte.
+const TIER_TIMEOUT_MS: u64 = 15 * 60 * 1000;
 
 /// What an agent's endpoint and its key depend on.
 pub struct EndpointSetup<'a> {
@@ -29,6 +32,8 @@ pub struct EndpointSetup<'a> {
     pub trust: &'a OperatorTrust,
     /// The most LLM calls of this process, if the operator says it.
     pub max_iterations: Option<u32>,
+    /// The service tier that the operator chooses.
+    pub tier: TierChoice,
 }
 
 /// An endpoint that has been checked, before any request.
@@ -93,6 +98,10 @@ impl EndpointSetup<'_> {
             // No later request of the run would read what this one writes.
             endpoint.cache = endpoint.cache.for_single_request();
         }
+        if self.tier != TierChoice::Direct {
+            endpoint.timeout_ms = endpoint.timeout_ms.max(TIER_TIMEOUT_MS);
+            endpoint.idle_timeout_ms = endpoint.idle_timeout_ms.max(TIER_TIMEOUT_MS);
+        }
         let note = endpoint.note.clone();
         let base_url = endpoint.base_url.clone();
         let provider = EndpointProvider::new(endpoint, llm.model.clone())?;
@@ -145,6 +154,37 @@ impl EndpointSetup<'_> {
         )?;
         let max_age = Some(Duration::from_millis(llm.api_key_ttl_ms));
         Ok((endpoint, Some(UsedKeyCommand { command, key, max_age })))
+    }
+}
+
+/// Refuses a tier that the model of `llm` cannot have.
+///
+/// # Errors
+/// It is `flex` by name, and the form of the endpoint is Messages.
+pub fn check_tier(llm: &LlmConfig, choice: TierChoice) -> Result<(), CommandFailure> {
+    let is_flex = matches!(choice, TierChoice::Flex | TierChoice::FlexOrDirect);
+    if is_flex && llm.wire_form() == Some(WireForm::Anthropic) {
+        let help = "`cheapest` asks in the tier `flex` where a model has it for less, and directly elsewhere";
+        let message = "the provider `anthropic` has no service tier `flex`";
+        return Err(CommandFailure::config(message, help.to_owned()));
+    }
+    Ok(())
+}
+
+/// The service tier in which `llm`, whose prices are known by now, is asked. Messages, Anthropic's form, has no `flex`.
+pub fn choose_tier(llm: &LlmConfig, choice: TierChoice) -> RequestedTier {
+    let has_flex = llm.wire_form().is_some_and(|form| form != WireForm::Anthropic);
+    let is_flex = match choice {
+        TierChoice::Direct => false,
+        TierChoice::Flex | TierChoice::FlexOrDirect => true,
+        TierChoice::Cheapest => llm.pricing.as_ref().is_some_and(|pricing| {
+            let flex = pricing.of_tier(ServiceTier::Flex);
+            flex.is_some_and(|flex| flex.is_cheaper_than(pricing.prices()))
+        }),
+    };
+    RequestedTier {
+        tier: if has_flex && is_flex { ServiceTier::Flex } else { ServiceTier::Direct },
+        asks_directly_when_refused: choice == TierChoice::FlexOrDirect,
     }
 }
 

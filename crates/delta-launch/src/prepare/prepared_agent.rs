@@ -1,6 +1,6 @@
 //! An agent that is ready for a run: loaded, with its variables, keys, endpoint and limits. Creates and changes nothing.
 
-use crate::prepare::endpoint::{EndpointSetup, PreparedEndpoint};
+use crate::prepare::endpoint::{EndpointSetup, PreparedEndpoint, check_tier, choose_tier};
 use delta_agent::agent::Agent;
 use delta_agent::agent::env_layers::EnvLayers;
 use delta_agent::child_environment::ChildEnvironment;
@@ -30,6 +30,7 @@ use delta_run::limits::Limits;
 use delta_run::limits::bounds::{Nesting, RunBounds};
 use delta_run::record::agent_copy;
 use delta_run::workspace::Workspace;
+use delta_words::Pricing;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -163,6 +164,8 @@ impl PreparedAgent {
         options.approvals.check(&agent)?;
         let sandbox_policy = options.sandbox.policy()?;
         let calls_llm = prices != PricePolicy::Free;
+        let tier = options.tier.unwrap_or_default();
+        check_tier(&agent.llm, tier)?;
         let bounds = options.limits.bounds().or(agent.bounds);
         let limits = options.limits.limits().or(agent.limits);
         let nesting = budget::nesting(&bounds)?;
@@ -184,6 +187,7 @@ impl PreparedAgent {
                     key_names: &key_names,
                     trust: &trust,
                     max_iterations: options.max_iterations,
+                    tier,
                 };
                 let endpoint = setup.prepare(&mut layers)?;
                 let address = endpoint.as_ref().map_or("", PreparedEndpoint::base_url);
@@ -198,7 +202,15 @@ impl PreparedAgent {
         // Models of the same endpoint have the same note.
         notes.dedup();
         options.print_notes(&notes);
-        let endpoints: Vec<_> = prepared.into_iter().map(|it| it.into_provider(&secrets)).collect();
+        let endpoints: Vec<_> = prepared
+            .into_iter()
+            .zip(agent.llm.models())
+            .map(|(it, llm)| {
+                let charges = llm.pricing.as_ref().is_some_and(Pricing::charges_cache_writes);
+                let provider = it.into_provider(&secrets).with_write_charges(charges);
+                provider.with_tier(choose_tier(llm, tier))
+            })
+            .collect();
         if !endpoints.is_empty() {
             endpoint_variables.extend(agent.llm.models().flat_map(LlmConfig::key_variables));
             endpoint_variables.extend(ADDRESS_VARIABLES);

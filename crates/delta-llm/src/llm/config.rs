@@ -4,7 +4,7 @@ use super::answer_policy::{AnswerPolicy, ON_EMPTY_KEY, ON_LENGTH_KEY, TEXT_CALLS
 use super::cassette::Cassette;
 use super::fallback::{FALLBACK_KEY, read_fallback};
 use super::model_choice::ModelChoice;
-use super::pricing::{PRICING_MAPPING, cache_write_factor, read_pricing};
+use super::pricing::{PRICING_MAPPING, cache_write_factor, read_pricing, requested_tier};
 use super::script::ScriptFile;
 use super::wire::chat::CALL_ID_LENGTHS;
 use super::wire::{CachePolicy, TOOL_CHOICE_KEY, ToolChoice};
@@ -484,8 +484,9 @@ impl LlmConfig {
         let is_anthropic = provider.as_ref().is_some_and(|kind| kind.name() == "anthropic");
         let cache_ttl = fields.get("cache").and_then(|cache| cache.get("ttl")?.scalar());
         let write_factor = cache_write_factor(is_anthropic, cache_ttl);
+        let tier = requested_tier(fields.node);
         let pricing =
-            fields.non_null("pricing").and_then(|node| read_pricing(doc, node, write_factor));
+            fields.non_null("pricing").and_then(|node| read_pricing(doc, node, write_factor, tier));
         let mut config = Self {
             model: model?,
             provider: provider?,

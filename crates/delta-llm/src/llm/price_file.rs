@@ -7,13 +7,16 @@
 pub mod built_in_prices;
 pub mod price_list;
 
-use super::pricing::{WrittenPrices, cache_write_factor, complete_pricing};
+use super::pricing::{WrittenPrices, cache_write_factor, complete_prices};
 use super::wire::CachePolicy;
 use super::{LlmConfig, ProviderKind};
 use delta_base::hex::sha256_hex;
 use delta_base::suggest;
 use delta_http::host_of;
-use delta_words::{ANTHROPIC_MAX_TOKENS, CacheLifetime, PriceOrigin, Pricing, WireForm};
+use delta_words::{
+    ANTHROPIC_MAX_TOKENS, CacheLifetime, PriceOrigin, Pricing, SERVICE_TIER_KEY, ServicePrices,
+    ServiceTier, WireForm,
+};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -49,8 +52,12 @@ const VENDOR_HOSTS: [(&str, &str); 21] = [
 /// The modes of entries that price conversations.
 const CONVERSATION_MODES: [&str; 3] = ["chat", "responses", "completion"];
 
-/// The values of `service_tier` in a request that need no price of their own.
-const DEFAULT_SERVICE_TIERS: [&str; 3] = ["auto", "default", "standard_only"];
+/// The service tiers whose prices an entry may have, and the names that end the keys of these prices.
+const OTHER_TIERS: [(Option<&str>, ServiceTier); 3] = [
+    (None, ServiceTier::Direct),
+    (Some("flex"), ServiceTier::Flex),
+    (Some("priority"), ServiceTier::Priority),
+];
 
 /// A model whose price is looked up, and how it is asked.
 #[derive(Debug, Clone)]
@@ -79,8 +86,8 @@ impl PriceQuery {
             model: config.model.clone(),
             vendor: host_of(base_url).and_then(vendor_of_host),
             form: config.wire_form(),
-            service_tier: body_text(&["service_tier"])
-                .filter(|tier| !DEFAULT_SERVICE_TIERS.contains(tier))
+            service_tier: body_text(&[SERVICE_TIER_KEY])
+                .filter(|tier| !ServiceTier::from_name(tier).is_direct())
                 .map(str::to_owned),
             cache_ttl: (config.cache == CachePolicy::Auto(CacheLifetime::Long))
                 .then(|| "1h".to_owned())
@@ -311,27 +318,45 @@ impl<'a> PriceEntry<'a> {
         if let Some(key) = query.unpriced_key {
             return Ok(Err(format!("`{key}` in the request changes the price")));
         }
-        let tier_suffix = query.service_tier.as_ref().map_or_else(String::new, |tier| {
+        let Some(prices) = self.read_tier(query, query.service_tier.as_deref())? else {
+            return Ok(Err(match &query.service_tier {
+                Some(tier) => {
+                    format!("its entry `{}` has no price for `service_tier: {tier}`", self.name)
+                }
+                None => format!("its entry `{}` has no price of a token", self.name),
+            }));
+        };
+        let tier = ServiceTier::from_name(query.service_tier.as_deref().unwrap_or_default());
+        let mut others = Vec::new();
+        for (name, other) in OTHER_TIERS {
+            let known = if other == tier { None } else { self.read_tier(query, name)? };
+            // Where only short requests have a price, an answer would have one that is too low.
+            let known = known.filter(|known| known.lengths().eq(prices.lengths()));
+            others.extend(known.map(|known| (other, known)));
+        }
+        // The list sets the origin.
+        let pricing = Pricing::new(PriceOrigin::Agent, prices, max_output);
+        Ok(Ok(pricing.with_tiers(tier, others)))
+    }
+
+    /// The prices of a service tier; `None` if the entry has none.
+    fn read_tier(
+        &self,
+        query: &PriceQuery,
+        tier: Option<&str>,
+    ) -> Result<Option<ServicePrices>, String> {
+        let tier_suffix = tier.map_or_else(String::new, |tier| {
             let tier: String = tier.chars().filter(|c| c.is_ascii_alphanumeric()).collect();
             format!("_{tier}")
         });
         let reader = PriceReader { entry: self, query, tier_suffix: &tier_suffix };
         let ranges = self.fields.get("tiered_pricing").and_then(Value::as_array);
-        let (base, tiers) = match ranges {
+        let (base, long_prices) = match ranges {
             Some(ranges) if tier_suffix.is_empty() => self.read_ranges(ranges, query)?,
             _ => (reader.read_prices("")?, reader.read_tiers()?),
         };
-        let ttl = query.cache_ttl.as_deref();
-        let factor = cache_write_factor(query.is_anthropic(), ttl);
-        // The list sets the origin.
-        Ok(complete_pricing(PriceOrigin::Agent, base, tiers, factor, max_output).ok_or_else(|| {
-            match &query.service_tier {
-                Some(tier) => {
-                    format!("its entry `{}` has no price for `service_tier: {tier}`", self.name)
-                }
-                None => format!("its entry `{}` has no price of a token", self.name),
-            }
-        }))
+        let factor = cache_write_factor(query.is_anthropic(), query.cache_ttl.as_deref());
+        Ok(complete_prices(base, long_prices, factor))
     }
 
     /// The prices of a model whose entry has a list of ranges: the base, and the tiers above it.

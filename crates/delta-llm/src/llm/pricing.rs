@@ -1,6 +1,8 @@
 //! The price of tokens: from `pricing` in the `llm:` section of agent.yaml, or from the operator's price file.
 
-use delta_words::{PriceOrigin, Pricing, TokenPrices};
+use delta_words::{
+    PriceOrigin, Pricing, SERVICE_TIER_KEY, ServicePrices, ServiceTier, TokenPrices,
+};
 use delta_yaml::yaml::mapping_schema::{KeySchema, MappingFields, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode};
 
@@ -31,6 +33,11 @@ pub(super) static PRICING_MAPPING: MappingSchema = MappingSchema::new(
             "The prices of long requests.",
         ),
         KeySchema::optional(
+            "flex",
+            ValueShape::Mapping(&FLEX_MAPPING),
+            "The prices of answers of the service tier `flex`.",
+        ),
+        KeySchema::optional(
             "max_output",
             ValueShape::TokenCount(1..1 << 53),
             "The most tokens that the model generates for an answer; a limit assumes them where `llm.max_tokens` is missing or larger.",
@@ -51,6 +58,18 @@ static TIER_MAPPING: MappingSchema = MappingSchema::new(
         KeySchema::optional("cached_input", USD_SHAPE, "Input tokens read from the cache."),
         KeySchema::optional("cache_write", USD_SHAPE, "Input tokens written to the cache."),
         KeySchema::optional("output", USD_SHAPE, "Output tokens."),
+        KeySchema::optional("reasoning", USD_SHAPE, "Output tokens that are reasoning."),
+    ],
+);
+
+static FLEX_MAPPING: MappingSchema = MappingSchema::new(
+    "`flex`",
+    "The price of tokens in the service tier `flex`, in USD per million; what is missing follows from these prices as in `pricing`.",
+    &[
+        KeySchema::required("input", USD_SHAPE, "Input tokens."),
+        KeySchema::optional("cached_input", USD_SHAPE, "Input tokens read from the cache."),
+        KeySchema::optional("cache_write", USD_SHAPE, "Input tokens written to the cache."),
+        KeySchema::required("output", USD_SHAPE, "Output tokens."),
         KeySchema::optional("reasoning", USD_SHAPE, "Output tokens that are reasoning."),
     ],
 );
@@ -115,11 +134,13 @@ pub(super) fn cache_write_factor(is_anthropic: bool, cache_ttl: Option<&str>) ->
     }
 }
 
-/// Reads `pricing`. A token written to a cache costs `write_factor` times as much as other input, unless its price is written.
+/// Reads `pricing`: the prices of `tier`, which the agent asks for. A token written to a cache costs `write_factor` times as much
+/// as other input, unless its price is written.
 pub(super) fn read_pricing(
     doc: &YamlDocument,
     node: &YamlNode,
     write_factor: f64,
+    tier: ServiceTier,
 ) -> Option<Pricing> {
     let fields = doc.fields(node, &PRICING_MAPPING)?;
     // Both before the first `?`, so that the report has both mistakes.
@@ -135,23 +156,29 @@ pub(super) fn read_pricing(
     input.and(output)?;
     let base = WrittenPrices::read(doc, fields);
     let max_output = fields.integer("max_output");
-    complete_pricing(PriceOrigin::Agent, base, tiers, write_factor, max_output)
+    let flex = fields.non_null("flex").and_then(|node| {
+        let fields = doc.fields(node, &FLEX_MAPPING)?;
+        let [input, output] = ["input", "output"].map(|key| fields.require(key, "1.25"));
+        input.and(output)?;
+        complete_prices(WrittenPrices::read(doc, fields), Vec::new(), write_factor)
+    });
+    let prices = complete_prices(base, tiers, write_factor)?;
+    let pricing = Pricing::new(PriceOrigin::Agent, prices, max_output);
+    Some(pricing.with_tiers(tier, flex.map(|flex| (ServiceTier::Flex, flex))))
 }
 
-/// The complete prices; `None` if the price of input or output is missing. `tiers` are the prices of requests with more than so many tokens.
-pub(super) fn complete_pricing(
-    origin: PriceOrigin,
+/// The complete prices; `None` if the price of input or output is missing. `long_prices` are the prices of requests with more than so
+/// many tokens.
+pub(super) fn complete_prices(
     base: WrittenPrices,
-    tiers: Vec<(u64, WrittenPrices)>,
+    long_prices: Vec<(u64, WrittenPrices)>,
     write_factor: f64,
-    max_output: Option<u64>,
-) -> Option<Pricing> {
-    let price_tiers = tiers
+) -> Option<ServicePrices> {
+    let long_prices = long_prices
         .into_iter()
         .map(|(tokens, prices)| Some((tokens, prices.or(base).complete(write_factor)?)))
         .collect::<Option<Vec<_>>>()?;
-    let base = base.complete(write_factor)?;
-    Some(Pricing::new(origin, base, price_tiers, max_output))
+    Some(ServicePrices::new(base.complete(write_factor)?, long_prices))
 }
 
 /// The prices in the text of an agent.yaml that delta loaded earlier; `None` if it has none.
@@ -160,7 +187,14 @@ pub fn pricing_from_agent_yaml(text: &str) -> Option<Pricing> {
     let llm = doc.root.get("llm")?;
     let is_anthropic = llm.get("provider").and_then(YamlNode::scalar) == Some("anthropic");
     let ttl = llm.get("cache").and_then(|cache| cache.get("ttl")?.scalar());
-    read_pricing(&doc, llm.get("pricing")?, cache_write_factor(is_anthropic, ttl))
+    let factor = cache_write_factor(is_anthropic, ttl);
+    read_pricing(&doc, llm.get("pricing")?, factor, requested_tier(llm))
+}
+
+/// The service tier that the section `llm` asks for.
+pub(super) fn requested_tier(llm: &YamlNode) -> ServiceTier {
+    let name = llm.get(SERVICE_TIER_KEY).and_then(YamlNode::scalar);
+    ServiceTier::from_name(name.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -22,11 +22,12 @@ use super::CallObserver;
 use super::answer_error::AnswerError;
 use super::reply_assembler::StreamError;
 use delta_base::hex::sha256_hex;
+use delta_base::json::to_json;
 use delta_base::text::byte_escape::encode_percent;
 use delta_http::ResponseHead;
 use delta_http::retry::RetryDecision;
-use delta_words::{EncodeOptions, Reply, WireExchange, WireForm};
-use serde_json::Value;
+use delta_words::{EncodeOptions, Reply, SERVICE_TIER_KEY, ServiceTier, WireExchange, WireForm};
+use serde_json::{Map, Value};
 use std::sync::Arc;
 
 pub use cache_plan::{CacheBlock, CacheHistory, CachePolicy};
@@ -136,7 +137,7 @@ pub fn encode_again(
     Err(format!("the body that was sent cannot be made again: {reason}"))
 }
 
-/// Translates a request body, without what `options` leave out of its demand for a call.
+/// Translates a request body, without what `options` leave out of its demand for a call, and with the service tier of `options`.
 ///
 /// # Errors
 /// As for [`WireCodec::encode`].
@@ -148,10 +149,29 @@ pub fn encode_request(
     let weakened = options
         .forced_call
         .and_then(|rest| tool_choice::weaken_forced_call(codec.form(), body.text, rest));
-    let Some(weakened) = weakened else { return codec.encode(body, options) };
-    let text = Arc::new(weakened);
+    let tiered = with_tier(codec.form(), weakened.as_ref().unwrap_or(body.text), options.tier);
+    let text = tiered.or(weakened);
+    let Some(text) = text.map(Arc::new) else { return codec.encode(body, options) };
     let encoded = codec.encode(&NeutralBody { text: &text, ..*body }, options)?;
     Ok(EncodedRequest { is_changed: true, ..encoded })
+}
+
+/// The body with the member that asks for the service tier `tier`, in the word of `form`; `None` if it is the ordinary one.
+fn with_tier(form: WireForm, body: &str, tier: ServiceTier) -> Option<String> {
+    if tier.is_direct() {
+        return None;
+    }
+    let key = if form == WireForm::Gemini { "serviceTier" } else { SERVICE_TIER_KEY };
+    // The other members stay byte for byte; only one that agent.yaml has written is taken out.
+    let own_member = format!("\"{SERVICE_TIER_KEY}\":");
+    let without = body.contains(&own_member).then(|| {
+        let mut members: Map<String, Value> = serde_json::from_str(body).ok()?;
+        members.shift_remove(SERVICE_TIER_KEY)?;
+        Some(to_json(&members))
+    });
+    let without = without.flatten();
+    let members = without.as_deref().unwrap_or(body).strip_suffix('}')?;
+    Some(format!("{members},\"{key}\":\"{}\"}}", tier.name()))
 }
 
 /// The body for an endpoint that rejects `stream_options`; `None` if `body` has none.

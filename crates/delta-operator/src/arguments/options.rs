@@ -9,6 +9,7 @@ use crate::arguments::terminal_prompt::{InboxExit, TerminalPrompt};
 use crate::env_files::EnvFileOptions;
 use crate::environment;
 use crate::sandbox_options::SandboxOptions;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Args};
 use delta_agent::ask_human::HumanPrompt;
 use delta_base::signal::CancelToken;
@@ -18,6 +19,7 @@ use delta_engine::result_output::OutputFormat;
 use delta_llm::llm::{LlmSetting, ModelChoice};
 use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
+use delta_words::TierChoice;
 
 /// The line in the help of a command whose other options [`show_only`] leaves out.
 pub const CONTINUE_OPTIONS: &str =
@@ -41,6 +43,12 @@ pub const OTHER_HEADING: &str = "Other options";
 pub fn parse_max_iterations(text: &str) -> Result<u32, String> {
     let number = parse_number_in(1..=(1 << 31) - 1)(text);
     number.map_err(|error| format!("{error}; no value means `no limit`: write a large number"))
+}
+
+/// Parses the name of a service tier.
+pub fn tier_parser() -> impl TypedValueParser<Value = TierChoice> {
+    PossibleValuesParser::new(TierChoice::NAMES)
+        .map(|name| TierChoice::parse(&name).unwrap_or_default())
 }
 
 /// The options of `run` and `continue`.
@@ -72,6 +80,9 @@ pub struct RunOptions {
     /// Set a key of `llm` in agent.yaml for this run, such as `temperature=0.7`; repeatable
     #[arg(long, value_name = "KEY=VALUE", value_parser = LlmSetting::parse, hide_short_help = true)]
     pub llm: Vec<LlmSetting>,
+    /// Service tier of requests; `cheapest` is `flex` where the model costs less in it
+    #[arg(long, value_name = "TIER", value_parser = tier_parser(), hide_short_help = true)]
+    pub tier: Option<TierChoice>,
     /// Which calls start without a question, and how the others are decided.
     #[command(flatten, next_help_heading = "Approvals")]
     pub approvals: ApproveOptions,
@@ -129,6 +140,7 @@ impl RunOptions {
             env_files: EnvFileOptions::default(),
             model,
             llm: Vec::new(),
+            tier: None,
             snapshots: false,
             project_skills: false,
             anchor: None,

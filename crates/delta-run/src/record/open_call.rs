@@ -136,7 +136,7 @@ impl UnansweredState {
             ..reported
         };
         if let Some(pricing) = &self.pricing {
-            usage.cost_usd = Some(pricing.call_cost(&usage));
+            usage.cost_usd = pricing.call_cost(&usage);
         }
         usage
     }

@@ -22,7 +22,7 @@ use delta_base::quantity::parse_time_ms;
 use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_base::signal::CancelToken;
 use delta_base::time::{self, Timestamp};
-use delta_operator::arguments::options::show_only;
+use delta_operator::arguments::options::{show_only, tier_parser};
 use delta_operator::env_files::EnvFileOptions;
 use delta_operator::failure::CommandFailure;
 use delta_program::number_argument::{parse_number_in, parse_time_in};
@@ -30,6 +30,7 @@ use delta_program::stdio;
 use delta_run::budget::ledger::amount_of_refused_call;
 use delta_run::event::RunStatus;
 use delta_run::sweep::sweep_dir::SweepDir;
+use delta_words::TierChoice;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -99,6 +100,9 @@ pub struct PoolArgs {
     /// With `--rate`: how many hosts work on the sweep
     #[arg(long, value_name = "N", requires = "rate", default_value = "1", value_parser = parse_number_in(1..=MAX_HOSTS))]
     hosts: u32,
+    /// Service tier of the runs [default: `tier` of the sweep]
+    #[arg(long, value_name = "TIER", value_parser = tier_parser())]
+    tier: Option<TierChoice>,
     /// Exit with 1 if a run FAILED
     #[arg(long)]
     strict: bool,
@@ -201,6 +205,7 @@ impl PoolArgs {
             per_run: self.per_run.map(Duration::from_millis),
             quiet: self.quiet,
             env_files: self.env_files.env_file.clone(),
+            tier: self.tier,
         }
     }
 }
@@ -437,6 +442,7 @@ fn work_on<'a>(
     write_newest_total(dir, &plan.headers)?;
     let shared = open_shared_limits(dir, settings, Some(call_interval_ms), &cancel)?;
     let retry = settings.retry.clone();
+    let options = PoolOptions { tier: options.tier.or(Some(settings.tier)), ..options };
     let mut pool = RunPool::new(dir, plan, results, retry, options, shared, cancel)?;
     pool.work(indexes.iter().copied().filter(is_in_share).collect(), PoolPass::Unowned)?;
     let mut rest = pool.take_deferred();

@@ -405,6 +405,7 @@ impl ForkedRun<'_> {
             per_run: None,
             quiet: true,
             env_files: self.args.env_files.env_file.clone(),
+            tier: Some(settings.tier),
         };
         let results = ResultReader::open(&self.dir)?;
         let retry = settings.retry.clone();

@@ -15,6 +15,7 @@ use crate::formats::sweep_file::{RunLimits, SweepFile};
 use delta_agent::tool::value_text;
 use delta_base::id::RunId;
 use delta_run::sweep::sweep_dir::{HASH_DIGITS, PLAN_VERSION, SweepBudget, SweepRate};
+use delta_words::TierChoice;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 use std::collections::hash_map::{DefaultHasher, Entry};
@@ -61,6 +62,9 @@ pub struct PlanHeader {
     pub retry: RetryPolicy,
     /// How much the runs ask of an endpoint.
     pub rate: SweepRate,
+    /// The service tier of the runs.
+    #[serde(default, skip_serializing_if = "TierChoice::is_direct")]
+    pub tier: TierChoice,
     /// The graders.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub grade: Vec<PlannedGrader>,
@@ -217,6 +221,7 @@ impl PlanHeader {
             budget: file.budget.clone(),
             retry: file.retry.clone(),
             rate: file.rate.clone(),
+            tier: file.tier,
             grade,
         }
     }
@@ -614,7 +619,7 @@ mod tests {
         let first = ids(&plan(text, &[("a", "tree")]));
         for more in [
             "run: {max_duration: 1h, max_cost: 3}\nbudget: {max_cost: 9}\n",
-            "retry: {attempts: 9}\nrate: {concurrent: 99}\ngrade: [{name: x, command: [true]}]\n",
+            "retry: {attempts: 9}\nrate: {concurrent: 99}\ntier: flex\ngrade: [{name: x, command: [true]}]\n",
         ] {
             assert_eq!(ids(&plan(&format!("{text}{more}"), &[("a", "tree")])), first, "{more}");
         }

@@ -17,6 +17,7 @@ use delta_run::budget::ledger::BUDGET_VARIABLE;
 use delta_run::limits::bounds::{DEPTH_VARIABLE, MAX_DEPTH_VARIABLE};
 use delta_run::sweep::sweep_dir::{SweepBudget, SweepRate};
 use delta_run::workspace::RUNS_DIR_VARIABLE;
+use delta_words::TierChoice;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::{MappingFields, YamlDocument, YamlNode};
 use serde::{Deserialize, Serialize};
@@ -123,6 +124,8 @@ pub struct SweepFile {
     pub retry: RetryPolicy,
     /// How much the runs ask of an endpoint.
     pub rate: SweepRate,
+    /// The service tier of the runs.
+    pub tier: TierChoice,
     /// The graders, as the author wrote them.
     pub grade: Vec<GraderEntry>,
     /// How a change is judged.
@@ -227,6 +230,7 @@ impl SweepFile {
             budget: read_budget(doc, fields)?,
             retry: read_retry(doc, fields)?,
             rate: read_rate(doc, fields)?,
+            tier: fields.text("tier").and_then(TierChoice::parse).unwrap_or_default(),
             grade: read_graders(doc, fields.list("grade"), names.clone()),
             gate: read_gate(doc, fields)?,
             agents,

@@ -27,6 +27,7 @@ use delta_run::ownership::owner_process;
 use delta_run::sweep::shared_limits::SharedLimits;
 use delta_run::sweep::sweep_dir::SweepDir;
 use delta_run::sweep::sweep_worker::{BEAT_INTERVAL, BeatFile};
+use delta_words::TierChoice;
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -48,6 +49,8 @@ pub struct PoolOptions {
     pub quiet: bool,
     /// Files of variables for every run.
     pub env_files: Vec<PathBuf>,
+    /// The service tier of the runs; the plan's without it.
+    pub tier: Option<TierChoice>,
 }
 
 /// Which runs a pass over a queue works on.
@@ -141,6 +144,7 @@ impl<'a> RunPool<'a> {
                 dir,
                 &policy,
                 &options.env_files,
+                options.tier.unwrap_or_default(),
                 shared.variables(),
                 &cancel,
             )?,

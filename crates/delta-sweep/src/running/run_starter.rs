@@ -20,6 +20,7 @@ use delta_process::{WorkerCommand, WorkerErrors, WorkerProcess};
 use delta_run::fork::copy_workspace;
 use delta_run::sweep::sweep_dir::{SweepDir, draft_path};
 use delta_run::workspace;
+use delta_words::TierChoice;
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io;
@@ -38,11 +39,12 @@ pub struct RunStarter {
 }
 
 impl RunStarter {
-    /// Starts runs of the sweep in `dir`, which is absolute, with the variables of `env_files`.
+    /// Starts runs of the sweep in `dir`, which is absolute, with the variables of `env_files`, in a service tier.
     pub fn new(
         dir: &SweepDir,
         policy: &RetryPolicy,
         env_files: &[PathBuf],
+        tier: TierChoice,
         variables: Vec<(OsString, OsString)>,
         cancel: &CancelToken,
     ) -> Result<Self, CommandFailure> {
@@ -53,6 +55,9 @@ impl RunStarter {
                 .to_vec();
         if !policy.on.is_empty() {
             options.extend(["--retry".to_owned(), policy.on.join(",")]);
+        }
+        if !tier.is_direct() {
+            options.extend(["--tier", tier.name()].map(str::to_owned));
         }
         for file in env_files {
             let path = std::path::absolute(file)

@@ -45,7 +45,10 @@ mod tests {
             let query = PriceQuery::new(&config, "https://gateway.example/v1");
             let PriceLookup::Entry(model) = file.find(&query).unwrap() else { panic!("{name}") };
             let pricing = model.pricing.unwrap_or_else(|reason| panic!("{name}: {reason}"));
-            assert!(pricing.base().output >= 0.0 && pricing.origin.date() == Some(day), "{name}");
+            assert!(
+                pricing.prices().base().output >= 0.0 && pricing.origin.date() == Some(day),
+                "{name}"
+            );
         }
     }
 }

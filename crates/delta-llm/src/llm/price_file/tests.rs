@@ -22,7 +22,7 @@ fn find(text: &str, section: &str) -> Result<PricedModel, String> {
 
 /// The cost of a million tokens: fresh, cached, written, output, reasoning.
 fn prices(text: &str, section: &str) -> Result<[f64; 5], String> {
-    let prices = *find(text, section)?.pricing?.base();
+    let prices = *find(text, section)?.pricing?.prices().base();
     let others = [prices.cache_write, prices.output, prices.reasoning];
     Ok([prices.input, prices.cached_input, others[0], others[1], others[2]])
 }
@@ -114,6 +114,42 @@ fn c_23_3_an_entry_without_a_price_is_no_free_model() {
 }
 
 #[test]
+fn c_35_5_an_answer_has_the_price_of_the_tier_that_gave_it() {
+    let list = r#"{"m": {"input_cost_per_token": 2e-06, "output_cost_per_token": 1e-5, "litellm_provider": "openai",
+        "input_cost_per_token_flex": 1e-06, "output_cost_per_token_flex": 5e-06, "cache_read_input_token_cost_flex": 1e-07},
+      "long": {"input_cost_per_token": 2e-06, "output_cost_per_token": 1e-5, "litellm_provider": "openai",
+        "input_cost_per_token_above_200k_tokens": 4e-06, "input_cost_per_token_flex": 1e-06, "output_cost_per_token_flex": 5e-06}}"#;
+    let cost = |section: &str, tier: Option<ServiceTier>| {
+        let usage = Usage { input_tokens: 1_000_000, tier, ..Usage::default() };
+        find(list, section).unwrap().pricing.unwrap().call_cost(&usage)
+    };
+    let [direct, flex, priority, unknown] =
+        [ServiceTier::Direct, ServiceTier::Flex, ServiceTier::Priority, ServiceTier::Unknown]
+            .map(Some);
+    for (section, tier, expected) in [
+        ("model: m", None, Some(2.0)),
+        ("model: m", direct, Some(2.0)),
+        ("model: m", flex, Some(1.0)),
+        ("model: m", priority, None),
+        ("model: m", unknown, None),
+        ("model: m, service_tier: flex", None, Some(1.0)),
+        ("model: m, service_tier: flex", direct, Some(2.0)),
+        // The price of a long request in the tier is not in the list.
+        ("model: long", flex, None),
+    ] {
+        assert_eq!(cost(section, tier), expected, "{section} {tier:?}");
+    }
+    let pricing = find(list, "model: m").unwrap().pricing.unwrap();
+    let [flex, direct] =
+        [ServiceTier::Flex, ServiceTier::Direct].map(|it| pricing.of_tier(it).unwrap());
+    assert!(flex.is_cheaper_than(direct) && !direct.is_cheaper_than(flex));
+    let unpriced = Usage { input_tokens: 1_000_000, tier: unknown, ..Usage::default() };
+    assert_eq!(pricing.charged_cost(&unpriced), 2.0);
+    let text = serde_json::to_string(&pricing).unwrap();
+    assert_eq!(serde_json::from_str::<Pricing>(&text).unwrap(), pricing, "{text}");
+}
+
+#[test]
 fn c_23_3_the_time_of_a_cache_has_its_own_price() {
     let written = |section: &str| prices(FILE, section).unwrap()[2];
     assert_eq!(written("model: c, provider: anthropic"), 2.5);
@@ -127,13 +163,13 @@ fn c_23_3_the_time_of_a_cache_has_its_own_price() {
 fn c_23_3_long_requests_have_the_tiers_of_the_file() {
     let usage = |input_tokens| Usage { input_tokens, output_tokens: 1_000_000, ..Usage::default() };
     let gemini = find(FILE, "model: g, provider: gemini").unwrap().pricing.unwrap();
-    assert_eq!(gemini.call_cost(&usage(200_000)), 2.2);
-    assert_eq!(gemini.call_cost(&usage(300_000)), 3.6);
-    assert_eq!(gemini.base().reasoning, 4.0);
+    assert_eq!(gemini.call_cost(&usage(200_000)), Some(2.2));
+    assert_eq!(gemini.call_cost(&usage(300_000)), Some(3.6));
+    assert_eq!(gemini.prices().base().reasoning, 4.0);
     let qwen = find(FILE, "model: qwen, base_url: 'https://dashscope.aliyuncs.com/v1'");
     let qwen = qwen.unwrap().pricing.unwrap();
-    assert_eq!(qwen.call_cost(&usage(30_000)), 5.03);
-    assert_eq!(qwen.call_cost(&usage(100_000)), 9.2);
+    assert_eq!(qwen.call_cost(&usage(30_000)), Some(5.03));
+    assert_eq!(qwen.call_cost(&usage(100_000)), Some(9.2));
 }
 
 #[test]

@@ -19,26 +19,26 @@ fn read(section: &str) -> Pricing {
 #[test]
 fn c_23_3_tokens_written_to_a_cache_have_a_price_of_their_own() {
     let plain = read("pricing: {input: 2, output: 10}");
-    assert_eq!(plain.call_cost(&usage(1_000_000, 0, 1_000_000, 0)), 2.0);
+    assert_eq!(plain.charged_cost(&usage(1_000_000, 0, 1_000_000, 0)), 2.0);
     let anthropic = read("provider: anthropic, pricing: {input: 2, cached_input: 0.2, output: 10}");
-    assert_eq!(anthropic.call_cost(&usage(1_000_000, 0, 1_000_000, 0)), 2.5);
+    assert_eq!(anthropic.charged_cost(&usage(1_000_000, 0, 1_000_000, 0)), 2.5);
     let hour = read("provider: anthropic, cache: {ttl: 1h}, pricing: {input: 2, output: 10}");
-    assert_eq!(hour.call_cost(&usage(1_000_000, 0, 1_000_000, 0)), 4.0);
+    assert_eq!(hour.charged_cost(&usage(1_000_000, 0, 1_000_000, 0)), 4.0);
     let written = read("pricing: {input: 2, cached_input: 0.2, cache_write: 3, output: 10}");
     // 500k fresh, 300k cached, 200k written, 100k out.
-    let cost = written.call_cost(&usage(1_000_000, 300_000, 200_000, 100_000));
+    let cost = written.charged_cost(&usage(1_000_000, 300_000, 200_000, 100_000));
     assert!((cost - (1.0 + 0.06 + 0.6 + 1.0)).abs() < 1e-12, "{cost}");
     // More parts than the whole: none is charged twice as fresh.
-    assert_eq!(written.call_cost(&usage(1, 1_000_000, 0, 0)), 0.2);
+    assert_eq!(written.charged_cost(&usage(1, 1_000_000, 0, 0)), 0.2);
 }
 
 #[test]
 fn c_23_3_reasoning_is_output() {
     let mut answer = usage(0, 0, 0, 1_000_000);
     answer.reasoning_tokens = Some(400_000);
-    assert_eq!(read("pricing: {input: 1, output: 10}").call_cost(&answer), 10.0);
+    assert_eq!(read("pricing: {input: 1, output: 10}").charged_cost(&answer), 10.0);
     let dearer = read("pricing: {input: 1, output: 10, reasoning: 20}");
-    assert_eq!(dearer.call_cost(&answer), 14.0);
+    assert_eq!(dearer.charged_cost(&answer), 14.0);
     assert_eq!(dearer.max_call_cost(0, 1_000_000), 20.0);
 }
 
@@ -46,7 +46,7 @@ fn c_23_3_reasoning_is_output() {
 fn c_23_3_a_long_request_is_priced_anew_as_a_whole() {
     let tiers = "above: [{tokens: 500k, input: 8}, {tokens: 200k, input: 4, output: 15}]";
     let pricing = read(&format!("pricing: {{input: 2, cached_input: 0.5, output: 10, {tiers}}}"));
-    let cost = |input| pricing.call_cost(&usage(input, 0, 0, 1_000_000));
+    let cost = |input| pricing.charged_cost(&usage(input, 0, 0, 1_000_000));
     assert_eq!(cost(200_000), 10.4);
     assert!((cost(200_001) - 15.800_004).abs() < 1e-9, "{}", cost(200_001));
     // What the tier leaves out is as in the base, not as in the tier before.
@@ -54,7 +54,7 @@ fn c_23_3_a_long_request_is_priced_anew_as_a_whole() {
     // The default of `cache_write` follows the input of the tier.
     let anthropic =
         read("provider: anthropic, pricing: {input: 2, output: 1, above: [{tokens: 1, input: 4}]}");
-    assert_eq!(anthropic.call_cost(&usage(1_000_000, 0, 1_000_000, 0)), 5.0);
+    assert_eq!(anthropic.charged_cost(&usage(1_000_000, 0, 1_000_000, 0)), 5.0);
 }
 
 #[test]
@@ -84,7 +84,7 @@ prop_compose! {
         base in written_prices(), tiers in prop::collection::vec((1..1000_u64, written_prices()), 0..4),
         factor in prop::sample::select(vec![1.0, 1.25, 2.0]),
     ) -> Pricing {
-        complete_pricing(PriceOrigin::Agent, base, tiers, factor, None).unwrap()
+        Pricing::new(PriceOrigin::Agent, complete_prices(base, tiers, factor).unwrap(), None)
     }
 }
 
@@ -105,7 +105,7 @@ proptest! {
             ..usage(input, cached, written, output)
         };
         let most = pricing.max_call_cost(max_input, max_output);
-        prop_assert!(pricing.call_cost(&call) <= most + 1e-9, "{} > {most}", pricing.call_cost(&call));
+        prop_assert!(pricing.charged_cost(&call) <= most + 1e-9, "{} > {most}", pricing.charged_cost(&call));
     }
 
     #[test]
@@ -115,7 +115,7 @@ proptest! {
         let most = pricing.max_call_cost(input, output);
         prop_assert!(pricing.max_call_cost(input + more, output) >= most);
         prop_assert!(pricing.max_call_cost(input, output + more) >= most);
-        let call = |output| pricing.call_cost(&usage(input, 0, 0, output));
+        let call = |output| pricing.charged_cost(&usage(input, 0, 0, output));
         prop_assert!(call(output + more) >= call(output));
     }
 }

@@ -1,6 +1,8 @@
 //! An answer of another form as a response in the form of Chat Completions, which hooks, records and cassettes read.
 
-use delta_words::{NativeParts, Reply, ResponseBody, ToolCall, Usage, WireExchange};
+use delta_words::{
+    NativeParts, Reply, ResponseBody, SERVICE_TIER_KEY, ServiceTier, ToolCall, Usage, WireExchange,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -42,6 +44,8 @@ pub struct NeutralUsage {
     pub reasoning: Option<u64>,
     /// What the call cost in USD, if the endpoint says it.
     pub cost: Option<f64>,
+    /// The service tier that gave the answer, if the endpoint says it.
+    pub tier: Option<ServiceTier>,
 }
 
 impl NeutralUsage {
@@ -65,6 +69,9 @@ impl NeutralUsage {
         }
         if let Some(cost) = self.cost {
             usage["cost"] = cost.into();
+        }
+        if let Some(tier) = self.tier {
+            usage[SERVICE_TIER_KEY] = tier.reported_name().into();
         }
         usage
     }
@@ -168,6 +175,7 @@ mod tests {
                 output: 5,
                 reasoning: Some(4),
                 cost: Some(0.5),
+                tier: Some(ServiceTier::Flex),
             }),
             native: Some(native),
         };

@@ -7,13 +7,14 @@ mod request;
 mod stream;
 
 use super::super::answer_error::AnswerError;
+use super::neutral_response::NeutralUsage;
 use super::{
     CodecSettings, DecodeContext, EncodedRequest, EventStream, NeutralAnswer, NeutralBody,
     NeutralRequest, RejectedRequest, RejectionAdvice, StreamAssembler, WireCodec,
 };
 use answer::AnswerItems;
 use delta_http::{ResponseHead, append_path, host_of};
-use delta_words::{EncodeOptions, NativeParts, Reply, WireForm};
+use delta_words::{EncodeOptions, NativeParts, Reply, SERVICE_TIER_KEY, ServiceTier, WireForm};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use stream::ResponseAssembler;
@@ -111,7 +112,10 @@ impl WireCodec for ResponsesCodec {
             refusal: read.refusal,
             tool_calls: read.calls,
             finish_reason: Some(finish_reason.to_owned()),
-            usage: response.get("usage").and_then(answer::reported_usage),
+            usage: response.get("usage").and_then(answer::reported_usage).map(|usage| {
+                let tier = response.get(SERVICE_TIER_KEY).and_then(Value::as_str);
+                NeutralUsage { tier: tier.map(ServiceTier::from_name), ..usage }
+            }),
             native,
         };
         Ok(answer.into_reply(response))

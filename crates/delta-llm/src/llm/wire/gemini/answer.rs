@@ -7,7 +7,7 @@ use super::super::{EventAssembler, NeutralAnswer, add_member_piece, reported_err
 use super::neutral_tool_name;
 use delta_http::retry::RetryDecision;
 use delta_words::{
-    NativeParts, Reply, ToolCall, Usage, WireForm, are_token_counts, merge_counts,
+    NativeParts, Reply, ServiceTier, ToolCall, Usage, WireForm, are_token_counts, merge_counts,
     parse_token_count, settled_arguments,
 };
 use serde_json::{Map, Value};
@@ -195,6 +195,7 @@ fn read_usage_metadata(usage: &Value) -> Option<NeutralUsage> {
         output: sum(count("candidatesTokenCount"), reasoning),
         reasoning,
         cost: None,
+        tier: usage.get("serviceTier").and_then(Value::as_str).map(ServiceTier::from_name),
     })
 }
 

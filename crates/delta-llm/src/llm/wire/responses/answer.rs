@@ -149,5 +149,6 @@ pub fn reported_usage(usage: &Value) -> Option<NeutralUsage> {
         output: count("/output_tokens").unwrap_or(0),
         reasoning: count("/output_tokens_details/reasoning_tokens"),
         cost: usage.get("cost").and_then(Value::as_f64),
+        tier: None,
     })
 }

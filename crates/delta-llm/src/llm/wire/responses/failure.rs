@@ -2,7 +2,7 @@
 
 use super::super::{RejectedRequest, RejectionAdvice};
 use super::answer::item_type;
-use super::request::{CACHE_KEY, CACHE_OPTIONS_KEY, INCLUDE_KEY, MAX_TOKENS_KEY};
+use super::request::{BREAKPOINT_KEY, CACHE_KEY, CACHE_OPTIONS_KEY, INCLUDE_KEY, MAX_TOKENS_KEY};
 use delta_base::hex::sha256_hex;
 use delta_base::time;
 use delta_http::ResponseHead;
@@ -23,6 +23,9 @@ const OWN_PARAMETERS: [&str; 7] =
 /// What delta itself sends of the options of the cache.
 const OWN_CACHE_OPTIONS: &str = r#""prompt_cache_options":{"mode":"explicit"}"#;
 
+/// What it sends to mark the end of a prefix.
+const OWN_BREAKPOINT: &str = r#""prompt_cache_breakpoint":{"mode":"explicit"}"#;
+
 /// The name of the last reasoning among items.
 pub fn native_mark(items: &[Value]) -> Option<String> {
     let last = items.iter().rfind(|item| item_type(item) == "reasoning")?;
@@ -40,8 +43,9 @@ pub fn options_without_cause(rejected: &RejectedRequest<'_>) -> Option<EncodeOpt
     }
     if matches!(status, 400 | 422)
         && !options.omits_cache_options
-        && response.contains(CACHE_OPTIONS_KEY)
-        && sent.contains(OWN_CACHE_OPTIONS)
+        && [(CACHE_OPTIONS_KEY, OWN_CACHE_OPTIONS), (BREAKPOINT_KEY, OWN_BREAKPOINT)]
+            .iter()
+            .any(|(key, member)| response.contains(key) && sent.contains(member))
     {
         return Some(EncodeOptions { omits_cache_options: true, ..options.clone() });
     }

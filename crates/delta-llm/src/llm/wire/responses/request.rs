@@ -8,12 +8,12 @@ use super::super::{
 use super::answer::AnswerItems;
 use super::failure::native_mark;
 use delta_base::hex::{encode_hex, sha256_hex};
-use delta_base::json;
+use delta_base::json::to_json;
 use delta_words::{EncodeOptions, NativeParts, WireForm};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
-use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 
@@ -22,6 +22,9 @@ pub const MAX_TOKENS_KEY: &str = "max_output_tokens";
 
 /// What the endpoint caches; agent.yaml may have it too.
 pub const CACHE_OPTIONS_KEY: &str = "prompt_cache_options";
+
+/// Marks the part that ends a prefix.
+pub const BREAKPOINT_KEY: &str = "prompt_cache_breakpoint";
 
 /// What the endpoint sends back of its reasoning, and which requests share a cache: both can be left out.
 pub const INCLUDE_KEY: &str = "include";
@@ -74,7 +77,7 @@ pub fn encode(
         body.push("tools", &tools);
     }
     let items = input_items(&request.messages, options, accepts);
-    let items: Vec<Box<RawValue>> =
+    let mut items: Vec<Box<RawValue>> =
         items.iter().map(|item| to_raw_value(item).unwrap_or_default()).collect();
     let tools = body.members.iter().find(|(name, _)| *name == "tools");
     let mut cache_blocks = prefix_blocks(tools.map_or("", |(_, tools)| tools.get()), &items);
@@ -83,6 +86,9 @@ pub fn encode(
     let constant = request.messages.iter().take(constant);
     if let Some(last) = constant.filter(|message| is_sent_block(message)).count().checked_sub(1) {
         cache_blocks[last].ends_constant = true;
+        if options.marks_constant {
+            items[last] = with_breakpoint(&items[last]);
+        }
     }
     body.push("input", &items);
     body.push("store", &false);
@@ -94,12 +100,12 @@ pub fn encode(
         body.push(CACHE_KEY, &cache_key(&cache_blocks, run_id));
     }
     if options.avoids_cache_write && !body.contains(CACHE_OPTIONS_KEY) {
-        body.push(CACHE_OPTIONS_KEY, &serde_json::json!({"mode": "explicit"}));
+        body.push(CACHE_OPTIONS_KEY, &json!({"mode": "explicit"}));
     }
     if request.stream {
         body.push("stream", &true);
     }
-    Ok(EncodedBody { text: json::to_json(&body), cache_blocks })
+    Ok(EncodedBody { text: to_json(&body), cache_blocks })
 }
 
 /// The prefixes that the endpoint could cache: up to the end of each item.
@@ -123,6 +129,15 @@ fn cache_key<'a>(blocks: &[CacheBlock], run_id: &'a str) -> Cow<'a, str> {
     constant.map_or(Cow::Borrowed(run_id), |block| {
         Cow::Owned(encode_hex(&block.prefix[..CACHE_KEY_BYTES]))
     })
+}
+
+/// An item whose last part ends a prefix that the endpoint keeps.
+fn with_breakpoint(item: &RawValue) -> Box<RawValue> {
+    let mut item: Value = serde_json::from_str(item.get()).unwrap_or_default();
+    if let Some(part) = item["content"].as_array_mut().and_then(|parts| parts.last_mut()) {
+        part[BREAKPOINT_KEY] = json!({"mode": "explicit"});
+    }
+    to_raw_value(&item).unwrap_or_default()
 }
 
 /// Whether a message is a context block that becomes an item.
