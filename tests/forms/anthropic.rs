@@ -206,7 +206,7 @@ fn c_23_1_an_endpoint_that_accepts_no_thinking_back_does_not_end_the_run() {
     assert_eq!(sent, [0, 1, 1, 0, 0]);
     assert_eq!(
         options(&records(&sandbox)[2]),
-        json!({"drops_unbound_native": true, "drops_native": true})
+        json!({"drops_unbound_native": true, "drops_native": true, "constant_messages": 1})
     );
 }
 
@@ -222,7 +222,7 @@ fn c_23_1_a_length_that_the_model_does_not_have_is_lowered_once() {
     assert_eq!(ran.stderr.matches("which is the maximum").count(), 1, "{}", ran.stderr);
     let asked: Vec<_> = bodies(&server).iter().map(|body| body["max_tokens"].clone()).collect();
     assert_eq!(asked, [32_000, 8192, 8192]);
-    assert_eq!(options(&records(&sandbox)[0]), json!({"max_tokens": 8192}));
+    assert_eq!(options(&records(&sandbox)[0]), json!({"max_tokens": 8192, "constant_messages": 1}));
 }
 
 #[test]

@@ -233,7 +233,9 @@ impl EndpointProvider {
         };
         // What agent.yaml asks for goes out as it is.
         let forced_call = self.options.forced_call.filter(|_| request.forces_call);
-        let constant_messages = request.constant_messages;
+        // The other forms mark nothing.
+        let marks_prefix = matches!(self.codec.form(), WireForm::Anthropic | WireForm::Responses);
+        let constant_messages = if marks_prefix { request.constant_messages } else { 0 };
         let options =
             EncodeOptions { forced_call, constant_messages, tier, ..self.options.clone() };
         let encoded = wire::encode_request(&*self.codec, &body, &options)?;

@@ -223,7 +223,7 @@ mod tests {
         let (text, json) = lost(&forks, SearchStatus::Named(step));
         let expected = "  after  0  0.83 [0.47, 0.97]  10 of 12 forks passed
   after  6  0.88 [0.44, 0.98]   7 of  8
-> after  7  0.00 [0.00, 0.44]   0 of  8   edit file-7.c xxxxxxxxxxxxxxxxxxxxxxxxx…
+> after  7  0.00 [0.00, 0.44]   0 of  8   edit file-7.c xxxxxxxxxxxxxxxxxxxxxxx…
   after  9  0.00 [0.00, 0.61]   0 of  4
 lost in iteration 7: 0.88 -> 0.00, -0.88 [-0.98, -0.40], 99 % if there is one step; 32 forks, $0.71
 ";
@@ -255,7 +255,7 @@ lost in iteration 7: 0.88 -> 0.00, -0.88 [-0.98, -0.40], 99 % if there is one st
     fn an_estimate_has_a_cost_if_the_run_has_one() {
         let text = |run_usd| SearchEstimate { iterations: 12, run_usd }.to_text();
         let plain = "12 iterations; usually 15 to 75 forks, at most 120";
-        assert_eq!(text(Some(0.037)), format!("{plain} (about $2.41)\n"));
+        assert_eq!(text(Some(0.037)), format!("{plain} (about $2.40)\n"));
         assert_eq!((text(None), text(Some(0.0))), (format!("{plain}\n"), format!("{plain}\n")));
     }
 }
