@@ -68,7 +68,7 @@ fn c_16_5_a_fork_is_the_beginning_of_the_run_byte_for_byte() {
     let event = event.as_object_mut().unwrap();
     event.remove("timestamp");
     event.remove("chain");
-    assert_eq!(event.remove("seal").unwrap().as_str().unwrap().len(), 64);
+    assert_eq!(event.remove("seal").unwrap().as_str().unwrap().len(), 138);
     let path = |name: &str| sandbox.path(name).to_string_lossy().into_owned();
     let from = json!({"run_id": "r", "iteration": 1, "run_dir": path("work/.delta/r"), "work_dir": path("work")});
     let expected = json!({"type": "FORK", "seq": 8, "run_id": "f", "work_dir": path("new"),

@@ -104,6 +104,7 @@ mod sandbox_parts;
 mod sandbox_programs;
 mod sandbox_runs;
 mod schemas;
+mod seals;
 mod security;
 mod shells;
 mod show;

@@ -2,6 +2,7 @@
 //! but their own.
 
 use super::DELTA;
+use super::seals::{public_key, verify_by_python};
 use serde_json::{Value, json};
 use test_support::needs;
 use test_support::sandbox::Sandbox;
@@ -95,6 +96,13 @@ fn c_22_4_runs_four_levels_deep_share_budget_and_parents() {
     }
     let all = verify("r0").expect_code(0).stdout;
     assert_eq!(all.matches("gave its sandbox\n").count(), 3, "{all}");
+    // Others verify all four with the public key of the outermost one.
+    let key = public_key(sandbox.delta(["config", "--format", "json"]));
+    assert_eq!(verify_by_python(&sandbox.path("work/.delta/r0"), &[&key]), Ok("8\n".to_owned()));
+    for run in ["r0", "r3"] {
+        let verify = sandbox.delta(["verify", run, "-w", "work", "--by", &key]);
+        verify.env("HOME", sandbox.path("nobody")).output().expect_code(0);
+    }
     sandbox.unverified("an inner run is forged");
     let forged = last.replace("\"llm\":{", "\"llm\":{\"settings\":[\"temperature=0\"],");
     sandbox.write("work/.delta/r3/journal.jsonl", forged);

@@ -67,7 +67,7 @@ fn c_27_1_a_run_as_delta_recorded_it_holds() {
     let head = sandbox.journal().pop().unwrap();
     let chain = head["chain"].as_str().unwrap().to_owned();
     let expected = format!(
-        "run r is intact\n  chain:         11 lines; head 11 {chain}\n  seal:          lines 1 to 11\n  \
+        "run r is intact\n  chain:         11 lines; head 11 {chain}\n  seal:          lines 1 to 11, by your key\n  \
          records:       6 files\n  configuration: 4 files\n  children:      none\n"
     );
     assert_eq!(ran.stdout, expected);
@@ -127,7 +127,7 @@ fn c_27_1_a_torn_end_is_named_and_does_not_count() {
     let ran = verify(&sandbox, &[]).expect_code(0);
     assert!(ran.stdout.contains("; torn end: 31 bytes are ignored\n"), "{}", ran.stdout);
     assert!(
-        ran.stdout.contains("  seal:          no line after the start of a process has a seal\n"),
+        ran.stdout.contains("  seal:          no line after the start of a process has a seal; the start by your key\n"),
         "{}",
         ran.stdout
     );

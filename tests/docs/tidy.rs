@@ -104,7 +104,7 @@ const OPEN_OTHER_FILES: [(&str, &str); 16] = [
     ("crates/delta-run/src/sweep/packed.rs", "the packs of a sweep"),
     ("crates/delta-run/src/sweep/packed/run_archive.rs", "the files of a workspace"),
     ("crates/delta-run/src/ownership/run_process.rs", "/proc"),
-    ("crates/delta-run/src/journal/seal.rs", "the operator's key"),
+    ("crates/delta-run/src/journal/seal_key.rs", "the operator's keys"),
     ("crates/delta-run/src/sweep/sweep_dir.rs", "the plans of a sweep"),
     ("crates/delta-run/src/workspace.rs", "directories that may be workspaces"),
     (

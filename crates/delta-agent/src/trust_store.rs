@@ -1,4 +1,5 @@
-//! What the operator trusts: files of variables by their content, and hosts that may receive the keys.
+//! What the operator trusts: files of variables by their content, hosts that may receive the keys, and keys of other
+//! operators.
 //!
 //! Each decision is a small file of its own in the operator's state directory, so that two commands at the same time lose
 //! none, and a start looks up only what it needs.
@@ -6,7 +7,9 @@
 use crate::agent::env_layers::DOTENV_FILE;
 use delta_base::durable::{self, FileError};
 use delta_base::hex::sha256_hex;
+use delta_base::terminal_text::strip_terminal_controls;
 use delta_http::host_of;
+use delta_run::journal::signature::PublicKey;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -19,7 +22,10 @@ pub const TRUSTED_HOSTS_VARIABLE: &str = "DELTA_TRUST_ENDPOINT";
 
 const FILES_DIR: &str = "trusted-files";
 const HOSTS_DIR: &str = "trusted-endpoints";
-/// Between the hash and the path, as `sha256sum` prints them.
+const KEYS_DIR: &str = "trusted-keys";
+/// The longest name of a key in bytes.
+const MAX_NAME_BYTES: usize = 64;
+/// Between the hash or the key and the rest, as `sha256sum` prints them.
 const SEPARATOR: &[u8] = b"  ";
 
 /// The decisions in the operator's state directory.
@@ -35,6 +41,43 @@ pub struct TrustedFile {
     pub path: PathBuf,
     /// The SHA-256 of the content in hexadecimal digits.
     pub sha256: String,
+}
+
+/// The key of another operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AcceptedKey {
+    /// What the operator calls the other one.
+    pub name: KeyName,
+    /// The key for seals.
+    pub key: PublicKey,
+}
+
+/// The name of an accepted key: a line of text without control characters.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KeyName(String);
+
+impl KeyName {
+    /// Parses a name.
+    ///
+    /// # Errors
+    /// The text is not a name; the message says what is expected.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let is_name = !text.is_empty()
+            && text.len() <= MAX_NAME_BYTES
+            && text.trim() == text
+            && strip_terminal_controls(text) == text
+            && !text.contains('\n');
+        is_name.then(|| Self(text.to_owned())).ok_or_else(|| {
+            format!(
+                "expected one line of at most {MAX_NAME_BYTES} bytes without control characters"
+            )
+        })
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 impl TrustStore {
@@ -109,6 +152,37 @@ impl TrustStore {
         let mut hosts: Vec<_> = hosts.filter(|host| self.is_host_trusted(host)).collect();
         hosts.sort();
         hosts
+    }
+
+    /// Accepts the seals of another operator.
+    ///
+    /// # Errors
+    /// The decision could not be written.
+    pub fn accept_key(&self, accepted: &AcceptedKey) -> Result<(), FileError> {
+        let AcceptedKey { name, key } = accepted;
+        let entry = [key.to_string().as_bytes(), SEPARATOR, name.0.as_bytes(), b"\n"].concat();
+        self.write_entry(KEYS_DIR, &key_entry_name(key), &entry)
+    }
+
+    /// Stops accepting the seals of a key; returns whether they were accepted.
+    ///
+    /// # Errors
+    /// The decision could not be removed.
+    pub fn remove_key(&self, key: &PublicKey) -> Result<bool, FileError> {
+        remove_entry(&self.directory.join(KEYS_DIR).join(key_entry_name(key)))
+    }
+
+    /// The accepted keys, by name.
+    pub fn list_keys(&self) -> Vec<AcceptedKey> {
+        let entries = list_entries(&self.directory.join(KEYS_DIR));
+        let keys = entries.iter().filter_map(|path| {
+            let accepted = parse_key_entry(&read_entry(path)?)?;
+            // A file that a killed command has left has another name.
+            path.ends_with(key_entry_name(&accepted.key)).then_some(accepted)
+        });
+        let mut keys: Vec<_> = keys.collect();
+        keys.sort_by(|one, other| one.name.cmp(&other.name));
+        keys
     }
 
     fn write_entry(&self, kind: &str, name: &str, entry: &[u8]) -> Result<(), FileError> {
@@ -221,6 +295,17 @@ fn names_file(listed: &Path, path: &Path) -> bool {
 /// The name of the entry for a path, which may be of any length.
 fn file_entry_name(path: &Path) -> String {
     sha256_hex(path.as_os_str().as_bytes())
+}
+
+/// The name of the entry for a key: no hyphen leads it.
+fn key_entry_name(key: &PublicKey) -> String {
+    key.to_string().replace(':', "-")
+}
+
+fn parse_key_entry(entry: &[u8]) -> Option<AcceptedKey> {
+    let text = std::str::from_utf8(entry).ok()?.strip_suffix('\n')?;
+    let (key, name) = text.split_once("  ")?;
+    Some(AcceptedKey { name: KeyName::parse(name).ok()?, key: PublicKey::parse(key).ok()? })
 }
 
 fn parse_file_entry(entry: &[u8]) -> Option<TrustedFile> {

@@ -25,6 +25,7 @@ use delta_program::default_format::DEFAULT_FORMATS;
 use delta_program::stdio;
 use delta_program::user_directory::find_user_directory;
 use delta_run::event::approval::EVERY_TOOL;
+use delta_run::journal::signature::PublicKey;
 use delta_run::workspace::RUNS_DIR_VARIABLE;
 use delta_sandbox::HostRule;
 use delta_words::WireForm;
@@ -711,17 +712,27 @@ pub fn config_command(args: &ConfigArgs) -> ExitCode {
     match args.format {
         ConfigFormat::Text => stdio::print_text(&render_settings(&settings)),
         ConfigFormat::Json => {
-            let list: Vec<Json> = settings
+            let mut list: Vec<Json> = settings
                 .iter()
                 .map(|ListedSetting { key, value, origin }| {
                     let origin = Some(origin).filter(|origin| !origin.is_empty());
                     json!({"key": key, "value": value, "from": origin})
                 })
                 .collect();
+            if let Some(key) = own_public_key() {
+                list.push(
+                    json!({"key": "seal_public_key_pem", "value": key.to_pem(), "from": null}),
+                );
+            }
             stdio::print_json(&format!("{:#}\n", Json::from(list)))
         }
     };
     ExitCode::SUCCESS
+}
+
+/// The public half of the key that seals this operator's runs, if there is one yet.
+fn own_public_key() -> Option<PublicKey> {
+    state::existing_seal_key().ok().map(|key| key.public_key())
 }
 
 fn list_project_skills(config: &OperatorConfig) -> ListedSetting {
@@ -851,6 +862,7 @@ fn list_settings() -> Result<Vec<ListedSetting>, CommandFailure> {
         list_project_skills(config),
         line("state_dir", state_dir, ""),
         of_variable("seal_key_file", state::SEAL_KEY_VARIABLE),
+        line("seal_public_key", own_public_key().map(|key| key.to_string()), ""),
         of_variable("trust", TRUST_VARIABLE),
         of_variable("trust_endpoint", TRUSTED_HOSTS_VARIABLE),
         of_variable("import_path", IMPORT_PATH_VARIABLE),

@@ -12,7 +12,7 @@ use delta_llm::llm::{EndpointError, LlmError};
 use delta_program::stdio;
 use delta_run::budget::ledger::LedgerError;
 use delta_run::event::RunStatus;
-use delta_run::journal::seal::SealKeyError;
+use delta_run::journal::seal_key::SealKeyError;
 use delta_run::ownership::ActError;
 use delta_run::ownership::claim::OwnershipError;
 use delta_run::run_result::{RunErrorInfo, RunResult};

@@ -3,12 +3,13 @@
 use crate::environment;
 use delta_agent::allowed_calls::AllowedCalls;
 use delta_agent::child_environment::INNER_SEAL_VARIABLE;
-use delta_agent::trust_store::TrustStore;
+use delta_agent::trust_store::{AcceptedKey, TrustStore};
 use delta_base::api_key_names::KEY_FILE_VARIABLE;
 use delta_base::durable;
 use delta_base::hex::sha256_hex;
 use delta_program::user_directory::find_user_directory;
-use delta_run::journal::seal::{SealKey, SealKeyError};
+use delta_run::journal::seal::{SealKeys, Signer};
+use delta_run::journal::seal_key::{SealKey, SealKeyError};
 use std::path::{Path, PathBuf};
 
 /// The variable with the path of the state directory.
@@ -148,6 +149,43 @@ pub fn seal_key() -> Result<SealKey, MissingKey> {
         Some(key) => Ok(key),
         None => Ok(SealKey::load_or_create(&seal_key_path()?)?),
     }
+}
+
+/// The keys whose seals say something to the operator: the own ones, created if they are missing, and the accepted ones.
+pub fn seal_keys() -> SealKeys {
+    keys_with_accepted(seal_key().ok())
+}
+
+/// The same, without creating a key.
+///
+/// # Errors
+/// There are none; contains the reason.
+pub fn existing_seal_keys() -> Result<SealKeys, String> {
+    let own = existing_seal_key();
+    let reason = own.as_ref().err().map(MissingKey::reason);
+    let keys = keys_with_accepted(own.ok());
+    match reason {
+        Some(reason) if keys.is_empty() => Err(reason),
+        _ => Ok(keys),
+    }
+}
+
+fn keys_with_accepted(own: Option<SealKey>) -> SealKeys {
+    let mut keys = SealKeys::new(own);
+    for AcceptedKey { name, key } in
+        trust_store().map(|store| store.list_keys()).unwrap_or_default()
+    {
+        keys.add(Signer::Accepted(name.as_str().to_owned()), key);
+    }
+    keys
+}
+
+/// Makes a new key seal what this operator's processes record from now on.
+///
+/// # Errors
+/// The key cannot be kept, or the file of keys cannot be changed.
+pub fn add_seal_key() -> Result<SealKey, MissingKey> {
+    Ok(SealKey::add_new(&seal_key_path()?)?)
 }
 
 /// The key that the run around this process gave its tool.

@@ -10,6 +10,8 @@ use delta_operator::runs::run_arguments::RunArguments;
 use delta_operator::state;
 use delta_program::stdio;
 use delta_report::verify::{self, AnchoredHead, VerifyInputs, VerifyReport};
+use delta_run::journal::seal::{SealKeys, Signer};
+use delta_run::journal::signature::PublicKey;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -28,8 +30,11 @@ pub struct VerifyArgs {
     /// Compare the journals with the heads that `--anchor FILE` of `delta run` has appended
     #[arg(long, value_name = "FILE", help_heading = "Integrity")]
     anchor: Option<PathBuf>,
-    /// Do not check the seals, for runs of other operators
-    #[arg(long, help_heading = "Integrity")]
+    /// Also accept seals of this key, as `delta config` prints it; repeatable
+    #[arg(long, value_name = "KEY", value_parser = PublicKey::parse, help_heading = "Integrity")]
+    by: Vec<PublicKey>,
+    /// Do not check the seals
+    #[arg(long, conflicts_with = "by", help_heading = "Integrity")]
     no_seal: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t = VerifyFormat::Text)]
@@ -48,7 +53,8 @@ const EXAMPLES: &str = "\
 What is checked:
   chain     each line of the journal has a checksum of all lines before it
   head      the last line: the result of a call has the heads of its runs
-  seal      your key signed the chain when a process started and exited
+  seal      your key, or one that you accept, signed the chain when a process
+            started and exited
   anchor    a head that `--anchor` of `delta run` kept elsewhere
   record    each record and copied file has the checksum in the journal
 
@@ -56,6 +62,7 @@ Examples:
   delta verify RUN -w ./work
   delta verify -r ~/agents                                   # every run there
   delta verify RUN -w ./work --anchor /var/log/delta.heads   # heads elsewhere
+  delta verify RUN --by ed25519:Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE
   delta verify RUN --format json | jq '.checks[] | select(.state == \"broken\")'
 
 Exit codes: 0 everything that was checked is intact, 3 something is not, 2 usage error, 1 or 126 not verified";
@@ -74,13 +81,9 @@ pub fn verify_command(args: &VerifyArgs) -> Result<ExitCode, CommandFailure> {
 }
 
 fn verify_runs(args: &VerifyArgs) -> Result<Vec<VerifyReport>, CommandFailure> {
-    let key = if args.no_seal {
-        Err("`--no-seal`".to_owned())
-    } else {
-        state::existing_seal_key().map_err(|missing| missing.reason())
-    };
+    let keys = if args.no_seal { Err("`--no-seal`".to_owned()) } else { find_keys(&args.by) };
     let anchors = args.anchor.as_deref().map(read_anchors).transpose()?;
-    let inputs = VerifyInputs { key, anchors };
+    let inputs = VerifyInputs { keys, anchors };
     let runs = args.runs.select(|_| true)?;
     if runs.is_empty() {
         let hint = "`delta list-runs -r DIR` lists the runs below a directory";
@@ -92,6 +95,17 @@ fn verify_runs(args: &VerifyArgs) -> Result<Vec<VerifyReport>, CommandFailure> {
             .map_err(|error| own_run::unreadable_journal_failure(&id, error))
     });
     reports.collect()
+}
+
+/// The keys whose seals are accepted; the reason if there is none.
+fn find_keys(given: &[PublicKey]) -> Result<SealKeys, String> {
+    let found = state::existing_seal_keys();
+    if given.is_empty() {
+        return found;
+    }
+    let mut keys = found.unwrap_or_default();
+    given.iter().for_each(|key| keys.add(Signer::Given, *key));
+    Ok(keys)
 }
 
 /// Reads the heads in a file. Other lines, of a log with other entries, are skipped.

@@ -8,7 +8,9 @@ use delta_base::durable;
 use delta_base::id::RunId;
 use delta_run::chain::{ChainCheck, ChainValue};
 use delta_run::event::{Event, JournalHead, Payload, RunStatus};
-use delta_run::journal::seal::{SealCheck, SealKey, Sealer};
+use delta_run::journal::seal::{SealCheck, SealKeys, Sealer, Signer};
+use delta_run::journal::seal_key::SealKey;
+use delta_run::journal::signature::PublicKey;
 use delta_run::journal::{self, JournalError, LineStretch};
 use delta_run::run_files::{JOURNAL_FILE, METADATA_FILE};
 use delta_run::run_tree::{self, ChildRunEntry};
@@ -44,8 +46,8 @@ pub struct AnchoredHead {
 /// What a verification knows besides the run.
 #[derive(Debug)]
 pub struct VerifyInputs {
-    /// The operator's key; otherwise why the seals are not checked.
-    pub key: Result<SealKey, String>,
+    /// The keys whose seals are accepted; otherwise why the seals are not checked.
+    pub keys: Result<SealKeys, String>,
     /// The heads that are kept elsewhere, if they are compared.
     pub anchors: Option<Vec<AnchoredHead>>,
 }
@@ -100,8 +102,48 @@ pub struct VerifyReport {
     pub head: Option<JournalHead>,
     /// The checks.
     pub checks: Vec<RunCheck>,
+    /// The valid seals, in the order of the journal.
+    pub seals: Vec<VerifiedSeal>,
     /// The runs that its calls have started.
     pub children: Vec<VerifyReport>,
+}
+
+/// A valid seal.
+#[derive(Debug, Clone, Serialize)]
+pub struct VerifiedSeal {
+    /// The number of its line.
+    pub line: usize,
+    /// Whose key it is: `own`, `accepted`, `given`, `sandbox` or `unknown`.
+    pub by: &'static str,
+    /// The name of an accepted key; for `sandbox`, the run around the sandbox.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The key; absent for a seal of an earlier version, which only the operator can check.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+impl VerifiedSeal {
+    fn new(line: usize, signer: Option<&Signer>, key: Option<&PublicKey>) -> Self {
+        let (by, name) = match signer {
+            Some(Signer::Own) => ("own", None),
+            Some(Signer::Accepted(name)) => ("accepted", Some(name.clone())),
+            Some(Signer::Given) => ("given", None),
+            Some(Signer::Sandbox(run)) => ("sandbox", Some(run.to_string())),
+            None => ("unknown", None),
+        };
+        Self { line, by, name, key: key.map(ToString::to_string) }
+    }
+
+    /// Whose key it is, in words.
+    fn describe_signer(&self) -> String {
+        match (self.by, &self.name, &self.key) {
+            ("own", ..) => "your key".to_owned(),
+            ("sandbox", Some(run), _) => format!("the key that run {run} gave its sandbox"),
+            (_, Some(name), _) => name.clone(),
+            (_, None, key) => key.clone().unwrap_or_default(),
+        }
+    }
 }
 
 /// Verifies the run `id` in `run_dir`.
@@ -113,47 +155,29 @@ pub fn verify_integrity(
     run_dir: &Path,
     inputs: &VerifyInputs,
 ) -> Result<VerifyReport, JournalError> {
-    verify_below(id, run_dir, inputs, &RunKeys::new(inputs, run_dir), false, &mut Vec::new())
-}
-
-/// The keys with which a run may be sealed.
-#[derive(Clone)]
-enum RunKeys {
-    Known {
-        operator: SealKey,
-        /// What runs around it gave their sandboxes, each with the id of that run.
-        inner: Vec<(RunId, SealKey)>,
-    },
-    /// Why there is none.
-    Missing(String),
-}
-
-impl RunKeys {
-    fn new(inputs: &VerifyInputs, run_dir: &Path) -> Self {
-        let mut keys = match &inputs.key {
-            Ok(operator) => Self::Known { operator: operator.clone(), inner: Vec::new() },
-            Err(reason) => return Self::Missing(reason.clone()),
-        };
-        for dir in run_tree::find_enclosing_runs(run_dir).iter().skip(1).rev() {
-            keys = run_tree::recorded_run_id(dir).map_or(keys.clone(), |id| keys.below(&id, dir));
+    let mut keys = inputs.keys.clone();
+    for dir in run_tree::find_enclosing_runs(run_dir).iter().skip(1).rev() {
+        if let Some(id) = run_tree::recorded_run_id(dir)
+            && let Ok(bytes) = journal::read_journal_bytes(dir)
+        {
+            let seals = VerifiedJournal::new(dir, &bytes).examine_seals(&id, &keys);
+            keys = keys.map(|keys| keys_below(&keys, &id, dir, seals.inner_keys));
         }
-        keys
     }
-
-    /// The keys of the runs that tools of the run `id` in `run_dir` start.
-    fn below(&self, id: &RunId, run_dir: &Path) -> Self {
-        let Self::Known { operator, inner } = self else { return self.clone() };
-        // A process in a sandbox seals with the key that it was given, and derives from that.
-        let run_dir = run_dir.canonicalize().unwrap_or_else(|_| run_dir.to_owned());
-        let keys = std::iter::once(operator).chain(inner.iter().map(|(_, key)| key));
-        let derived = keys
-            .filter_map(|key| SealKey::from_derived(&key.derive_for_inner_runs(id, &run_dir)))
-            .map(|key| (id.clone(), key));
-        Self::Known { operator: operator.clone(), inner: derived.collect() }
-    }
+    verify_below(id, run_dir, inputs, &keys, false, &mut Vec::new())
 }
 
-/// What the seals of a journal say, by one key.
+/// The keys of the runs that tools of the run `id` in `run_dir` start, whose sealed events record `recorded`.
+fn keys_below(keys: &SealKeys, id: &RunId, run_dir: &Path, recorded: Vec<PublicKey>) -> SealKeys {
+    // A process in a sandbox seals with the key that it was given, and derives from that.
+    let run_dir = run_dir.canonicalize().unwrap_or_else(|_| run_dir.to_owned());
+    let derived = keys.secret_keys();
+    let derived =
+        derived.filter_map(|key| SealKey::from_derived(&key.derive_for_inner_runs(id, &run_dir)));
+    keys.for_inner_runs(id, derived, recorded)
+}
+
+/// What the seals of a journal say.
 #[derive(Default)]
 struct SealFindings {
     /// What does not agree, by the number of its line.
@@ -162,6 +186,10 @@ struct SealFindings {
     sealed_line: usize,
     /// The last line up to which the operator has accepted the run.
     accepted_line: usize,
+    /// The valid seals.
+    seals: Vec<VerifiedSeal>,
+    /// The keys that the sandboxes of its processes gave the runs in them, as sealed events name them.
+    inner_keys: Vec<PublicKey>,
 }
 
 /// A journal that is verified.
@@ -183,7 +211,7 @@ fn verify_below(
     id: &RunId,
     run_dir: &Path,
     inputs: &VerifyInputs,
-    keys: &RunKeys,
+    keys: &Result<SealKeys, String>,
     is_vouched: bool,
     enclosing: &mut Vec<PathBuf>,
 ) -> Result<VerifyReport, JournalError> {
@@ -192,27 +220,12 @@ fn verify_below(
         Err(JournalError::NoEvents(_)) if journal::has_trace(run_dir) => Vec::new(),
         bytes => bytes?,
     };
-    let lines = journal::line_stretches(&bytes).filter(|line| line.text.ends_with(b"\n"));
-    let lines: Vec<LineStretch<'_>> = lines.collect();
-    let events = lines.iter().filter_map(|line| {
-        let event = Event::from_line(std::str::from_utf8(line.text).ok()?).ok()?;
-        Some((line.number, event))
-    });
-    let events: Vec<(usize, Event)> = events.collect();
-    let mut state = RunState::default();
-    events.iter().for_each(|(_, event)| state.apply(event));
-    let mut journal = VerifiedJournal {
-        run_dir,
-        bytes: &bytes,
-        events,
-        state,
-        lines,
-        findings: journal_chain::examine_chain(&bytes),
-        accepted_line: 0,
-    };
-    let seal = journal.check_seals(id, keys, is_vouched);
+    let mut journal = VerifiedJournal::new(run_dir, &bytes);
+    let mut seals = journal.examine_seals(id, keys);
+    let seal = journal.check_seals(&mut seals, keys, is_vouched);
     enclosing.push(run_dir.to_owned());
-    let inner_keys = keys.below(id, run_dir);
+    let recorded = seals.inner_keys;
+    let inner_keys = keys.clone().map(|keys| keys_below(&keys, id, run_dir, recorded));
     let (children_check, children) = journal.check_children(inputs, &inner_keys, enclosing);
     enclosing.pop();
     let mut checks = vec![journal.check_chain(id), seal, journal.check_records()];
@@ -220,10 +233,25 @@ fn verify_below(
     checks.extend(inputs.anchors.as_deref().map(|anchors| journal.check_anchors(id, anchors)));
     let is_intact = checks.iter().all(|check| check.state != CheckState::Broken);
     let holds = is_intact && children.iter().all(|child| child.holds);
-    Ok(VerifyReport { run_id: id.clone(), holds, head: journal.findings.head, checks, children })
+    let head = journal.findings.head;
+    Ok(VerifyReport { run_id: id.clone(), holds, head, checks, seals: seals.seals, children })
 }
 
-impl VerifiedJournal<'_> {
+impl<'a> VerifiedJournal<'a> {
+    fn new(run_dir: &'a Path, bytes: &'a [u8]) -> Self {
+        let lines = journal::line_stretches(bytes).filter(|line| line.text.ends_with(b"\n"));
+        let lines: Vec<LineStretch<'_>> = lines.collect();
+        let events = lines.iter().filter_map(|line| {
+            let event = Event::from_line(std::str::from_utf8(line.text).ok()?).ok()?;
+            Some((line.number, event))
+        });
+        let events: Vec<(usize, Event)> = events.collect();
+        let mut state = RunState::default();
+        events.iter().for_each(|(_, event)| state.apply(event));
+        let findings = journal_chain::examine_chain(bytes);
+        Self { run_dir, bytes, lines, events, state, findings, accepted_line: 0 }
+    }
+
     fn check_chain(&self, id: &RunId) -> RunCheck {
         let ChainFindings { lines, older, head, faults, edits, torn_bytes, .. } = &self.findings;
         let mut findings = Vec::new();
@@ -303,12 +331,16 @@ impl VerifiedJournal<'_> {
         (!is_start).then(|| format!("{} is not the journal of the last turn", JOURNAL_FILE))
     }
 
-    /// Checks the seals. A run that another one vouches for needs none.
-    fn check_seals(&mut self, id: &RunId, keys: &RunKeys, is_vouched: bool) -> RunCheck {
-        let (operator, inner) = match keys {
-            RunKeys::Known { operator, inner } => (operator, inner),
-            RunKeys::Missing(reason) => return RunCheck::not_checked("seal", reason),
-        };
+    /// Judges the seals. A run that another one vouches for needs none.
+    fn check_seals(
+        &mut self,
+        seals: &mut SealFindings,
+        keys: &Result<SealKeys, String>,
+        is_vouched: bool,
+    ) -> RunCheck {
+        if let Err(reason) = keys {
+            return RunCheck::not_checked("seal", reason);
+        }
         let has_seals = self.events.iter().any(|(_, event)| event.payload.seal().is_some());
         if is_vouched && !has_seals {
             return RunCheck::not_checked(
@@ -316,17 +348,7 @@ impl VerifiedJournal<'_> {
                 "the run has none; the run around it vouches for it",
             );
         }
-        let mut seals = self.examine_seals(id, operator);
         self.accepted_line = seals.accepted_line;
-        let mut note = String::new();
-        for (run, key) in inner {
-            let by_inner = self.examine_seals(id, key);
-            if by_inner.findings.len() < seals.findings.len() {
-                note = format!(", by the key that run {run} gave its sandbox");
-            }
-            seals.findings.retain(|line, _| by_inner.findings.contains_key(line));
-            seals.sealed_line = seals.sealed_line.max(by_inner.sealed_line);
-        }
         seals.findings.retain(|line, _| *line > self.accepted_line);
         // Who owns the run takes turns after the end of a process too.
         let last = self
@@ -335,22 +357,33 @@ impl VerifiedJournal<'_> {
             .rev()
             .find(|(_, event)| !matches!(event.payload, Payload::Turn { .. }));
         let last = last.map_or(self.findings.lines, |(line, _)| *line);
+        let mut signers: Vec<String> = Vec::new();
+        for signer in seals.seals.iter().map(VerifiedSeal::describe_signer) {
+            if !signers.contains(&signer) {
+                signers.push(signer);
+            }
+        }
+        let signers = signers.join(" and ");
         let detail = match (seals.sealed_line, last) {
-            (0, _) if has_seals => "no line after the start of a process has a seal".to_owned(),
+            (0, _) if has_seals && signers.is_empty() => "no seal is valid".to_owned(),
+            (0, _) if has_seals => {
+                format!("no line after the start of a process has a seal; the start by {signers}")
+            }
             (0, _) => "no line is sealed".to_owned(),
             (line, last) if line < last => {
-                format!("lines 1 to {line}{note}; those after it have no seal")
+                format!("lines 1 to {line}, by {signers}; those after it have no seal")
             }
-            (line, _) => format!("lines 1 to {line}{note}"),
+            (line, _) => format!("lines 1 to {line}, by {signers}"),
         };
-        RunCheck::new("seal", detail, seals.findings.into_values().collect())
+        RunCheck::new("seal", detail, std::mem::take(&mut seals.findings).into_values().collect())
     }
 
-    /// Checks the seals with one key.
-    fn examine_seals(&self, id: &RunId, key: &SealKey) -> SealFindings {
-        let mut sealer = Sealer::new(key.clone(), id.clone());
-        let mut chain = ChainCheck::default();
+    /// Checks the seals with the keys; without any, nothing is found.
+    fn examine_seals(&self, id: &RunId, keys: &Result<SealKeys, String>) -> SealFindings {
         let mut seals = SealFindings::default();
+        let Ok(keys) = keys else { return seals };
+        let mut sealer = Sealer::new(keys.clone(), id.clone());
+        let mut chain = ChainCheck::default();
         let mut events = self.events.iter().peekable();
         for LineStretch { number, text: line, .. } in self.lines.iter().copied() {
             let event = events.next_if(|(at, _)| *at == number).map(|(_, event)| event);
@@ -358,18 +391,41 @@ impl VerifiedJournal<'_> {
             let Some(event) = event else { continue };
             let was_edited = sealer.edited_line();
             let finding = match sealer.check_line(line, event, &link) {
-                SealCheck::Valid => {
-                    if !matches!(event.payload, Payload::EngineStart(_)) {
-                        seals.sealed_line = number;
-                    }
-                    if matches!(event.payload, Payload::RunTrusted { .. }) {
-                        seals.accepted_line = number;
+                SealCheck::Valid { signer, key } => {
+                    seals.seals.push(VerifiedSeal::new(number, Some(&signer), key.as_ref()));
+                    match &event.payload {
+                        Payload::EngineStart(start) => {
+                            let recorded = start.config.inner_key.as_deref();
+                            seals
+                                .inner_keys
+                                .extend(recorded.and_then(|key| PublicKey::parse(key).ok()));
+                        }
+                        Payload::RunTrusted { .. } => {
+                            seals.sealed_line = number;
+                            seals.accepted_line = number;
+                        }
+                        _ => seals.sealed_line = number,
                     }
                     continue;
                 }
-                SealCheck::Invalid => "has no valid seal of this operator",
+                SealCheck::Unexpected { signer, key } => {
+                    let seal = VerifiedSeal::new(number, signer.as_ref(), key.as_ref());
+                    let by = seal.describe_signer();
+                    let finding = match signer {
+                        Some(_) => format!("has a seal of {by} in a process of yours"),
+                        None => {
+                            format!("has a seal of {by}, which is not yours, accepted or given")
+                        }
+                    };
+                    seals.seals.push(seal);
+                    finding
+                }
+                SealCheck::Invalid if keys.own().is_some() => {
+                    "has no valid seal of this operator".to_owned()
+                }
+                SealCheck::Invalid => "has no valid seal".to_owned(),
                 SealCheck::NotSealed if sealer.edited_line().is_some() && was_edited.is_none() => {
-                    "was added after the end of a process"
+                    "was added after the end of a process".to_owned()
                 }
                 SealCheck::NotSealed => continue,
             };
@@ -382,7 +438,7 @@ impl VerifiedJournal<'_> {
     fn check_children(
         &self,
         inputs: &VerifyInputs,
-        keys: &RunKeys,
+        keys: &Result<SealKeys, String>,
         enclosing: &mut Vec<PathBuf>,
     ) -> (RunCheck, Vec<VerifyReport>) {
         let mut heads: BTreeMap<RunId, Vec<(usize, JournalHead)>> = BTreeMap::new();
@@ -408,7 +464,7 @@ impl VerifiedJournal<'_> {
             if enclosing.contains(dir) || enclosing.len() >= MAX_DEPTH {
                 continue;
             }
-            let child_inputs = VerifyInputs { key: inputs.key.clone(), anchors: None };
+            let child_inputs = VerifyInputs { keys: inputs.keys.clone(), anchors: None };
             let is_vouched = heads.contains_key(id);
             match verify_below(id, dir, &child_inputs, keys, is_vouched, enclosing) {
                 Ok(report) => children.push(report),

@@ -8,7 +8,8 @@
 
 use crate::chain::{ChainCheck, ChainValue, JournalEdit, split_line};
 use crate::event::{Event, JournalHead, Payload, parse_envelope, spending};
-use crate::journal::seal::{SealKey, SealStatus, Sealer};
+use crate::journal::seal::{SealStatus, Sealer};
+use crate::journal::seal_key::SealKey;
 use crate::lease::lease_files;
 use crate::limits::BudgetAmount;
 use crate::run_files::LEASE_DIR;
@@ -23,7 +24,9 @@ use std::path::{Path, PathBuf};
 mod line_reader;
 mod lost_events;
 pub mod seal;
+pub mod seal_key;
 mod shortened_line;
+pub mod signature;
 
 use line_reader::{JournalScan, LineLength};
 
@@ -92,7 +95,7 @@ pub struct JournalEnd {
 impl JournalEnd {
     /// Whether what is appended is sealed.
     pub fn is_sealed(&self) -> bool {
-        self.sealer.is_some()
+        self.sealer.as_ref().is_some_and(|sealer| sealer.key().is_some())
     }
 
     /// What others than delta have changed since the journal was written or, with the operator's key, sealed; `None` if
@@ -102,7 +105,7 @@ impl JournalEnd {
     }
 
     fn next_link(&self) -> (Option<ChainValue>, Option<JournalEdit>) {
-        let sealer = self.sealer.as_ref().filter(|sealer| sealer.status().is_own);
+        let sealer = self.sealer.as_ref().filter(|sealer| sealer.status().is_own());
         self.chain.next(sealer.and_then(Sealer::edited_line))
     }
 }
@@ -152,7 +155,7 @@ pub fn summarize_run_journal(run_dir: &Path) -> Result<RunState, JournalError> {
 }
 
 /// Folds the events of a run as [`fold_run_journal`] does, and checks their chain and their seals on the way, so that a
-/// process can continue them. `sealer` is new, and has the operator's key.
+/// process can continue them. `sealer` is new, and has the operator's keys.
 ///
 /// # Errors
 /// As for [`read_run_journal`].
@@ -469,7 +472,7 @@ pub struct Journal {
 impl Journal {
     /// The key with which events are sealed, if there is one.
     pub fn seal_key(&self) -> Option<&SealKey> {
-        self.sealer.as_ref().map(Sealer::key)
+        self.sealer.as_ref().and_then(Sealer::key)
     }
 
     /// Creates the journal of a new run, `path` in the run directory, and preserves what an engine that died at its start left there. The file certainly

@@ -5,7 +5,8 @@
 //! removed when the event that has it counts, and its id in the journal keeps it from being received again.
 
 use crate::event::{MessageSource, MessageTime};
-use crate::journal::seal::{SEAL_FIELD, SealKey};
+use crate::journal::seal::SEAL_FIELD;
+use crate::journal::seal_key::{SealKey, SealedBytes};
 use crate::limits::Limits;
 use crate::ownership::owner_process;
 use crate::state::RunState;
@@ -97,15 +98,15 @@ impl MessageSeal {
         Self { key, run_id, created_at }
     }
 
-    fn parts<'a>(&'a self, covered: &'a [u8]) -> [&'a [u8]; 3] {
-        [b"delta message", &self.created_at, covered]
+    fn sealed_bytes(&self, covered: &[u8]) -> SealedBytes {
+        SealedBytes::of_message(&[&self.created_at, covered])
     }
 
     /// The content of the file with `message`: a line of JSON whose last field is the seal of all before it.
     fn to_line(&self, message: &MailboxMessage) -> Vec<u8> {
         let mut line = serde_json::to_vec(message).unwrap_or_default();
         line.pop();
-        let seal = self.key.seal(&self.parts(&line));
+        let seal = self.key.seal(&self.sealed_bytes(&line));
         line.extend_from_slice(SEAL_FIELD);
         line.extend_from_slice(seal.as_bytes());
         line.extend_from_slice(b"\"}\n");
@@ -117,7 +118,7 @@ impl MessageSeal {
         let position = memchr::memmem::rfind(line, SEAL_FIELD)?;
         let (covered, rest) = line.split_at(position);
         let seal = rest.strip_prefix(SEAL_FIELD)?.strip_suffix(b"\"}\n")?;
-        if !self.key.is_valid(&self.parts(covered), std::str::from_utf8(seal).ok()?) {
+        if !self.key.is_valid(&self.sealed_bytes(covered), std::str::from_utf8(seal).ok()?) {
             return None;
         }
         let message: MailboxMessage = serde_json::from_slice(&[covered, b"}"].concat()).ok()?;

@@ -8,7 +8,8 @@ use crate::event::{
     ErrorDetails, Event, HumanQuestion, JournalHead, LeaseKind, Payload, RunStatus, Thought,
     WorkspaceSnapshot,
 };
-use crate::journal::seal::{SealKey, Sealer};
+use crate::journal::seal::Sealer;
+use crate::journal::seal_key::SealKey;
 use crate::journal::{self, Journal, JournalFold};
 use crate::lease::lease_files;
 use crate::mailbox::{Mailbox, MessageSeal};

@@ -114,6 +114,8 @@ pub struct SnapshotStore {
     secret_paths: HashSet<Vec<u8>>,
     /// Whether a restore keeps setuid and setgid.
     keeps_special_bits: bool,
+    /// Whether a restore leaves each `.git` as it is.
+    leaves_git: bool,
 }
 
 impl SnapshotStore {
@@ -131,6 +133,7 @@ impl SnapshotStore {
             reported: HashSet::new(),
             secret_paths: HashSet::new(),
             keeps_special_bits: false,
+            leaves_git: false,
         })
     }
 
@@ -143,6 +146,11 @@ impl SnapshotStore {
     /// caller knows to be its own: the owner in a snapshot from elsewhere can be invented.
     pub fn keep_special_bits(&mut self) {
         self.keeps_special_bits = true;
+    }
+
+    /// Makes a restore leave each `.git` as it is. For snapshots of others: git starts what its configuration names.
+    pub fn leave_git(&mut self) {
+        self.leaves_git = true;
     }
 
     /// Omits the paths that `tree` omits for a secret, as long as they exist: this process may not know the secret that

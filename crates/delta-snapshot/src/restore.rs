@@ -57,7 +57,10 @@ impl SnapshotStore {
         target: SnapshotId,
         cancel: Option<&CancelToken>,
     ) -> Result<RestorePlan, SnapshotError> {
-        let diff = self.diff(current, target)?;
+        let mut diff = self.diff(current, target)?;
+        if self.leaves_git {
+            diff.changes.retain(|change| !change.path.split(|byte| *byte == b'/').any(is_git));
+        }
         let damage = self.find_restore_damage(&diff, &|| check_cancelled(cancel))?;
         if !damage.is_empty() {
             return Err(SnapshotError::Damaged(damage));
@@ -128,6 +131,7 @@ impl SnapshotStore {
             workspace,
             check_cancelled,
             keeps_special_bits: self.keeps_special_bits,
+            leaves_git: self.leaves_git,
         };
         restore.restore_directory(Place { dir: &root, path: &[] }, &before, &after, None)
     }
@@ -180,6 +184,13 @@ struct WorkspaceRestore<'a> {
     check_cancelled: CancelCheck<'a>,
     /// See [`SnapshotStore::keep_special_bits`].
     keeps_special_bits: bool,
+    /// See [`SnapshotStore::leave_git`].
+    leaves_git: bool,
+}
+
+/// Whether git, or a file system without upper case, takes a name for that of a git directory.
+fn is_git(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b".git")
 }
 
 type RestoreResult = Result<(), SnapshotError>;
@@ -224,7 +235,8 @@ impl WorkspaceRestore<'_> {
         let temporary = unused_temporary_name(before, after);
         for pair in pair_entries(before, after) {
             (self.check_cancelled)()?;
-            if pair.before != pair.after && pair.name() != CONTROL_DIR_NAME {
+            let is_left = pair.name() == CONTROL_DIR_NAME || self.leaves_git && is_git(pair.name());
+            if pair.before != pair.after && !is_left {
                 let path = join_tree_path(at.path, pair.name());
                 self.restore_entry(Place { path: &path, ..at }, pair, &temporary)?;
             }

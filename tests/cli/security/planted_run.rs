@@ -283,9 +283,9 @@ fn c_20_4_a_run_directory_of_another_user_is_foreign() {
 }
 
 #[test]
-fn c_20_4_the_seals_of_a_journal_are_hexadecimal_digits() {
+fn c_20_4_the_seals_of_a_journal_are_signatures_with_their_key() {
     let sandbox = own();
     let seal = |event: &Value| event["seal"].as_str().map(str::len);
     let sealed: Vec<_> = sandbox.journal().iter().filter_map(seal).collect();
-    assert_eq!(sealed, [64, 64], "ENGINE_START and ENGINE_END");
+    assert_eq!(sealed, [138, 138], "ENGINE_START and ENGINE_END");
 }

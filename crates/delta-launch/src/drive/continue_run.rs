@@ -33,6 +33,7 @@ use delta_program::stdio;
 use delta_run::event::image_file::NewImage;
 use delta_run::event::{EngineStart, LeaseKind, Payload, RunStatus};
 use delta_run::journal::JournalFold;
+use delta_run::journal::seal::SealStatus;
 use delta_run::limits::Limits;
 use delta_run::ownership::claim::{ClaimPatience, OwnershipError, WatchedOwner};
 use delta_run::ownership::owner_process::{self, OwnerStatus};
@@ -45,6 +46,7 @@ use delta_run::state::RunState;
 use delta_run::sweep::packed;
 use delta_run::workspace::{self, Workspace};
 use delta_run::{record, run_tree};
+use delta_snapshot::SnapshotStore;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -428,9 +430,14 @@ impl ClaimedRun {
         &self.folded.state
     }
 
+    /// What the seals of the run say.
+    pub fn seals(&self) -> &SealStatus {
+        &self.folded.seals
+    }
+
     /// Whether the journal names nothing but what this operator's engine recorded.
     pub fn is_own_and_unchanged(&self) -> bool {
-        self.folded.seals.is_own && !self.folded.seals.is_edited
+        self.folded.seals.is_own_and_unchanged()
     }
 
     /// Interprets a message as [`ClaimedRun::interpret_message`] does; a refusal is a failure of the command.
@@ -477,7 +484,7 @@ impl ClaimedRun {
         cancel: &CancelToken,
     ) -> Result<Run, CommandFailure> {
         let Self { id, dir, ownership, folded, start, is_orphaned, cut, stage } = self;
-        let is_own = folded.seals.is_own;
+        let is_own = folded.seals.is_own();
         let edit = folded.end.edit();
         dir.parent().map_or(Ok(()), durable::hide_from_git)?;
         workspace::ensure_run_subdirs(&dir)?;
@@ -581,6 +588,18 @@ impl ClaimedRun {
             detach::leave_command(&run)?;
         }
         agent.drive(&mut run, workspace, options, sandbox, budget, cancel)
+    }
+}
+
+/// Restricts what a restore from the snapshots of a run with these seals changes: only those of the operator give files
+/// setuid, and only known signers a `.git`.
+pub fn protect_from_snapshots(seals: &SealStatus, store: &mut SnapshotStore) {
+    if seals.is_own_and_unchanged() {
+        store.keep_special_bits();
+    }
+    if seals.signer.is_none() {
+        stdio::print_error_line("Note: each .git stays as it is: the run has no seal of yours");
+        store.leave_git();
     }
 }
 

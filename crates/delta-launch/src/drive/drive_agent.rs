@@ -28,6 +28,7 @@ use delta_operator::{config, environment, state};
 use delta_process as process;
 use delta_run::budget::ledger::Budget;
 use delta_run::event::{AgentCopy, EngineStart, RunStage};
+use delta_run::journal::seal_key::SealKey;
 use delta_run::ownership::owner_process::current_process;
 use delta_run::run::{Run, RunNotice};
 use delta_run::run_result::{ContinueCommand, RunResult};
@@ -77,6 +78,9 @@ impl PreparedAgent {
         config.run_dir = outside;
         config.kept = Some(agent_copy);
         config.sandbox = sandbox.map(|sandbox| sandbox.record().clone());
+        config.inner_key = derive_inner_seal(sandbox, run)
+            .and_then(|keys| SealKey::from_derived(&keys))
+            .map(|keys| keys.public_key().to_string());
         let mut approval = options.approvals.operator_approval();
         approval.add_asking(&self.asking_tools);
         config.approve = approval.recorded();
@@ -333,9 +337,9 @@ impl PreparedAgent {
     }
 }
 
-/// The key for the runs that tools in the sandboxes of a run start, if any of them may.
+/// The keys for the runs that tools in the sandboxes of a run start, if any of them may.
 fn derive_inner_seal(sandbox: Option<&RunSandbox>, run: &Run) -> Option<String> {
     sandbox.filter(|sandbox| sandbox.starts_runs())?;
     // Without a key, the inner runs have no seals either.
-    Some(state::seal_key().ok()?.derive_for_inner_runs(&run.id, &run.dir))
+    Some(run.seal_key()?.derive_for_inner_runs(&run.id, &run.dir))
 }

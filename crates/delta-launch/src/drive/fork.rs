@@ -171,10 +171,8 @@ struct ForkSource {
     start: EngineStart,
     /// Whether the run has its result at the fork point.
     has_result: bool,
-    /// Whether the run was made or trusted by this operator.
-    is_own: bool,
-    /// Whether its journal was changed after it was sealed.
-    is_edited: bool,
+    /// What its seals say.
+    seals: SealStatus,
 }
 
 impl ForkSource {
@@ -184,7 +182,7 @@ impl ForkSource {
         if args.agent.is_none() {
             own_run::check_is_own(&run.id, &run.dir, &folded)?;
         }
-        if folded.seals.is_edited && folded.seals.is_own {
+        if folded.seals.is_edited && folded.seals.is_own() {
             stdio::print_error_line(&format!("warning: {}", own_run::EDITED_JOURNAL));
         }
         let events = own_run::read_journal(&run.id, &run.dir)?.events;
@@ -201,8 +199,7 @@ impl ForkSource {
         let start = state.start.ok_or_else(|| {
             CommandFailure::damaged(format!("run {} has no ENGINE_START", run.id), None)
         })?;
-        let SealStatus { is_own, is_edited, .. } = folded.seals;
-        Ok(Self { run, events, cut, start, has_result, is_own, is_edited })
+        Ok(Self { run, events, cut, start, has_result, seals: folded.seals })
     }
 
     /// A fork at the result of the run needs a message to continue.
@@ -338,7 +335,7 @@ fn create_fork(
         tree,
         seal: None,
     };
-    let sealer = state::seal_key().ok().map(|key| Sealer::new(key, id.clone()));
+    let sealer = Some(Sealer::new(state::seal_keys(), id.clone()));
     let clock = time::current_time;
     fork::begin_fork(source_dir, &dir, &mut ownership, cut, origin, clock, sealer).map_err(
         |error| match error {

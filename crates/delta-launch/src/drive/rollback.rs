@@ -1,6 +1,6 @@
 //! `delta rollback`: restores the workspace of a run, and records that in the journal.
 
-use crate::drive::continue_run::ClaimedRun;
+use crate::drive::continue_run::{self, ClaimedRun};
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::durable::{self, LogFile};
@@ -145,9 +145,7 @@ fn rollback_run(args: &RollbackArgs, run: &LocatedRun) -> Result<RollbackOutcome
     )?;
     let mut store = restore_point::open_run_store(&claimed.dir, claimed.state())?;
     restore_point::check_is_stored(&store, claimed.state(), &point, target)?;
-    if claimed.is_own_and_unchanged() {
-        store.keep_special_bits();
-    }
+    continue_run::protect_from_snapshots(claimed.seals(), &mut store);
     if args.dry_run {
         let saved = store.take(&workspace.root, &secrets, Some(&cancel))?.tree;
         check_nested_workspaces(&store, args, workspace)?;

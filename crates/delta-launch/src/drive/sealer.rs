@@ -3,13 +3,15 @@
 use delta_base::id::RunId;
 use delta_operator::arguments::options::RunOptions;
 use delta_operator::failure::CommandFailure;
-use delta_operator::state::{MissingKey, SEAL_KEY_VARIABLE, STATE_DIR_VARIABLE, seal_key};
+use delta_operator::state::{
+    MissingKey, SEAL_KEY_VARIABLE, STATE_DIR_VARIABLE, seal_key, seal_keys,
+};
 use delta_run::journal::seal::Sealer;
 
 /// What seals the journal of the run `id`; if no key can be kept nothing does, and a note says what that means.
 pub fn new_sealer(id: &RunId, options: &RunOptions) -> Result<Option<Sealer>, CommandFailure> {
     match seal_key() {
-        Ok(key) => Ok(Some(Sealer::new(key, id.clone()))),
+        Ok(_) => Ok(Some(Sealer::new(seal_keys(), id.clone()))),
         Err(MissingKey::Unreachable(error)) => Err(error.into()),
         Err(MissingKey::Nowhere(reason)) => {
             print_unsealed_note(options, &reason);

@@ -1,4 +1,5 @@
-//! `delta trust`: what the operator trusts: files of variables, endpoints with the keys, and runs that others made.
+//! `delta trust`: what the operator trusts: files of variables, endpoints with the keys, runs that others made, and keys of
+//! other operators.
 
 use crate::drive::continue_run::ClaimedRun;
 use clap::{Args, ValueEnum};
@@ -7,7 +8,7 @@ use delta_agent::agent::env_layers::{
     DOTENV_FILE, is_engine_variable, parse_dotenv_names, read_dotenv_file,
 };
 use delta_agent::allowed_calls::{AllowedCall, CallIdentity, SHOWN_ID_DIGITS};
-use delta_agent::trust_store::{TrustStore, TrustedFile, TrustedHost};
+use delta_agent::trust_store::{AcceptedKey, KeyName, TrustStore, TrustedFile, TrustedHost};
 use delta_base::redact::Secrets;
 use delta_base::shell_quote::shell_quote_visibly;
 use delta_base::terminal_text::{
@@ -20,23 +21,25 @@ use delta_operator::runs::run_list;
 use delta_operator::{cancel, environment, state};
 use delta_program::stdio;
 use delta_run::event::Payload;
+use delta_run::journal::signature::PublicKey;
 use delta_run::run_files::JOURNAL_FILE;
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Trust a .env file, a foreign run, or an endpoint
+/// Trust a .env file, a foreign run, an endpoint, or a key
 ///
 /// delta reads a `.env` file of a workspace or a project only while you trust it and it does not change. Your keys go only to
 /// endpoints that you chose. A RUN is sealed with your key, as if you had made it: `delta continue` then loads the agent
 /// directory that its journal names. Do this only with a run whose origin you know.
+/// With --key, runs of another operator verify, and `run --ensure` takes their results; their agents and approvals are not used.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct TrustArgs {
     /// File of variables, directory with a .env, run (id, unique prefix or suffix, directory or `last`), or with `--remove` the
     /// id of a call
-    #[arg(value_name = "FILE|DIR|RUN", required_unless_present_any = ["list", "endpoint"], add = ArgValueCandidates::new(run_list::run_candidates))]
+    #[arg(value_name = "FILE|DIR|RUN", required_unless_present_any = ["list", "endpoint", "key", "new_key"], add = ArgValueCandidates::new(run_list::run_candidates))]
     targets: Vec<PathBuf>,
     /// Workspace of the run
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
@@ -44,11 +47,20 @@ pub struct TrustArgs {
     /// Allow your keys to be sent to HOST; repeatable
     #[arg(long, value_name = "HOST", value_parser = TrustedHost::parse)]
     endpoint: Vec<TrustedHost>,
-    /// Stop trusting the files and endpoints, and allowing the calls
-    #[arg(long)]
+    /// Accept the seals of another operator's key, which `delta config` prints
+    #[arg(long, value_name = "KEY", value_parser = PublicKey::parse)]
+    key: Option<PublicKey>,
+    /// What delta calls the operator with the key
+    #[arg(long, value_name = "NAME", requires = "key", value_parser = KeyName::parse)]
+    name: Option<KeyName>,
+    /// Seal with a new key; the former ones still verify your runs
+    #[arg(long, conflicts_with_all = ["targets", "endpoint", "key", "remove"])]
+    new_key: bool,
+    /// Stop trusting the files, endpoints and keys, and allowing the calls
+    #[arg(long, conflicts_with = "name")]
     remove: bool,
     /// List what you trust, and the calls that you have allowed with `p`
-    #[arg(long, conflicts_with_all = ["targets", "endpoint", "remove"])]
+    #[arg(long, conflicts_with_all = ["targets", "endpoint", "key", "new_key", "remove"])]
     list: bool,
     /// Output format of the list
     #[arg(long, value_enum, default_value_t = TrustListFormat::Text, requires = "list")]
@@ -61,13 +73,14 @@ Examples:
   delta trust --endpoint openrouter.ai   # send your keys there
   delta show RUN -w ./work               # first see what a run is,
   delta trust RUN -w ./work              # then seal it as your own
+  delta trust --key ed25519:Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE --name alice
   delta trust --remove ~/project
   delta trust --list                     # also what you allowed with `p`
   delta trust --remove 4f2a91c03b7e      # ask about this call again";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum TrustListFormat {
-    /// One line for each file, endpoint and call
+    /// One line for each file, endpoint, key and call
     Text,
     /// One JSON object
     Json,
@@ -91,6 +104,9 @@ fn change_or_list(args: &TrustArgs) -> Result<String, CommandFailure> {
         return Ok(list_trusted(&store, &calls, args.format));
     }
     refuse_inside_run()?;
+    if args.new_key {
+        return add_key();
+    }
     let store = state::own_trust_store().map_err(no_state_directory)?;
     if args.remove { remove_trusted(args, &store) } else { add_trusted(args, &store) }
 }
@@ -99,6 +115,15 @@ fn no_state_directory(reason: String) -> CommandFailure {
     let message = format!("there is no state directory: {reason}");
     let hint = "set DELTA_STATE_DIR, or for one command DELTA_TRUST or DELTA_TRUST_ENDPOINT";
     CommandFailure::config(message, hint.to_owned())
+}
+
+/// Makes a new key seal the runs from now on.
+fn add_key() -> Result<String, CommandFailure> {
+    let key = state::add_seal_key().map_err(|missing| {
+        let message = format!("could not write a new key: {}", missing.reason());
+        CommandFailure::config(message, None)
+    })?;
+    Ok(format!("New key {}; seals of the former keys stay yours\n", key.public_key()))
 }
 
 /// An LLM that reads how to trust a file must not do so with a tool.
@@ -128,7 +153,31 @@ fn add_trusted(args: &TrustArgs, store: &TrustStore) -> Result<String, CommandFa
         store.trust_host(host)?;
         let _ = writeln!(out, "Trusted the endpoint {} with your keys", host.as_str());
     }
+    if let Some(key) = args.key {
+        let accepted = AcceptedKey { name: choose_key_name(args, key, store)?, key };
+        store.accept_key(&accepted)?;
+        let _ = writeln!(out, "Accepted the key of {}: {key}", accepted.name.as_str());
+    }
     Ok(out)
+}
+
+/// The name for a key, which no other key has.
+fn choose_key_name(
+    args: &TrustArgs,
+    key: PublicKey,
+    store: &TrustStore,
+) -> Result<KeyName, CommandFailure> {
+    let Some(name) = args.name.clone() else {
+        let hint = format!("`delta trust --key {key} --name NAME`");
+        return Err(CommandFailure::usage("a key that you accept needs a name", hint));
+    };
+    let known = store.list_keys();
+    if let Some(other) = known.iter().find(|known| known.name == name && known.key != key) {
+        let message = format!("{} is the name of the key {}", name.as_str(), other.key);
+        let hint = "choose another name, or remove that key with `--remove --key KEY`";
+        return Err(CommandFailure::already_exists(message, hint.to_owned()));
+    }
+    Ok(name)
 }
 
 /// Whether a target is a run: the directory of one, or the name of nothing in the current directory that can name a run.
@@ -193,6 +242,12 @@ fn remove_trusted(args: &TrustArgs, store: &TrustStore) -> Result<String, Comman
             return Err(not_trusted_failure(host.as_str()));
         }
         let _ = writeln!(out, "Stopped trusting the endpoint {}", host.as_str());
+    }
+    if let Some(key) = args.key {
+        if !store.remove_key(&key)? {
+            return Err(not_trusted_failure(&key.to_string()));
+        }
+        let _ = writeln!(out, "Stopped accepting the key {key}");
     }
     Ok(out)
 }
@@ -281,6 +336,7 @@ fn find_trusted_path(target: &Path, store: &TrustStore) -> PathBuf {
 fn list_trusted(store: &TrustStore, calls: &[AllowedCall], format: TrustListFormat) -> String {
     let files = store.list_files();
     let hosts = store.list_hosts();
+    let keys = store.list_keys();
     match format {
         TrustListFormat::Text => {
             let mut out = String::new();
@@ -295,6 +351,9 @@ fn list_trusted(store: &TrustStore, calls: &[AllowedCall], format: TrustListForm
             }
             for host in &hosts {
                 let _ = writeln!(out, "endpoint  {}", host.as_str());
+            }
+            for AcceptedKey { name, key } in &keys {
+                let _ = writeln!(out, "key       {key}  {}", name.as_str());
             }
             for call in calls {
                 let id = &call.id()[..SHOWN_ID_DIGITS];
@@ -316,7 +375,14 @@ fn list_trusted(store: &TrustStore, calls: &[AllowedCall], format: TrustListForm
                 json!({"id": call.id(), "agent": agent, "tool": tool, "dir": dir, "argv": call.argv, "open": call.open, "at": call.at})
             });
             let calls: Vec<Json> = calls.collect();
-            format!("{}\n", json!({"files": files, "endpoints": hosts, "calls": calls}))
+            let keys = keys.iter().map(
+                |accepted| json!({"name": accepted.name.as_str(), "key": accepted.key.to_string()}),
+            );
+            let keys: Vec<Json> = keys.collect();
+            format!(
+                "{}\n",
+                json!({"files": files, "endpoints": hosts, "keys": keys, "calls": calls})
+            )
         }
     }
 }

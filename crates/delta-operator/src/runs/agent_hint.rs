@@ -27,8 +27,8 @@ impl AgentHint {
                 format!("there is no agent {quoted_home}: replace AGENT with its new directory");
             return Self { agent: Some(PathBuf::from("AGENT")), warning: Some(warning) };
         }
-        let key = state::existing_seal_key().ok();
-        if own_run::fold_with_key(id, run_dir, key).is_ok_and(|folded| folded.seals.is_own) {
+        let keys = state::existing_seal_keys().unwrap_or_default();
+        if own_run::fold_with_keys(id, run_dir, keys).is_ok_and(|folded| folded.seals.is_own()) {
             return Self::default();
         }
         let warning =

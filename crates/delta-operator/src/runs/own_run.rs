@@ -8,7 +8,8 @@ use delta_base::id::RunId;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_process::RunMark;
-use delta_run::journal::seal::{SealKey, Sealer};
+use delta_run::journal::seal::{SealKeys, Sealer, Signer};
+use delta_run::journal::seal_key::SealKey;
 use delta_run::journal::{self, JournalContents, JournalError, JournalFold};
 use delta_run::ownership::owner_process::{self, OwnerStatus};
 use delta_run::run_result::RunResult;
@@ -58,18 +59,14 @@ pub fn fold_own_journal(id: &RunId, dir: &Path) -> Result<JournalFold, CommandFa
 
 /// Folds the journal of a run and checks its seals with the operator's key, if there is one.
 pub fn fold_with_seals(id: &RunId, dir: &Path) -> Result<JournalFold, JournalError> {
-    fold_with_key(id, dir, state::seal_key().ok())
+    fold_with_keys(id, dir, state::seal_keys())
 }
 
-/// Folds the journal of a run and checks its seals with the key.
-pub fn fold_with_key(
-    id: &RunId,
-    dir: &Path,
-    key: Option<SealKey>,
-) -> Result<JournalFold, JournalError> {
-    let sealer = key.map(|key| Sealer::new(key, id.clone()));
-    let mut folded = journal::fold_sealed_journal(dir, sealer)?;
-    folded.seals.is_own &= other_run_owner(dir).is_none();
+/// Folds the journal of a run and checks its seals with the keys.
+pub fn fold_with_keys(id: &RunId, dir: &Path, keys: SealKeys) -> Result<JournalFold, JournalError> {
+    let sealer = Sealer::new(keys, id.clone());
+    let mut folded = journal::fold_sealed_journal(dir, Some(sealer))?;
+    folded.seals.signer.take_if(|_| other_run_owner(dir).is_some());
     Ok(folded)
 }
 
@@ -81,9 +78,9 @@ pub fn fold_with_key(
 pub fn fold_with_its_key(id: &RunId, dir: &Path) -> Result<(RunState, SealKey), CommandFailure> {
     let mut folded = None;
     for key in state::seal_key().map(|key| keys_for_run(key, dir)).unwrap_or_default() {
-        let next = fold_with_key(id, dir, Some(key.clone()));
+        let next = fold_with_keys(id, dir, SealKeys::new(Some(key.clone())));
         let next = next.map_err(|error| unreadable_journal_failure(id, error))?;
-        if next.seals.is_own {
+        if next.seals.is_own() {
             return Ok((next.state, key));
         }
         folded.get_or_insert(next);
@@ -153,14 +150,17 @@ pub const CHANGED_JOURNAL: &str = "the journal was changed after delta wrote it"
 
 /// Refuses a foreign run: what its journal names must not be loaded or executed.
 pub fn check_is_own(id: &RunId, dir: &Path, folded: &JournalFold) -> Result<(), CommandFailure> {
-    if folded.seals.is_own {
+    if folded.seals.is_own() {
         return Ok(());
     }
     if let Some(owner) = other_run_owner(dir) {
         return Err(other_owner_failure(id, dir, owner));
     }
     let reason = match state::seal_key() {
-        Ok(_) => "it has no seal of yours".to_owned(),
+        Ok(_) => match &folded.seals.signer {
+            Some(Signer::Accepted(name)) => format!("it has a seal of {name}, not of you"),
+            _ => "it has no seal of yours".to_owned(),
+        },
         Err(missing) => format!("delta could not check its seal ({})", missing.reason()),
     };
     let home = folded.state.start.as_ref().map_or("", |start| &start.agent_home);

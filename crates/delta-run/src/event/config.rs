@@ -64,6 +64,9 @@ pub struct RunConfig {
     /// The limits that options gave to this process or an earlier one, which hold for the later ones too.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
+    /// The public half of the key that the sandboxes of the process give the runs that tools start in them.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
+    pub inner_key: Option<String>,
     /// The keys that this version does not know.
     #[serde(flatten)]
     pub unknown: Map<String, Json>,
@@ -268,11 +271,12 @@ mod tests {
             let replay = replay.map(|(run_id, work_dir)| ReplayOf { run_id, work_dir, ends_early: all });
             let approve = ask.map(|ask| OperatorApproval { ask, all, renew: !all });
             let stage = staged.then(|| RunStage { base: SnapshotId::from_content(b"base") });
+            let inner_key = staged.then(|| "ed25519:AAAA".to_owned());
             let unknown = later.map(|value| ("later".to_owned(), Json::from(value))).into_iter().collect();
             let sandbox = None;
             let limits = later.map(|value| Limits { max_tokens: u64::try_from(value).ok(), ..Limits::default() });
             let config =
-                RunConfig { llm, tools, builtins, rules: later.map(|_| 2), hooks, mcp, kept, approve, sandbox, replay, stage, task_template: None, run_dir: None, limits, unknown };
+                RunConfig { llm, tools, builtins, rules: later.map(|_| 2), hooks, mcp, kept, approve, sandbox, replay, stage, task_template: None, run_dir: None, limits, inner_key, unknown };
             let text = written(&config);
             prop_assert_eq!(written(&read(&text)), text.clone());
             prop_assert_eq!(read(&text), config);

@@ -1,181 +1,195 @@
 //! Seals: what shows that a run was made, or accepted, by the operator who continues it.
 //!
-//! A run directory can come with a cloned repository, or be written by a tool. A seal is an HMAC-SHA256 with a key that is
-//! outside of every workspace. It covers the run id, the agent directory, the chain value ([`crate::chain`]) that the event
-//! follows, and the event's own line up to the seal. The events have one with which a process starts or ends, with which a
-//! call is approved, and of what is done to a run between two processes.
+//! A run directory can come with a cloned repository, or be written by a tool. A seal is an Ed25519 signature with a key that is
+//! outside of every workspace, so that others check it with the public half. It covers the run id, the agent directory, the
+//! chain value ([`crate::chain`]) that the event follows, and the event's own line up to the seal. The events have one with
+//! which a process starts or ends, with which a call is approved, and of what is done to a run between two processes.
 //!
-//! In the lines of earlier versions, which have no chain values, the seal of ENGINE_START covers the run id and the agent
-//! directory only, and the other ones every byte before them. So settings of the LLM in such an ENGINE_START count only if
-//! a later seal covers them.
+//! Earlier versions sealed with an HMAC-SHA256, which only the operator can check. In their lines without chain values, the
+//! seal of ENGINE_START covers the run id and the agent directory only, and the other ones every byte before them. So settings
+//! of the LLM in such an ENGINE_START count only if a later seal covers them.
 //!
 //! The seal of ENGINE_START shows that an engine wrote that line after that chain value, whatever became of the lines before:
 //! a journal that was edited by hand stays its operator's. So does the seal of FORK. All other seals hold only if the chain
 //! does.
 //!
-//! A run whose last ENGINE_START or RUN_TRUSTED has no valid seal is *foreign*: it is data, which can be read.
+//! A run whose last ENGINE_START or RUN_TRUSTED has no valid seal of the operator is *foreign*: it is data, which can be read.
 
 use crate::chain::{ChainLink, ChainValue, split_line};
 use crate::event::{Event, Payload, RunFork};
-use delta_base::durable::{self, FileError};
-use delta_base::hex::{decode_hex, encode_hex};
+use crate::journal::seal_key::{SealKey, SealedBytes};
+use crate::journal::signature::{PublicKey, SignedBy};
 use delta_base::id::RunId;
-use delta_base::random;
-use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::{fmt, io};
-
-/// The length of a new key.
-const KEY_BYTES: usize = 32;
-/// The shortest key that is accepted.
-const MIN_KEY_BYTES: usize = 16;
 
 /// The start of the seal in a line of the journal. The seal is the last field before the chain value.
 pub(crate) const SEAL_FIELD: &[u8] = b",\"seal\":\"";
 
-/// The operator's key for seals.
-#[derive(Clone)]
-pub struct SealKey(Hmac<Sha256>);
+/// Who may have sealed an event, the most trusted last.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Signer {
+    /// Who has a key that a command line names.
+    Given,
+    /// A process in a sandbox of this run.
+    Sandbox(RunId),
+    /// Who has the key that the operator accepts under this name.
+    Accepted(String),
+    /// The operator.
+    Own,
+}
 
-impl fmt::Debug for SealKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SealKey")
+/// The keys whose seals say something.
+#[derive(Debug, Clone, Default)]
+pub struct SealKeys {
+    own: Option<SealKey>,
+    others: Vec<(Signer, OtherKey)>,
+}
+
+#[derive(Debug, Clone)]
+enum OtherKey {
+    Public(PublicKey),
+    Derived(SealKey),
+}
+
+impl SealKeys {
+    /// The keys of an operator, if there are any.
+    pub fn new(own: Option<SealKey>) -> Self {
+        Self { own, others: Vec::new() }
     }
-}
 
-/// Why the operator's key cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum SealKeyError {
-    /// The key could not be written.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// The key could not be read.
-    #[error("could not read the key {}: {source}", path.display())]
-    Unusable {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
-}
-
-impl SealKeyError {
-    /// Whether another attempt may succeed: the disk is full or broken, or too many files are open.
-    pub fn is_temporary(&self) -> bool {
-        use rustix::io::Errno;
-        let (Self::File(FileError { source, .. }) | Self::Unusable { source, .. }) = self;
-        let code = source.raw_os_error();
-        [Errno::MFILE, Errno::NFILE, Errno::NOSPC, Errno::DQUOT, Errno::IO]
-            .iter()
-            .any(|errno| Some(errno.raw_os_error()) == code)
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.own.is_none() && self.others.is_empty()
     }
-}
 
-impl SealKey {
-    /// Reads the key in the file `path`. Creates it if it is missing; of several processes that do this at once, all get
-    /// the same key.
-    ///
-    /// # Errors
-    /// The file cannot be read or written, belongs to another user, or is too short.
-    pub fn load_or_create(path: &Path) -> Result<Self, SealKeyError> {
-        match durable::read_regular(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let key: [u8; KEY_BYTES] = random::random_bytes();
-                let text = format!("{}\n", encode_hex(&key));
-                durable::create_private_once(path, text.as_bytes())?;
+    /// The operator's keys.
+    pub fn own(&self) -> Option<&SealKey> {
+        self.own.as_ref()
+    }
+
+    /// Adds the public key of somebody else.
+    pub fn add(&mut self, signer: Signer, key: PublicKey) {
+        self.others.push((signer, OtherKey::Public(key)));
+    }
+
+    /// The keys for a run that a tool in a sandbox of the run `run_id` has started. `derived` are the keys that the operator
+    /// can derive, `recorded` the ones that sealed events of that run name.
+    pub fn for_inner_runs(
+        &self,
+        run_id: &RunId,
+        derived: impl IntoIterator<Item = SealKey>,
+        recorded: impl IntoIterator<Item = PublicKey>,
+    ) -> Self {
+        let is_kept = |(signer, _): &&(Signer, OtherKey)| !matches!(signer, Signer::Sandbox(_));
+        let kept = self.others.iter().filter(is_kept).cloned();
+        let derived = derived.into_iter().map(OtherKey::Derived);
+        let given = derived.chain(recorded.into_iter().map(OtherKey::Public));
+        let given = given.map(|key| (Signer::Sandbox(run_id.clone()), key));
+        Self { own: self.own.clone(), others: kept.chain(given).collect() }
+    }
+
+    /// The secret keys that can have given the sandboxes of a run their keys.
+    pub fn secret_keys(&self) -> impl Iterator<Item = &SealKey> {
+        let derived = self.others.iter().filter_map(|(_, key)| match key {
+            OtherKey::Derived(key) => Some(key),
+            OtherKey::Public(_) => None,
+        });
+        self.own.iter().chain(derived)
+    }
+
+    /// Whose valid seal of `covered` it is.
+    fn check(&self, covered: &SealedBytes, seal: &str) -> SealCheck {
+        let signed = SignedBy::parse(seal);
+        let is_valid = |key: &OtherKey| match (key, &signed) {
+            (OtherKey::Derived(key), _) => key.is_valid(covered, seal),
+            (OtherKey::Public(key), Some(signed)) => {
+                *key == signed.key && covered.is_signed(signed)
             }
-            _ => {}
+            (OtherKey::Public(_), None) => false,
+        };
+        let key = signed.map(|signed| signed.key);
+        if self.own.as_ref().is_some_and(|own| own.is_valid(covered, seal)) {
+            return SealCheck::Valid { signer: Signer::Own, key };
         }
-        let unusable = |source| SealKeyError::Unusable { path: path.to_owned(), source };
-        let bytes = durable::read_regular(path).map_err(unusable)?;
-        let metadata = path.metadata().map_err(unusable)?;
-        if !durable::is_own_or_roots(&metadata) {
-            let reason = format!("it belongs to user {}", metadata.uid());
-            return Err(unusable(io::Error::other(reason)));
+        match (self.others.iter().find(|(_, key)| is_valid(key)), signed) {
+            (Some((signer, _)), _) => SealCheck::Valid { signer: signer.clone(), key },
+            (None, Some(signed)) if covered.is_signed(&signed) => {
+                SealCheck::Unexpected { signer: None, key }
+            }
+            (None, _) => SealCheck::Invalid,
         }
-        let bytes = bytes.trim_ascii();
-        if bytes.len() < MIN_KEY_BYTES {
-            let reason = format!("it has fewer than {MIN_KEY_BYTES} bytes");
-            return Err(unusable(io::Error::other(reason)));
-        }
-        Ok(Self::from_bytes(bytes))
-    }
-
-    /// The key for the runs that tools in a sandbox of the run `run_id` in `run_dir` start, as hexadecimal digits. It is the
-    /// same for every process of the run, seals nothing else, and does not lead back to this key.
-    pub fn derive_for_inner_runs(&self, run_id: &RunId, run_dir: &Path) -> String {
-        let run_dir = run_dir.as_os_str().as_encoded_bytes();
-        self.seal(&[b"delta inner runs", run_id.as_str().as_bytes(), run_dir])
-    }
-
-    /// The key that [`SealKey::derive_for_inner_runs`] gave; `None` if it is too short for one.
-    pub fn from_derived(text: &str) -> Option<Self> {
-        decode_hex(text)
-            .filter(|bytes| bytes.len() >= MIN_KEY_BYTES)
-            .map(|bytes| Self::from_bytes(&bytes))
-    }
-
-    /// A hash of the variable `name` with this value, in 16 hexadecimal digits. Without the key, no guess of the value can be checked.
-    pub fn hash_variable(&self, name: &[u8], value: &[u8]) -> String {
-        let mut hash = self.seal(&[b"delta environment", name, value]);
-        hash.truncate(16);
-        hash
-    }
-
-    fn from_bytes(bytes: &[u8]) -> Self {
-        Self(Hmac::new_from_slice(bytes).expect("HMAC takes a key of any length"))
-    }
-
-    /// The authentication code of `parts`, each of which is preceded by its length.
-    fn mac(&self, parts: &[&[u8]]) -> Hmac<Sha256> {
-        let mut mac = self.0.clone();
-        for part in parts {
-            mac.update(&(part.len() as u64).to_be_bytes());
-            mac.update(part);
-        }
-        mac
-    }
-
-    pub(crate) fn seal(&self, parts: &[&[u8]]) -> String {
-        encode_hex(&self.mac(parts).finalize().into_bytes())
-    }
-
-    /// Whether `seal` is the seal of `parts`, in a time that does not depend on where they differ.
-    pub(crate) fn is_valid(&self, parts: &[&[u8]], seal: &str) -> bool {
-        let is_written_so = !seal.bytes().any(|digit| digit.is_ascii_uppercase());
-        is_written_so
-            && decode_hex(seal).is_some_and(|bytes| self.mac(parts).verify_slice(&bytes).is_ok())
     }
 }
 
 /// What the seals of a journal say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SealStatus {
-    /// Whether the run was made or trusted by this operator, so that the agent directory that it names may be loaded.
-    pub is_own: bool,
+    /// Who made or trusted the run; `None` if nobody did whose key is known.
+    pub signer: Option<Signer>,
     /// Whether the journal was changed after it was sealed last.
     pub is_edited: bool,
     /// Whether the result of the run is sealed: it is what the engine recorded.
     pub is_result_sealed: bool,
 }
 
+impl SealStatus {
+    /// Whether the run was made or trusted by this operator, so that the agent directory that it names may be loaded.
+    pub fn is_own(&self) -> bool {
+        self.signer == Some(Signer::Own)
+    }
+
+    /// The note about a result of the run `id` that is taken because its key is accepted.
+    pub fn accepted_note(&self, id: &RunId) -> Option<String> {
+        match &self.signer {
+            Some(Signer::Accepted(name)) => {
+                Some(format!("Note: run {id} is of {name}, whose key you accept"))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the journal has nothing but what this operator's engine recorded, or the operator trusts.
+    pub fn is_own_and_unchanged(&self) -> bool {
+        self.is_own() && !self.is_edited
+    }
+}
+
 /// What the seal of an event says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SealCheck {
     /// Events of its type have none.
     NotSealed,
-    /// The operator's engine wrote the event, and the journal before it.
-    Valid,
-    /// It is another operator's, or something was changed.
+    /// The engine of the signer wrote the event, and the journal before it.
+    Valid {
+        /// Whose key it is.
+        signer: Signer,
+        /// The key; `None` for a seal of an earlier version.
+        key: Option<PublicKey>,
+    },
+    /// It is a seal of somebody who may not speak for the process.
+    Unexpected {
+        /// Whose key it is; `None` if nothing says that.
+        signer: Option<Signer>,
+        /// The key; `None` for a seal of an earlier version.
+        key: Option<PublicKey>,
+    },
+    /// There is none, or something was changed.
     Invalid,
+}
+
+impl SealCheck {
+    fn signer(&self) -> Option<&Signer> {
+        match self {
+            Self::Valid { signer, .. } => Some(signer),
+            Self::NotSealed | Self::Unexpected { .. } | Self::Invalid => None,
+        }
+    }
 }
 
 /// Seals events that are appended to a journal, or checks events that are read from it.
 #[derive(Debug, Clone)]
 pub struct Sealer {
-    key: SealKey,
+    keys: SealKeys,
     /// The run whose journal it is.
     run_id: RunId,
     /// The run of the last event that names it: a fork begins with lines of another run.
@@ -193,9 +207,9 @@ pub struct Sealer {
 
 impl Sealer {
     /// A sealer for the journal of the run `run_id`, from its first line on.
-    pub fn new(key: SealKey, run_id: RunId) -> Self {
+    pub fn new(keys: SealKeys, run_id: RunId) -> Self {
         Self {
-            key,
+            keys,
             line_run_id: run_id.clone(),
             run_id,
             agent_home: String::new(),
@@ -206,15 +220,16 @@ impl Sealer {
         }
     }
 
-    /// The key.
-    pub(crate) fn key(&self) -> &SealKey {
-        &self.key
+    /// The operator's keys; without any, nothing is sealed.
+    pub(crate) fn key(&self) -> Option<&SealKey> {
+        self.keys.own()
     }
 
     /// What the seals of the lines so far say.
     pub fn status(&self) -> SealStatus {
         let is_this_run = self.line_run_id == self.run_id && !self.has_unsealed_settings;
-        SealStatus { is_own: self.status.is_own && is_this_run, ..self.status }
+        let signer = self.status.signer.clone().filter(|_| is_this_run);
+        SealStatus { signer, ..self.status }
     }
 
     /// The line that does not agree with the seals, if the journal was changed after it was sealed.
@@ -236,33 +251,37 @@ impl Sealer {
     }
 
     fn check_event(&mut self, line: &[u8], event: &Event, link: &ChainLink) -> SealCheck {
-        let is_valid = match &event.payload {
+        match &event.payload {
             Payload::EngineStart(start) => {
                 self.line_run_id.clone_from(&start.run_id);
                 self.agent_home.clone_from(&start.agent_home);
-                let is_own = self.is_start_sealed(line, start.seal.as_deref(), link);
+                let check = self.check_start(line, start.seal.as_deref(), link);
                 // What can name a command or another model: the next seal of an earlier version covers it.
                 let config = &start.config;
                 let has_settings =
                     !config.llm_settings().is_empty() || config.model_option().is_some();
                 self.has_unsealed_settings = !link.is_chained && has_settings;
-                self.status = SealStatus { is_own, is_result_sealed: false, ..self.status };
-                is_own
+                self.status.signer = check.signer().cloned();
+                self.status.is_result_sealed = false;
+                check
             }
-            Payload::Fork(fork) => return self.check_fork(line, fork, link),
+            Payload::Fork(fork) => self.check_fork(line, fork, link),
             Payload::RunTrusted { run_id, .. } => {
                 self.line_run_id.clone_from(run_id);
-                let is_own = self.is_line_sealed(line, link);
-                self.has_unsealed_settings &= !is_own;
-                self.status = SealStatus { is_own, is_edited: false, is_result_sealed: is_own };
-                is_own
+                let check = self.check_covering(line, link);
+                let signer = check.signer().cloned();
+                self.has_unsealed_settings &= signer.is_none();
+                let is_result_sealed = signer.is_some();
+                self.status = SealStatus { signer, is_edited: false, is_result_sealed };
+                check
             }
             Payload::EngineEnd { .. } => {
-                let is_sealed = self.is_line_sealed(line, link);
+                let check = self.check_in_process(line, link);
+                let is_sealed = check.signer().is_some();
                 self.has_unsealed_settings &= !is_sealed;
                 self.status.is_edited = !is_sealed;
                 self.status.is_result_sealed = is_sealed;
-                is_sealed
+                check
             }
             // A decision lets a call start, and limits let calls be made. The others take place between two processes, or after
             // the end of one, and change no result.
@@ -272,47 +291,64 @@ impl Sealer {
             | Payload::Apply(_)
             | Payload::ApplyEnd { .. }
             | Payload::Discard { .. } => {
-                if !link.is_chained || !self.status.is_own {
+                if !link.is_chained || self.status.signer.is_none() {
                     return SealCheck::NotSealed;
                 }
-                let is_sealed = self.is_line_sealed(line, link);
+                let check = self.check_in_process(line, link);
+                let is_sealed = check.signer().is_some();
                 if !is_sealed {
                     self.status.is_edited = true;
                     self.status.is_result_sealed = false;
                 }
-                is_sealed
+                check
             }
-            Payload::Snapshot(_) | Payload::Turn { .. } => return SealCheck::NotSealed,
+            Payload::Snapshot(_) | Payload::Turn { .. } => SealCheck::NotSealed,
             _ => {
                 if self.status.is_result_sealed {
                     // Nothing else follows the end of a process.
-                    self.status =
-                        SealStatus { is_edited: true, is_result_sealed: false, ..self.status };
+                    self.status.is_edited = true;
+                    self.status.is_result_sealed = false;
                 }
-                return SealCheck::NotSealed;
+                SealCheck::NotSealed
             }
-        };
-        if is_valid { SealCheck::Valid } else { SealCheck::Invalid }
+        }
     }
 
-    /// Checks a FORK. A fork by this operator is as trustworthy as the run whose ENGINE_START it has. That is not the run that
-    /// was forked if that one is a fork too, and had copied what this one copies.
+    /// Checks the seal of an event that belongs to a process: nobody else speaks for one of the operator's.
+    fn check_in_process(&self, line: &[u8], link: &ChainLink) -> SealCheck {
+        match self.check_covering(line, link) {
+            SealCheck::Valid { signer, key }
+                if signer != Signer::Own && self.status.signer == Some(Signer::Own) =>
+            {
+                SealCheck::Unexpected { signer: Some(signer), key }
+            }
+            check => check,
+        }
+    }
+
+    /// Checks a FORK. A fork is as trustworthy as the run whose ENGINE_START it has, and as who made it. That is not the run
+    /// that was forked if that one is a fork too, and had copied what this one copies.
     fn check_fork(&mut self, line: &[u8], fork: &RunFork, link: &ChainLink) -> SealCheck {
-        let was_own = self.status.is_own;
+        let before = self.status.signer.take();
         self.line_run_id.clone_from(&fork.run_id);
         // Earlier versions sealed no fork.
         let is_older = !link.is_chained && link.holds;
-        let is_sealed = self.is_line_sealed(line, link);
-        self.status = SealStatus {
-            is_own: was_own && (is_older || self.is_chained_line_sealed(line, link)),
-            is_edited: was_own && !is_older && !is_sealed,
-            is_result_sealed: false,
+        let was_known = before.is_some();
+        let covering = self.check_covering(line, link);
+        let signer = if is_older {
+            before
+        } else {
+            // The less trusted of the two.
+            self.check_chained(line, link)
+                .signer()
+                .cloned()
+                .zip(before)
+                .map(|(one, other)| one.min(other))
         };
-        match (is_older || !was_own, is_sealed) {
-            (_, true) => SealCheck::Valid,
-            (true, false) => SealCheck::NotSealed,
-            (false, false) => SealCheck::Invalid,
-        }
+        let is_sealed = covering.signer().is_some();
+        let is_edited = was_known && !is_older && !is_sealed;
+        self.status = SealStatus { signer, is_edited, is_result_sealed: false };
+        if !is_sealed && (is_older || !was_known) { SealCheck::NotSealed } else { covering }
     }
 
     /// Sets the seal of an event that follows a line with the chain value `previous`, if events of its type are sealed.
@@ -339,33 +375,48 @@ impl Sealer {
             | Payload::Discard { .. } => {}
             _ => return,
         }
-        let seal = self.key.seal(&self.chain_parts(previous.as_ref(), line.as_bytes()));
+        let Some(key) = self.keys.own() else { return };
+        let seal = key.seal(&self.chained_bytes(previous.as_ref(), line.as_bytes()));
         event.payload.set_seal(Some(seal));
         *line = event.to_open_line();
     }
 
-    /// Whether the seal of ENGINE_START is valid for the chain value that the line follows as it is recorded.
-    fn is_start_sealed(&self, line: &[u8], seal: Option<&str>, link: &ChainLink) -> bool {
+    /// Checks the seal of ENGINE_START for the chain value that the line follows as it is recorded.
+    fn check_start(&self, line: &[u8], seal: Option<&str>, link: &ChainLink) -> SealCheck {
         if link.is_chained {
-            return self.is_chained_line_sealed(line, link);
+            return self.check_chained(line, link);
         }
-        link.holds && seal.is_some_and(|seal| self.key.is_valid(&self.start_parts(), seal))
+        let [run_id, agent_home] = self.start_parts();
+        match seal.filter(|_| link.holds) {
+            Some(seal) => self
+                .keys
+                .check(&SealedBytes::of_earlier_line(b"delta run", &[run_id, agent_home]), seal),
+            None => SealCheck::Invalid,
+        }
     }
 
-    /// Whether the seal of a line covers the journal up to it.
-    fn is_line_sealed(&self, line: &[u8], link: &ChainLink) -> bool {
-        if !link.holds || link.is_chained {
-            return link.holds && self.is_chained_line_sealed(line, link);
+    /// Checks whether the seal of a line covers the journal up to it.
+    fn check_covering(&self, line: &[u8], link: &ChainLink) -> SealCheck {
+        if !link.holds {
+            return SealCheck::Invalid;
         }
-        let Some(position) = memchr::memmem::rfind(line, SEAL_FIELD) else { return false };
+        if link.is_chained {
+            return self.check_chained(line, link);
+        }
+        let Some(position) = memchr::memmem::rfind(line, SEAL_FIELD) else {
+            return SealCheck::Invalid;
+        };
         let seal = line[position + SEAL_FIELD.len()..].split(|byte| *byte == b'"').next();
         let seal = seal.and_then(|seal| std::str::from_utf8(seal).ok()).unwrap_or_default();
         let digest = self.unchained.clone().chain_update(&line[..position]).finalize();
-        let [_, run_id, agent_home] = self.start_parts();
-        self.key.is_valid(&[b"delta journal", run_id, agent_home, &digest], seal)
+        let [run_id, agent_home] = self.start_parts();
+        self.keys.check(
+            &SealedBytes::of_earlier_line(b"delta journal", &[run_id, agent_home, &digest]),
+            seal,
+        )
     }
 
-    fn is_chained_line_sealed(&self, line: &[u8], link: &ChainLink) -> bool {
+    fn check_chained(&self, line: &[u8], link: &ChainLink) -> SealCheck {
         // Nothing is between the seal and the chain value: a parser could take it for a field of the event.
         let (line, _) = split_line(line);
         let seal_length = line.iter().rev().skip(1).position(|byte| *byte == b'"').unwrap_or(0);
@@ -373,24 +424,20 @@ impl Sealer {
             let (covered, seal) = open.split_at_checked(open.len().checked_sub(seal_length)?)?;
             Some((covered.strip_suffix(SEAL_FIELD)?, std::str::from_utf8(seal).ok()?))
         });
-        sealed.is_some_and(|(covered, seal)| {
-            self.key.is_valid(&self.chain_parts(link.previous.as_ref(), covered), seal)
+        sealed.map_or(SealCheck::Invalid, |(covered, seal)| {
+            self.keys.check(&self.chained_bytes(link.previous.as_ref(), covered), seal)
         })
     }
 
-    fn start_parts(&self) -> [&[u8]; 3] {
-        [b"delta run", self.line_run_id.as_str().as_bytes(), self.agent_home.as_bytes()]
+    fn start_parts(&self) -> [&[u8]; 2] {
+        [self.line_run_id.as_str().as_bytes(), self.agent_home.as_bytes()]
     }
 
     /// What the seal of a line with a chain value covers.
-    fn chain_parts<'a>(
-        &'a self,
-        previous: Option<&'a ChainValue>,
-        covered: &'a [u8],
-    ) -> [&'a [u8]; 5] {
-        let [_, run_id, agent_home] = self.start_parts();
+    fn chained_bytes(&self, previous: Option<&ChainValue>, covered: &[u8]) -> SealedBytes {
+        let [run_id, agent_home] = self.start_parts();
         let previous = previous.map_or(&[][..], |value| value.as_str().as_bytes());
-        [b"delta chain", run_id, agent_home, previous, covered]
+        SealedBytes::of_line(&[run_id, agent_home, previous, covered])
     }
 }
 
@@ -399,41 +446,79 @@ mod tests {
     use super::*;
     use crate::chain::ChainCheck;
     use crate::event::RunStatus;
+    use delta_base::hex::encode_hex;
     use delta_base::time::Timestamp;
 
     fn run_id() -> RunId {
         RunId::parse("r").unwrap()
     }
 
-    fn key(text: &str) -> SealKey {
-        SealKey::from_bytes(text.as_bytes())
+    fn key(text: &str) -> SealKeys {
+        SealKeys::new(SealKey::from_derived(&encode_hex(text.repeat(16).as_bytes())))
     }
 
     /// A journal of a message and the end of a process.
     fn sealed_lines() -> Vec<(String, Event)> {
-        let mut sealer = Sealer::new(key("own"), run_id());
+        let message = Payload::user_message("say \",\"seal\":\"x\" twice", Vec::new());
+        seal_lines([("own", message), ("own", end())])
+    }
+
+    fn end() -> Payload {
+        Payload::EngineEnd {
+            run_id: "r".to_owned(),
+            status: RunStatus::Completed,
+            final_iteration: 1,
+            agent_name: None,
+            usage: None,
+            waits_for: None,
+            seal: None,
+        }
+    }
+
+    /// A journal whose events are sealed with these keys.
+    fn seal_lines(
+        payloads: impl IntoIterator<Item = (&'static str, Payload)>,
+    ) -> Vec<(String, Event)> {
         let mut head = None;
-        let payloads = [
-            Payload::user_message("say \",\"seal\":\"x\" twice", Vec::new()),
-            Payload::EngineEnd {
-                run_id: "r".to_owned(),
-                status: RunStatus::Completed,
-                final_iteration: 1,
-                agent_name: None,
-                usage: None,
-                waits_for: None,
-                seal: None,
-            },
-        ];
-        let seal = |(index, payload)| {
+        let seal = |(index, (name, payload))| {
             let mut event = Event::new(index as u64 + 1, Timestamp::from_millis(0), payload);
             let mut line = event.to_open_line();
-            sealer.seal_event(&mut event, &mut line, head);
+            Sealer::new(key(name), run_id()).seal_event(&mut event, &mut line, head);
             head = Some(ChainValue::after(head, line.as_bytes()));
             event.chain = head;
             (event.to_line(), event)
         };
         payloads.into_iter().enumerate().map(seal).collect()
+    }
+
+    /// Who trusted a run, and who sealed its end; whose the run is, and whether the result is one that somebody known sealed.
+    #[test]
+    fn c_36_4_an_accepted_key_speaks_for_no_process_of_the_operator() {
+        let alice = key("alice").own().unwrap().public_key();
+        let mut keys = key("own");
+        keys.add(Signer::Accepted("alice".to_owned()), alice);
+        let accepted = Some(Signer::Accepted("alice".to_owned()));
+        let cases = [
+            ("own", "own", Some(Signer::Own), true),
+            ("own", "alice", Some(Signer::Own), false),
+            ("own", "eve", Some(Signer::Own), false),
+            ("alice", "own", accepted.clone(), true),
+            ("alice", "alice", accepted.clone(), true),
+            ("alice", "eve", accepted, false),
+            ("eve", "eve", None, false),
+        ];
+        for (first, last, signer, is_result_sealed) in cases {
+            let agent_home = "/agent".to_owned();
+            let trusted = Payload::RunTrusted { run_id: run_id(), agent_home, seal: None };
+            let lines = seal_lines([(first, trusted), (last, end())]);
+            let status = check(&mut Sealer::new(keys.clone(), run_id()), &lines);
+            let is_edited = !is_result_sealed;
+            assert_eq!(
+                status,
+                SealStatus { signer, is_edited, is_result_sealed },
+                "{first} {last}"
+            );
+        }
     }
 
     fn check(sealer: &mut Sealer, lines: &[(String, Event)]) -> SealStatus {
@@ -479,21 +564,5 @@ mod tests {
         let mut own = Sealer::new(key("own"), run_id());
         assert!(check(&mut own, &lines).is_edited);
         assert_eq!(own.edited_line(), Some(2));
-    }
-
-    #[test]
-    fn c_20_4_all_processes_get_the_same_new_key() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("seal.key");
-        let seals: Vec<String> = std::thread::scope(|scope| {
-            let load = || SealKey::load_or_create(&path).unwrap().seal(&[b"x"]);
-            let threads: Vec<_> = (0..8).map(|_| scope.spawn(load)).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-        });
-        assert!(seals.iter().all(|seal| *seal == seals[0]), "{seals:?}");
-        let mode = std::fs::metadata(&path).unwrap().mode();
-        assert_eq!(mode & 0o777, 0o600);
-        std::fs::write(&path, "short\n").unwrap();
-        assert!(SealKey::load_or_create(&path).is_err());
     }
 }

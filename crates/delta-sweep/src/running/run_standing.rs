@@ -6,6 +6,7 @@ use crate::formats::retry_policy::{Remaining, RetryPolicy};
 use delta_base::id::RunId;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::own_run;
+use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_run::journal::{self, JournalError, JournalFold};
 use delta_run::ownership::Ownership;
@@ -142,6 +143,9 @@ fn left_run(
         return RunWorkState::Refused(format!("{cut}; `delta trust` accepts it as it is"));
     }
     let Some(result) = RunResult::from_state(state) else { return RunWorkState::Absent };
+    if let Some(note) = folded.seals.accepted_note(&run.id).filter(|_| has_ended) {
+        stdio::print_error_line(&note);
+    }
     let mut line = ResultLine::for_run(run, result.status);
     // The runs below it are a part of what the run costs.
     let tree = RunTreeTotal::collect(run_dir, state);

@@ -81,9 +81,7 @@ pub fn ensure_run(
     let Some(dir) = workspace.find_run(id)? else { return Ok(None) };
     if let Some(folded) = look_at_ended_run(id, &dir, task.retry) {
         print_notes(id, &folded.state, task, agent, workspace, options)?;
-        let result = sealed_result(id, &dir, &folded)?;
-        result.iter().for_each(print_stored_error);
-        return Ok(result);
+        return take_stored_result(id, &dir, &folded);
     }
     let Some(ownership) = Ownership::wait_and_claim(id, &dir, cancel)? else {
         let message = format!("interrupted while waiting for the process that works on run {id}");
@@ -93,6 +91,10 @@ pub fn ensure_run(
         Err(JournalError::NoEvents(_)) => return Ok(None),
         folded => folded.map_err(|error| unreadable_journal_failure(id, error))?,
     };
+    if !folded.seals.is_own() && is_ended(&dir, &folded, task.retry) {
+        print_notes(id, &folded.state, task, agent, workspace, options)?;
+        return take_stored_result(id, &dir, &folded);
+    }
     check_is_own(id, &dir, &folded).map_err(|failure| failure.with_hint(ensure_hint(id, &dir)))?;
     let claimed = ClaimedRun::new(id, dir, ownership, folded, None)?;
     print_notes(id, claimed.state(), task, agent, workspace, options)?;
@@ -152,7 +154,19 @@ pub fn settled_result(
     if let Some(start) = &folded.state.start {
         print_other_agent_note(start, id, agent);
     }
-    let result = sealed_result(id, &dir, &folded)?;
+    take_stored_result(id, &dir, &folded)
+}
+
+/// The result of a run of this operator, or of one whose key is accepted.
+fn take_stored_result(
+    id: &RunId,
+    dir: &Path,
+    folded: &JournalFold,
+) -> Result<Option<RunResult>, CommandFailure> {
+    let result = sealed_result(id, dir, folded)?;
+    if let Some(note) = folded.seals.accepted_note(id) {
+        stdio::print_error_line(&note);
+    }
     result.iter().for_each(print_stored_error);
     Ok(result)
 }
@@ -160,12 +174,17 @@ pub fn settled_result(
 /// The journal of a run that has ended, and that nothing is left to do about.
 fn fold_ended_run(id: &RunId, dir: &Path, retry: &[RetriedError]) -> Option<JournalFold> {
     let folded = fold_with_seals(id, dir).ok()?;
+    is_ended(dir, &folded, retry).then_some(folded)
+}
+
+/// Whether a run of this operator, or of one whose key is accepted, has ended, and nothing is left to do about it.
+fn is_ended(dir: &Path, folded: &JournalFold, retry: &[RetriedError]) -> bool {
     let state = &folded.state;
     let has_ended = matches!(state.status, Some(RunStatus::Completed | RunStatus::Failed));
     let has_task = !state.conversation.task().is_empty();
     // Of a process whose last write failed, the next claim repairs the metadata.
-    let is_whole = folded.seals.is_own && run_metadata::is_metadata_current(dir, state);
-    (has_ended && has_task && is_whole && !is_retried(state, retry)).then_some(folded)
+    let is_whole = folded.seals.signer.is_some() && run_metadata::is_metadata_current(dir, state);
+    has_ended && has_task && is_whole && !is_retried(state, retry)
 }
 
 /// Prints how the run differs from what was asked for, and takes over the prices of its last process.

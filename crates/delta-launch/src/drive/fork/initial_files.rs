@@ -1,6 +1,7 @@
 //! The initial files of a fork: from a snapshot of the source, or its current files.
 
 use super::{ForkArgs, ForkSource};
+use crate::drive::continue_run;
 use delta_base::durable;
 use delta_base::id::SnapshotId;
 use delta_base::redact::Secrets;
@@ -77,9 +78,7 @@ pub fn fill_workspace(
         }
         return Ok(ForkFiles::Present);
     };
-    if source.is_own && !source.is_edited {
-        store.keep_special_bits();
-    }
+    continue_run::protect_from_snapshots(&source.seals, &mut store);
     let omitted = store.restore(tree, &workspace.root, &Secrets::default(), None)?.omitted;
     if !omitted.is_empty() {
         args.options.print_notes(&[format!(
