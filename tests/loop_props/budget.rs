@@ -104,6 +104,7 @@ impl Told {
             reasoning_tokens: None,
             output_tokens: 1,
             cost_usd: None,
+            tier: None,
         };
         self.record(Payload::Thought(Box::new(Thought {
             iteration,

@@ -623,6 +623,7 @@ fn thoughts() -> impl Strategy<Value = Payload> {
             reasoning_tokens: None,
             output_tokens,
             cost_usd,
+            tier: None,
         },
     );
     let call = (text(), text(), text())

@@ -655,7 +655,7 @@ mod tests {
                 let input = json!({"id": "i", "group": run, "task": "t", "recorded_run": recorded});
                 let text = format!("name: s\nagents: [a]\ninputs: [{input}]\n");
                 let planned = plan(&text, &[("a", "tree")]);
-                assert_eq!(&planned[0].outside, &[outside.clone()]);
+                assert_eq!(planned[0].outside, std::slice::from_ref(outside));
                 planned[0].id.clone()
             };
             let is_same_content = chains[0] == chains[1] && trees[0] == trees[1];

@@ -315,7 +315,7 @@ impl RecordsCopy {
 
 /// Refuses a run without a seal of this operator: no fork of it could be continued.
 fn refuse_foreign_run(id: &RunId, seals: &SealStatus) -> Result<(), CommandFailure> {
-    if seals.is_own {
+    if seals.is_own() {
         return Ok(());
     }
     let message = format!("run {id} is foreign: what it has recorded has no seal of yours");

@@ -139,7 +139,8 @@ impl RecordedCopy {
             tree: recorded.tree,
             seal: None,
         };
-        let sealer = state::seal_key().ok().map(|key| Sealer::new(key, run.id.clone()));
+        let sealer =
+            state::seal_key().ok().map(|_| Sealer::new(state::seal_keys(), run.id.clone()));
         let clock = time::current_time;
         let started =
             fork::begin_fork(&self.run_dir, run_dir, &mut ownership, point, origin, clock, sealer);
