@@ -1,7 +1,7 @@
 //! `delta sweep why`: the iteration in which a run was lost, from forks of the run.
 //!
 //! A fork has the id of its run, iteration and number, so it is made, continued and graded once, however often the command is
-//! killed and started again. What is needed for next is decided by [`ForkSearch`], from the forks that there are.
+//! killed and started again. Which forks are next is decided by [`ForkSearch`], from the forks that there are.
 
 use crate::commands::grade::{grade_forks, wait_for_lock};
 use crate::commands::run::{MAX_JOBS, report_used_budget};
@@ -274,7 +274,7 @@ struct EndedSearch {
 
 /// What is known of the forks.
 struct KnownForks {
-    /// The score of each fork that has outcome, or why it has none.
+    /// The score of each fork that has ended, or why it has none.
     scores: BTreeMap<ForkKey, Result<RunScore, String>>,
     cost_usd: Option<f64>,
 }
@@ -360,7 +360,7 @@ impl ForkedRun<'_> {
         Ok(SweepPlan::with_forks(self.headers, forks.collect::<Result<_, CommandFailure>>()?))
     }
 
-    /// Reads the forks that have outcome, and grades those without a grade; with `retries` also forks that the grader has
+    /// Reads the forks that have ended, and grades those without a grade; with `retries` also forks that the grader has
     /// left ungraded.
     fn read_known(&self, retries: bool) -> Result<KnownForks, CommandFailure> {
         let ResultReader { results, .. } = ResultReader::open(&self.dir)?;
