@@ -161,17 +161,17 @@ pub fn seal_keys() -> SealKeys {
 /// # Errors
 /// There are none; contains the reason.
 pub fn existing_seal_keys() -> Result<SealKeys, String> {
-    let own = existing_seal_key();
-    let reason = own.as_ref().err().map(MissingKey::reason);
-    let keys = keys_with_accepted(own.ok());
+    let seal_key = existing_seal_key();
+    let reason = seal_key.as_ref().err().map(MissingKey::reason);
+    let keys = keys_with_accepted(seal_key.ok());
     match reason {
         Some(reason) if keys.is_empty() => Err(reason),
         _ => Ok(keys),
     }
 }
 
-fn keys_with_accepted(own: Option<SealKey>) -> SealKeys {
-    let mut keys = SealKeys::new(own);
+fn keys_with_accepted(seal_key: Option<SealKey>) -> SealKeys {
+    let mut keys = SealKeys::new(seal_key);
     for AcceptedKey { name, key } in
         trust_store().map(|store| store.list_keys()).unwrap_or_default()
     {

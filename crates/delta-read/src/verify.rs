@@ -98,13 +98,13 @@ fn verify_runs(args: &VerifyArgs) -> Result<Vec<VerifyReport>, CommandFailure> {
 }
 
 /// The keys whose seals are accepted; the reason if there is none.
-fn find_keys(given: &[PublicKey]) -> Result<SealKeys, String> {
-    let found = state::existing_seal_keys();
-    if given.is_empty() {
-        return found;
+fn find_keys(by: &[PublicKey]) -> Result<SealKeys, String> {
+    let existing_keys = state::existing_seal_keys();
+    if by.is_empty() {
+        return existing_keys;
     }
-    let mut keys = found.unwrap_or_default();
-    given.iter().for_each(|key| keys.add(Signer::Given, *key));
+    let mut keys = existing_keys.unwrap_or_default();
+    by.iter().for_each(|key| keys.add(Signer::Given, *key));
     Ok(keys)
 }
 

@@ -420,7 +420,7 @@ impl<'a> VerifiedJournal<'a> {
                     seals.seals.push(seal);
                     finding
                 }
-                SealCheck::Invalid if keys.own().is_some() => {
+                SealCheck::Invalid if keys.own_key().is_some() => {
                     "has no valid seal of this operator".to_owned()
                 }
                 SealCheck::Invalid => "has no valid seal".to_owned(),

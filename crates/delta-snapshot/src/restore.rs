@@ -188,7 +188,7 @@ struct WorkspaceRestore<'a> {
     leaves_git: bool,
 }
 
-/// Whether git, or a file system without upper case, takes a name for that of a git directory.
+/// Whether git, or a file system without upper case, takes a name for `.git`.
 fn is_git(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b".git")
 }

@@ -591,7 +591,7 @@ impl ClaimedRun {
     }
 }
 
-/// Restricts what a restore from the snapshots of a run with these seals changes: only those of the operator give files
+/// Restricts what a restore from the snapshots of a run with these seals changes: only snapshots of the operator give files
 /// setuid, and only known signers a `.git`.
 pub fn protect_from_snapshots(seals: &SealStatus, store: &mut SnapshotStore) {
     if seals.is_own_and_unchanged() {

@@ -73,7 +73,7 @@ Examples:
   delta trust --endpoint openrouter.ai   # send your keys there
   delta show RUN -w ./work               # first see what a run is,
   delta trust RUN -w ./work              # then seal it as your own
-  delta trust --key ed25519:Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE --name alice
+  delta trust --key ed25519:Gb9E... --name alice   # believe the runs of alice
   delta trust --remove ~/project
   delta trust --list                     # also what you allowed with `p`
   delta trust --remove 4f2a91c03b7e      # ask about this call again";

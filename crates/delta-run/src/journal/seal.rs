@@ -53,8 +53,8 @@ enum OtherKey {
 
 impl SealKeys {
     /// The keys of an operator, if there are any.
-    pub fn new(own: Option<SealKey>) -> Self {
-        Self { own, others: Vec::new() }
+    pub fn new(seal_key: Option<SealKey>) -> Self {
+        Self { own: seal_key, others: Vec::new() }
     }
 
     /// Whether there is none.
@@ -63,11 +63,11 @@ impl SealKeys {
     }
 
     /// The operator's keys.
-    pub fn own(&self) -> Option<&SealKey> {
+    pub fn own_key(&self) -> Option<&SealKey> {
         self.own.as_ref()
     }
 
-    /// Adds the public key of somebody else.
+    /// Adds the public key of another signer.
     pub fn add(&mut self, signer: Signer, key: PublicKey) {
         self.others.push((signer, OtherKey::Public(key)));
     }
@@ -80,12 +80,11 @@ impl SealKeys {
         derived: impl IntoIterator<Item = SealKey>,
         recorded: impl IntoIterator<Item = PublicKey>,
     ) -> Self {
-        let is_kept = |(signer, _): &&(Signer, OtherKey)| !matches!(signer, Signer::Sandbox(_));
-        let kept = self.others.iter().filter(is_kept).cloned();
+        let outer = self.others.iter().filter(|(signer, _)| !matches!(signer, Signer::Sandbox(_)));
         let derived = derived.into_iter().map(OtherKey::Derived);
-        let given = derived.chain(recorded.into_iter().map(OtherKey::Public));
-        let given = given.map(|key| (Signer::Sandbox(run_id.clone()), key));
-        Self { own: self.own.clone(), others: kept.chain(given).collect() }
+        let inner = derived.chain(recorded.into_iter().map(OtherKey::Public));
+        let inner = inner.map(|key| (Signer::Sandbox(run_id.clone()), key));
+        Self { own: self.own.clone(), others: outer.cloned().chain(inner).collect() }
     }
 
     /// The secret keys that can have given the sandboxes of a run their keys.
@@ -108,7 +107,7 @@ impl SealKeys {
             (OtherKey::Public(_), None) => false,
         };
         let key = signed.map(|signed| signed.key);
-        if self.own.as_ref().is_some_and(|own| own.is_valid(covered, seal)) {
+        if self.own.as_ref().is_some_and(|key| key.is_valid(covered, seal)) {
             return SealCheck::Valid { signer: Signer::Own, key };
         }
         match (self.others.iter().find(|(_, key)| is_valid(key)), signed) {
@@ -124,7 +123,7 @@ impl SealKeys {
 /// What the seals of a journal say.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SealStatus {
-    /// Who made or trusted the run; `None` if nobody did whose key is known.
+    /// Who made or trusted the run; `None` if the key is not known.
     pub signer: Option<Signer>,
     /// Whether the journal was changed after it was sealed last.
     pub is_edited: bool,
@@ -166,7 +165,7 @@ pub enum SealCheck {
         /// The key; `None` for a seal of an earlier version.
         key: Option<PublicKey>,
     },
-    /// It is a seal of somebody who may not speak for the process.
+    /// The seal is valid, and its signer must not seal events of the process.
     Unexpected {
         /// Whose key it is; `None` if nothing says that.
         signer: Option<Signer>,
@@ -222,7 +221,7 @@ impl Sealer {
 
     /// The operator's keys; without any, nothing is sealed.
     pub(crate) fn key(&self) -> Option<&SealKey> {
-        self.keys.own()
+        self.keys.own_key()
     }
 
     /// What the seals of the lines so far say.
@@ -314,7 +313,7 @@ impl Sealer {
         }
     }
 
-    /// Checks the seal of an event that belongs to a process: nobody else speaks for one of the operator's.
+    /// Checks the seal of an event that belongs to a process: only the operator's keys seal events of the operator's processes.
     fn check_in_process(&self, line: &[u8], link: &ChainLink) -> SealCheck {
         match self.check_covering(line, link) {
             SealCheck::Valid { signer, key }
@@ -375,7 +374,7 @@ impl Sealer {
             | Payload::Discard { .. } => {}
             _ => return,
         }
-        let Some(key) = self.keys.own() else { return };
+        let Some(key) = self.keys.own_key() else { return };
         let seal = key.seal(&self.chained_bytes(previous.as_ref(), line.as_bytes()));
         event.payload.set_seal(Some(seal));
         *line = event.to_open_line();
@@ -494,7 +493,7 @@ mod tests {
     /// Who trusted a run, and who sealed its end; whose the run is, and whether the result is one that somebody known sealed.
     #[test]
     fn c_36_4_an_accepted_key_speaks_for_no_process_of_the_operator() {
-        let alice = key("alice").own().unwrap().public_key();
+        let alice = key("alice").own_key().unwrap().public_key();
         let mut keys = key("own");
         keys.add(Signer::Accepted("alice".to_owned()), alice);
         let accepted = Some(Signer::Accepted("alice".to_owned()));

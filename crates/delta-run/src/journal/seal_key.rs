@@ -133,8 +133,8 @@ impl SealKey {
         Self::parse(&bytes).map_err(|reason| unusable(io::Error::other(reason)))
     }
 
-    /// The keys in the content of a file: a word a line, blank lines apart. Anything else, such as a PEM file, is one key: the
-    /// lines of such a file are no secrets each.
+    /// The keys in the content of a file: a word a line, blank lines apart. Anything else, such as a PEM file, is one key: its
+    /// lines are not secrets by themselves.
     fn parse(bytes: &[u8]) -> Result<Self, String> {
         let keys: Vec<&[u8]> = if are_key_lines(bytes) {
             key_lines(bytes).collect()

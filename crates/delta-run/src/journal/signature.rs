@@ -30,27 +30,26 @@ impl PublicKey {
     /// Parses a key. A key has one spelling.
     ///
     /// # Errors
-    /// The text is not a key, or one that would verify what nobody has signed; the message says what is expected.
+    /// The text is not a key, or a key that verifies messages without a signature; the message has what is expected.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let bytes = text.strip_prefix(SCHEME).and_then(decode).ok_or_else(|| {
+        let bytes = text.strip_prefix(SCHEME).and_then(decode_base64).ok_or_else(|| {
             format!("expected `{SCHEME}` and 43 characters of base64url, as `delta config` prints them, found `{text}`")
         })?;
         let key = Self(bytes);
         if key.is_usable() {
             return Ok(key);
         }
-        Err(format!(
-            "{text} verifies what nobody has signed: expected a key that `delta config` prints"
-        ))
+        Err(format!("{text} would verify any message: expected a key that `delta config` prints"))
     }
 
     /// Whether the key is the only spelling of a point of large order. A point that is not on the curve verifies nothing.
     fn is_usable(&self) -> bool {
         let mut point = self.0;
         point[KEY_BYTES - 1] &= 0x7f;
-        let (low, high) = (point[0], &point[1..KEY_BYTES - 1]);
-        let (is_zeros, is_ones) =
-            (high.iter().all(|byte| *byte == 0), high.iter().all(|byte| *byte == 0xff));
+        let low = point[0];
+        let high = &point[1..KEY_BYTES - 1];
+        let is_zeros = high.iter().all(|byte| *byte == 0);
+        let is_ones = high.iter().all(|byte| *byte == 0xff);
         let last = point[KEY_BYTES - 1];
         let is_zero_or_one = is_zeros && last == 0 && low <= 1;
         let is_minus_one_or_more = is_ones && last == 0x7f && low >= FIELD_ORDER_LOW_BYTE - 1;
@@ -128,7 +127,10 @@ impl SignedBy {
     /// Parses the text; `None` unless it is written as [`SignedBy`] prints it.
     pub fn parse(text: &str) -> Option<Self> {
         let (key, signature) = text.strip_prefix(SCHEME)?.split_once('.')?;
-        Some(Self { key: PublicKey(decode(key)?), signature: Signature(decode(signature)?) })
+        Some(Self {
+            key: PublicKey(decode_base64(key)?),
+            signature: Signature(decode_base64(signature)?),
+        })
     }
 }
 
@@ -139,7 +141,7 @@ impl fmt::Display for SignedBy {
 }
 
 /// The bytes in a text of base64url, which has one spelling: no padding, no line ends, and unused bits are zero.
-fn decode<const LENGTH: usize>(text: &str) -> Option<[u8; LENGTH]> {
+fn decode_base64<const LENGTH: usize>(text: &str) -> Option<[u8; LENGTH]> {
     URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok()
 }
 
