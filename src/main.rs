@@ -137,7 +137,7 @@ enum DeltaCommand {
     Skill(skill::SkillCommand),
     #[command(subcommand)]
     Sandbox(sandbox::SandboxCommand),
-    /// Trust a .env file, a foreign run, or an endpoint
+    /// Trust a .env file, a foreign run, an endpoint, or a key
     Trust(Box<trust::TrustArgs>),
     /// List the models that your endpoints offer, and their prices
     Models(Box<models::ModelsArgs>),

@@ -314,7 +314,7 @@ fn c_38_7_every_key_with_a_value_of_every_wrong_kind_is_an_error_at_its_place() 
                         "cache": {"ttl": "5m"},
                         "provider": "anthropic",
                         "tool_choice": {"first": "required"},
-                        "pricing": {"input": 1, "output": 2, "above": [{"tokens": 5}]},
+                        "pricing": {"input": 1, "output": 2, "above": [{"tokens": 5}], "flex": {"input": 1, "output": 1}},
                     },
                 }),
                 json!({"name": "a", "llm": {"model": "m"}, "tools": [plain, tool, commanded]}),
