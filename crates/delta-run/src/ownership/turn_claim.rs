@@ -32,6 +32,8 @@ pub(crate) struct TurnClaim<'a> {
     patience: &'a ClaimPatience<'a>,
     /// The token of the newest turn and what counts of its journal, as the last look found them.
     found: Option<(LeaseToken, CountedJournal)>,
+    /// The newest turn that the last look found.
+    newest: u64,
     old_views: u8,
 }
 
@@ -49,7 +51,7 @@ pub(crate) enum ClaimEnd {
 impl<'a> TurnClaim<'a> {
     pub(crate) fn new(run: &'a RunId, run_dir: &'a Path, patience: &'a ClaimPatience<'a>) -> Self {
         let files = LeaseFiles::new(run_dir);
-        Self { run, run_dir, files, patience, found: None, old_views: 0 }
+        Self { run, run_dir, files, patience, found: None, newest: 0, old_views: 0 }
     }
 
     /// Claims the run.
@@ -63,6 +65,7 @@ impl<'a> TurnClaim<'a> {
             match claiming.step() {
                 ClaimStep::List => claiming.listed(self.newest_turn()?),
                 ClaimStep::Read(newest) => {
+                    self.newest = newest;
                     self.found = self.read(newest);
                     claiming.read(
                         self.found
@@ -148,6 +151,8 @@ impl<'a> TurnClaim<'a> {
                 self.note_wait();
                 self.found.as_ref().map_or(OLD_VIEW_INTERVAL, |(token, _)| token.beat_interval())
             }
+            // The owner took a turn, and may have left, after the directory was listed.
+            PauseReason::OldView if self.newest_turn()? > self.newest => return Ok(false),
             PauseReason::OldView => {
                 self.old_views += 1;
                 // One kernel has no old views.
@@ -290,4 +295,26 @@ fn sleep(duration: Duration, cancel: Option<&CancelToken>) -> bool {
 fn old_view_error(run: &RunId, journal: Option<&Path>, lease: &Path) -> OwnershipError {
     let path: PathBuf = journal.unwrap_or(lease).to_owned();
     OwnershipError::OldView { run: run.clone(), path }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that waited for the run failed when its owner left between two reads.
+    #[test]
+    fn c_26_1_a_turn_that_is_taken_during_a_look_is_not_an_old_view() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunId::parse("r").unwrap();
+        let patience = ClaimPatience::default();
+        let mut claim = TurnClaim::new(&run, dir.path(), &patience);
+        durable::ensure_private_dir(claim.files.dir()).unwrap();
+        let base = ClaimBase { turn: 1, epoch: 1, journal: None };
+        let entered = TurnLease::enter(&run, &claim.files, &base, lease_ttl());
+        let mut owner = entered.unwrap().unwrap();
+        claim.newest = claim.newest_turn().unwrap();
+        assert!(claim.pause(PauseReason::OldView).is_err());
+        owner.take_next_turn().unwrap();
+        assert!(!claim.pause(PauseReason::OldView).unwrap());
+    }
 }
