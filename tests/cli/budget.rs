@@ -81,7 +81,7 @@ fn c_12_9_fifty_runs_of_a_tree_never_exceed_the_budget_together() {
         };
         scripted(&sandbox, "top", CALL, &fan("middle", 5));
         // All five are there before the first of the fifty takes what they need to begin.
-        let meet = "echo here >> met; until [ \"$(wc -l < met)\" = 5 ]; do :; done\n";
+        let meet = "echo here >> met; until [ \"$(wc -l < met)\" = 5 ]; do sleep 0.01; done\n";
         scripted(&sandbox, "middle", CALL, &format!("{meet}{}", fan("leaf", 10)));
         let delays: String = (0..3)
             .map(|turn| format!("  - {{call: [{{tool: sh}}], delay_ms: {}}}\n", pace * (turn + 1)))
@@ -149,18 +149,18 @@ fn c_12_8_a_killed_run_pays_for_its_request_and_gives_back_the_rest() {
     // The slow one has reserved nearly all of it; the other one waits until that one is dead.
     let script = "run() { exec delta run --agent $AGENT_HOME/../$1 -w . --run-id $1 --format raw -m go; }\n\
         (run slow) & slow=$!\n\
-        until [ \"$(grep -c reserve $DELTA_BUDGET)\" = 2 ]; do :; done\n\
+        until [ \"$(grep -c reserve $DELTA_BUDGET)\" = 2 ]; do sleep 0.01; done\n\
         (run leaf) 2> waits & leaf=$!\n\
-        until grep -q 'waiting for budget' waits; do :; done\n\
+        until grep -q 'waiting for budget' waits; do sleep 0.01; done\n\
         kill -KILL $slow; wait $leaf\n";
     scripted(&sandbox, "top", CALL, script);
-    let ran = root(&sandbox, "top", &["--max-tokens", "7000"]).output().expect_code(0);
+    let ran = root(&sandbox, "top", &["--max-tokens", "6500"]).output().expect_code(0);
     assert_eq!(ran.json()["result"], "done");
     let lines = ledger(&sandbox);
     let settled = lines.iter().find(|line| line["type"] == "settle" && line["call"] == 4).unwrap();
     let input = server.requests()[0].bytes.len().div_ceil(4);
     assert_eq!((&settled["run_id"], &settled["tokens"]), (&json!("slow"), &json!(input)));
-    assert!(used(&lines, 7000) < 1500);
+    assert!(used(&lines, 6500) < 1500);
     gate.open();
 }
 

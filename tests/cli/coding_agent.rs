@@ -4,6 +4,7 @@
 use super::DELTA;
 use serde_json::{Value, json};
 use std::process::Command;
+use test_support::effort::cases;
 use test_support::sandbox::Sandbox;
 
 /// A sandbox in which `made` is the coding agent.
@@ -164,34 +165,41 @@ fn c_25_3_replace_all_replaces_each_occurrence_once() {
 }
 
 #[test]
-fn c_25_3_files_of_10_mb_come_out_right() {
+fn c_25_3_large_files_come_out_right() {
     let sandbox = coding();
     let context = sandbox.read("made/context.yaml");
     sandbox.write("made/context.yaml", context.replace("total_max_tokens: 100k", ""));
-    let mut text: String = (1..=500_000).map(|number| format!("{number:>8} grüße\r\n")).collect();
+    let lines = cases(50_000, 500_000);
+    let mut text: String = (1..=lines).map(|number| format!("{number:>8} grüße\r\n")).collect();
     text.push_str("the last line");
-    assert!(text.len() > 8 << 20);
     sandbox.write("work/lines", &text);
-    let one_line = "0123456789".repeat(1 << 20);
+    let one_line = "0123456789".repeat(cases(1 << 17, 1 << 20));
     sandbox.write("work/one", &one_line);
     let observations = run_answer(
         &sandbox,
         &[
-            ("edit", json!({"path": "lines", "old": "499999 grüße\n  500000", "new": "x"})),
+            (
+                "edit",
+                json!({"path": "lines", "old": format!("{:>8} grüße\n{lines:>8}", lines - 1), "new": "       x"}),
+            ),
             ("edit", json!({"path": "one", "old": "90", "new": "-", "replace_all": true})),
-            ("read", json!({"path": "lines", "offset": 499_998, "limit": 5})),
+            ("read", json!({"path": "lines", "offset": lines - 2, "limit": 5})),
             ("read", json!({"path": "one"})),
             ("write", json!({"path": "copy", "content": text.as_str()})),
         ],
     );
-    let expected = text.replace("499999 grüße\r\n  500000", "x");
+    let expected = text.replace(&format!("{:>8} grüße\r\n{lines:>8}", lines - 1), "       x");
     assert!(bytes(&sandbox, "lines") == expected.as_bytes(), "{}", observations[0]);
     let expected = one_line.replace("90", "-");
     assert!(bytes(&sandbox, "one") == expected.as_bytes(), "{}", observations[1]);
     assert_eq!(
         observations[2],
-        "499998\t  499998 grüße\n499999\t  x grüße\n500000\tthe last line\n\
-         [no newline at the end of the file]\n[the line ends are CRLF]\n"
+        format!(
+            "{0:>6}\t{0:>8} grüße\n{1:>6}\t       x grüße\n{lines:>6}\tthe last line\n\
+             [no newline at the end of the file]\n[the line ends are CRLF]\n",
+            lines - 2,
+            lines - 1
+        )
     );
     assert!(observations[3].contains(" more bytes in this line]\n"), "{}", observations[3]);
     assert!(observations[3].len() < 3000);

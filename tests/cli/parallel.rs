@@ -18,7 +18,9 @@ const RING: &str = "  - name: ring
 /// Waits until the journal of the run has `count` lines that match `text`, which must not match itself: requests have the
 /// command lines of their calls.
 fn wait_for(text: &str, count: usize) -> String {
-    format!("until test $(grep -c {text} ${{RUN_DIR}}/journal.jsonl) -ge {count}; do :; done")
+    format!(
+        "until test $(grep -c {text} ${{RUN_DIR}}/journal.jsonl) -ge {count}; do sleep 0.01; done"
+    )
 }
 
 /// Calls of `ring`, each of which waits for the one before.

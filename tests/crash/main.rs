@@ -212,15 +212,20 @@ fn check_ledger(sandbox: &Sandbox, notes: &[&str]) -> usize {
 /// How many numbers of a loop are tried without `DELTA_FULL_TESTS`.
 const POINTS_IN_THE_GATE: usize = 8;
 
-/// Runs `test` for every number on all processors; without `DELTA_FULL_TESTS` for some, the first and others at equal
-/// distances. `DELTA_CRASH_POINTS=N` selects `N` of them.
-fn each(mut numbers: Vec<usize>, test: impl Fn(usize) + Sync) {
+/// Of the points, all with `DELTA_FULL_TESTS`, else the first and others at equal distances. `DELTA_CRASH_POINTS=N` selects `N`
+/// of them.
+fn points<T>(all: impl ExactSizeIterator<Item = T>) -> Vec<T> {
     let count = match std::env::var("DELTA_CRASH_POINTS") {
         Ok(count) => count.parse().expect("DELTA_CRASH_POINTS is a number of points"),
         Err(_) => cases(POINTS_IN_THE_GATE, usize::MAX),
     };
-    let distance = numbers.len().div_ceil(count).max(1);
-    numbers = numbers.into_iter().step_by(distance).collect();
+    let distance = all.len().div_ceil(count).max(1);
+    all.step_by(distance).collect()
+}
+
+/// Runs `test` for [`points`] of the numbers on all processors.
+fn each(numbers: Vec<usize>, test: impl Fn(usize) + Sync) {
+    let numbers = points(numbers.into_iter());
     let failed = in_parallel(&numbers, |number| {
         let run = std::panic::AssertUnwindSafe(|| test(*number));
         std::panic::catch_unwind(run).err().map(|_| *number)

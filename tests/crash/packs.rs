@@ -61,11 +61,11 @@ fn at_each_operation(
     let count_file = sandbox.path(COUNT_FILE);
     let _ = fs::remove_file(&count_file);
     command().env("DELTA_FAILPOINT_COUNT", &count_file).output();
-    let count = fs::metadata(&count_file).unwrap().len();
+    let count = fs::metadata(&count_file).unwrap().len() as usize;
     assert!(count > 3, "{count} operations");
     println!("{count} operations");
     for mode in ["abort", "enospc"] {
-        for number in 1..=count {
+        for number in points(1..count + 1) {
             prepare();
             command().env("DELTA_FAILPOINT", format!("{mode}:{number}")).output();
             check(sandbox, ids, &format!("{mode}:{number}"));

@@ -50,12 +50,12 @@ fn end(child: Child) -> Ran {
     Ran::of(output.status, &output.stdout, &output.stderr)
 }
 
-fn count_operations() -> u64 {
+fn count_operations() -> usize {
     let sandbox = Sandbox::scripted(DELTA, TOOLS, ACTS);
     let count_file = sandbox.path("operations");
     let counted = ensure(&sandbox).env("DELTA_FAILPOINT_COUNT", &count_file).output();
     counted.expect_code(0);
-    let count = fs::metadata(&count_file).unwrap().len();
+    let count = fs::metadata(&count_file).unwrap().len() as usize;
     println!("{count} operations");
     assert!(count > 20, "{count}");
     count
@@ -64,7 +64,7 @@ fn count_operations() -> u64 {
 #[test]
 fn c_26_1_a_process_that_is_stopped_before_any_operation_does_no_act_twice() {
     let count = count_operations();
-    let numbers: Vec<u64> = (1..=count).collect();
+    let numbers = points(1..count + 1);
     // Whether the second process took the run over, and whether it waited.
     let ended = in_parallel(&numbers, |number| {
         let sandbox = Sandbox::scripted(DELTA, TOOLS, ACTS);
@@ -100,8 +100,9 @@ fn c_26_1_a_process_that_is_stopped_before_any_operation_does_no_act_twice() {
     });
     let taken_over = ended.iter().filter(|(taken_over, _)| *taken_over).count();
     let waited = ended.iter().filter(|(_, waited)| *waited).count();
-    println!("{taken_over} of {count} were taken over, {waited} waited for");
-    assert!(taken_over > 10 && waited < 25, "{taken_over} and {waited}");
+    println!("{taken_over} of {} were taken over, {waited} waited for", numbers.len());
+    assert!(taken_over > numbers.len() / 8, "{taken_over}");
+    assert!(waited < numbers.len() / 3, "{waited}");
 }
 
 #[test]
@@ -131,7 +132,7 @@ fn c_26_1_a_file_system_without_hard_links_has_locks() {
 fn c_26_1_an_error_of_the_disk_starts_nothing_and_the_next_process_continues() {
     let count = count_operations();
     let mut codes: HashMap<i32, usize> = HashMap::new();
-    for number in 1..=count {
+    for number in points(1..count + 1) {
         let sandbox = Sandbox::scripted(DELTA, TOOLS, ACTS);
         let failed = ensure(&sandbox).env("DELTA_FAILPOINT", format!("eio:{number}")).output();
         *codes.entry(failed.code).or_default() += 1;
