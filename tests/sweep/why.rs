@@ -58,7 +58,7 @@ fn c_34_18_the_iteration_in_which_a_run_was_lost_is_named() {
     assert!(lines[1].ends_with(" forks passed"), "{}", found.stdout);
     assert!(lines[3].starts_with("> after  2  0.00 [0.00, "), "{}", found.stdout);
     assert!(lines[3].ends_with("   step 2"), "{}", found.stdout);
-    let expected = "lost in iteration 2: 1.00 -> 0.00, -1.00 [-1.00, -0.54], 9";
+    let expected = "lost in iteration 2: 1.00 -> 0.00, -1.00 [-1.00, -0.43], 9";
     assert!(lines[4].starts_with(expected), "{}", found.stdout);
     assert_eq!(lines.len(), 5);
     // c_34_29: a fork of the sweep is made beside its runs.

@@ -93,10 +93,10 @@ fn places_are_those_of_another_program() {
 #[test]
 fn intervals_are_those_of_another_program() {
     for (first, second, low, high) in [
-        ((8, 0.0), (8, 7.0), -0.977_582_508_549_943_3, -0.400_786_015_865_831_8),
-        ((12, 2.0), (10, 9.0), -0.878_497_968_624_148_3, -0.318_998_867_765_389_3),
-        ((11, 2.75), (9, 8.5), -0.866_676_061_223_377_2, -0.262_882_859_500_617_7),
-        ((400, 100.0), (390, 137.0), -0.164_190_430_454_786_4, -0.037_359_106_655_979_38),
+        ((8, 0.0), (8, 7.0), -0.982_586_519_462_752_5, -0.299_581_523_100_382_2),
+        ((12, 2.0), (10, 9.0), -0.888_069_497_990_780_1, -0.235_885_759_931_012_4),
+        ((11, 2.75), (9, 8.5), -0.881_122_639_434_904_6, -0.177_901_492_861_609_9),
+        ((400, 100.0), (390, 137.0), -0.175_749_018_320_880_8, -0.025_389_633_719_738_9),
     ] {
         let points = scores(&[first, second]);
         let found = difference_interval(points[0], points[1]);
@@ -198,7 +198,8 @@ fn named_without_a_step(rate: f64, is_guarded: bool, count: usize) -> usize {
 #[test]
 fn c_34_19_a_rate_that_is_equal_everywhere_rarely_gets_a_step() {
     let count = trials(400);
-    for rate in [0.05, 0.2, 0.9] {
+    // The worst rates are from 0.15 to 0.25.
+    for rate in [0.05, 0.15, 0.2, 0.25, 0.9] {
         let named = named_without_a_step(rate, true, count);
         assert!(named * 10 <= count, "{rate}: {named} of {count}");
     }

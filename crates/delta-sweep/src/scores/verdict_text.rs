@@ -1,4 +1,4 @@
-//! The verdicts of `delta sweep compare --max-drop` as text and as JSON.
+//! The verdicts of `delta sweep compare --max-drop` and `delta sweep gate` in every format.
 
 use crate::scores::score_text::{UNGRADED_NAME, cost_text, tie_up};
 use crate::scores::verdict::JudgedPair;
