@@ -8,6 +8,7 @@
 
 pub mod comparison;
 pub mod estimate;
+pub mod frontier;
 mod normal;
 pub mod pass;
 mod resampling;

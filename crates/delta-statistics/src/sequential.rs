@@ -8,7 +8,7 @@
 mod boundaries;
 
 use crate::estimate::{mean, variance_of_mean};
-use crate::student_t::student_quantile;
+use crate::student_t::{student_quantile, upper_tail};
 use boundaries::one_sided_tails;
 
 /// How likely a FAIL without a drop may be, over all verdicts of a comparison.
@@ -407,6 +407,19 @@ fn margin(level: f64, degrees: usize) -> f64 {
     let times: Vec<f64> = (1..=LOOKS).map(|look| look as f64 / LOOKS as f64).collect();
     let tail = one_sided_tails(&times, &spend(level, &times))[LOOKS - 1];
     student_quantile(1.0 - tail, degrees) + student_quantile(POWER, degrees)
+}
+
+/// How likely scores as good are if they drop by `max_drop`, in one look at all pairs: the larger one of what there is, and with
+/// the worst scores of missing runs. 1 with fewer than 20 pairs or two clusters.
+pub(crate) fn drop_p_value(pairs: &[Pair], max_drop: f64) -> f64 {
+    let p_value = |pairs: &[Pair]| {
+        let sample = Sample::new(pairs).filter(|sample| sample.pairs >= FEWEST_PAIRS)?;
+        let error = guarded_error(variance_of_mean(&sample.differences), sample.pairs);
+        let above = guarded_mean(sample.difference(), sample.pairs) + max_drop;
+        Some(upper_tail(above / error, sample.differences.len() - 1))
+    };
+    let worst = with_worst_scores(pairs, Verdict::Pass);
+    [p_value(pairs), p_value(&worst)].map(|p| p.unwrap_or(1.0)).into_iter().fold(0.0, f64::max)
 }
 
 /// The smallest drop that so many pairs on so many inputs exclude in four of five tests without a change, where four of five

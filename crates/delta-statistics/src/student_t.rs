@@ -26,6 +26,12 @@ pub(crate) fn two_sided_tail(value: f64, degrees: usize) -> f64 {
     }
 }
 
+/// The chance of a value above this one.
+pub(crate) fn upper_tail(value: f64, degrees: usize) -> f64 {
+    let half = two_sided_tail(value, degrees) / 2.0;
+    if value > 0.0 { half } else { 1.0 - half }
+}
+
 /// The value below which a share of the distribution is. The share is at least 1/2 and less than 1.
 ///
 /// Newton's method: the tail is convex from 0 on, so each step comes closer from the same side.

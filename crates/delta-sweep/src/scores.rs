@@ -7,5 +7,6 @@ pub mod page_data;
 pub mod pair_table;
 pub mod score_table;
 pub mod score_text;
+pub mod setting_table;
 pub mod verdict;
 pub mod verdict_text;

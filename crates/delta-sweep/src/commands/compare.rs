@@ -10,6 +10,7 @@ use crate::scores::score_table::{
     ScoreRow, ScoredRun, changed_agent_labels, has_several_values, score_rows,
 };
 use crate::scores::score_text::{pairs_text, rows_text};
+use crate::scores::setting_table::mark_dominated;
 use crate::scores::verdict::{JudgedPair, KeyValue, judge, worst_verdict};
 use crate::scores::verdict_text::{VerdictContext, VerdictFormat, verdict_json, verdicts_in};
 use clap::Args;
@@ -168,7 +169,8 @@ pub fn print_table(
         None => (differing.clone(), differing.first().map(String::as_str)),
     };
     let seed = scores.seed();
-    let rows = score_rows(&runs, &keys, seed);
+    let mut rows = score_rows(&runs, &keys, seed);
+    mark_dominated(&mut rows, &runs, &keys, view.max_drop);
     let compared = compared_key.map(|key| compare_values(&runs, key, seed, view.inputs));
     let compared = compared.unwrap_or_else(|| Ok(Vec::new()));
     let pairs: &[PairedRow] = compared.as_deref().unwrap_or_default();

@@ -131,7 +131,7 @@ fn scores_by_value(
         }
         let score = scored.score.as_ref().ok().map(|score| score.score);
         let of_value = scores.entry(value).or_default();
-        of_value.entry(PairKey::new(scored, key)).or_default().push(score);
+        of_value.entry(PairKey::new(scored, &[key])).or_default().push(score);
     }
     Ok((values, scores))
 }
@@ -183,17 +183,18 @@ fn compare_pair(
 /// What two runs must have in common to be compared. Repeats are not paired: the first of one has nothing to do with the
 /// first of the other.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct PairKey {
+pub(super) struct PairKey {
     cluster: String,
     rest: BTreeSet<(String, String)>,
 }
 
 impl PairKey {
-    fn new(scored: &ScoredRun<'_>, compared: &str) -> Self {
+    /// Everything but the compared keys.
+    pub(super) fn new(scored: &ScoredRun<'_>, compared: &[&str]) -> Self {
         let mut rest = BTreeSet::new();
         let params = scored.run.params.keys().map(|name| format!("param.{name}"));
         let keys = ["agent", "model", "input"].map(str::to_owned);
-        for key in keys.into_iter().chain(params).filter(|key| key != compared) {
+        for key in keys.into_iter().chain(params).filter(|key| !compared.contains(&key.as_str())) {
             if let Some(value) = scored.field(&key) {
                 rest.insert((key, value));
             }

@@ -159,9 +159,48 @@ pub struct ScoreRow {
     /// Tokens of a run, of requests and answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<AmountSummary>,
+    /// The row that costs less, and of which the score is not worse by `max_drop`; absent if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dominated: Option<Domination>,
     /// Seconds of a run, without the time for which the endpoint was throttled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<AmountSummary>,
+}
+
+/// By what one setting costs less than another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CostMeasure {
+    /// USD of finished runs.
+    #[serde(rename = "cost_usd")]
+    Usd,
+    /// Tokens, where the cost of a run is not known.
+    Tokens,
+}
+
+/// The setting that dominates another one.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Domination {
+    /// Its keys with their values.
+    pub by: Vec<(String, String)>,
+    /// What it has less of.
+    pub less: CostMeasure,
+    /// The drop of the score that is excluded.
+    pub max_drop: f64,
+}
+
+impl CostMeasure {
+    /// The amount of a finished run.
+    pub fn of(self, scored: &ScoredRun<'_>) -> Option<f64> {
+        self.of_line(scored.line.filter(|line| line.settled)?)
+    }
+
+    fn of_line(self, line: &ResultLine) -> Option<f64> {
+        match self {
+            Self::Usd => line.cost_usd,
+            Self::Tokens => Some((line.usage.input_tokens + line.usage.output_tokens) as f64),
+        }
+    }
 }
 
 /// A number and both ends of its 95 % interval.
@@ -251,11 +290,10 @@ fn score_row(key: Vec<(String, String)>, runs: &[&ScoredRun<'_>], seed: u64) -> 
         bounds: (lost > 0).then(|| [with(0.0), with(1.0)]),
         missing,
         score: rate(&scores).map(Into::into),
+        dominated: None,
         pass: pass_chances(runs),
-        cost_usd: summarize_amounts(runs, seed, |line| line.cost_usd),
-        tokens: summarize_amounts(runs, seed, |line| {
-            Some((line.usage.input_tokens + line.usage.output_tokens) as f64)
-        }),
+        cost_usd: summarize_amounts(runs, seed, |line| CostMeasure::Usd.of_line(line)),
+        tokens: summarize_amounts(runs, seed, |line| CostMeasure::Tokens.of_line(line)),
         seconds: summarize_amounts(runs, seed, |line| {
             Some(line.duration_ms.saturating_sub(line.throttled_ms) as f64 / 1000.0)
         }),

@@ -1,7 +1,7 @@
 //! The tables of `delta sweep collect` and `compare` as text.
 
 use crate::scores::pair_table::PairedRow;
-use crate::scores::score_table::{NumberWithInterval, ScoreRow};
+use crate::scores::score_table::{CostMeasure, NumberWithInterval, ScoreRow};
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::text::text_width::{clip_to_width, display_width, wrap_words};
 use delta_base::time::format_duration;
@@ -36,11 +36,7 @@ pub fn rows_text(
     header.extend(["USD a run", "tokens", "time p50, p90"].map(str::to_owned));
     let mut table = vec![header];
     for row in rows {
-        let names = row.key.iter().map(|(key, value)| match key.as_str() {
-            "agent" => clip_with_age(value, ages),
-            _ => clip(value),
-        });
-        let mut cells: Vec<String> = names.collect();
+        let mut cells = setting_names(&row.key, ages);
         cells.extend([
             row.score.map_or_else(|| "-".to_owned(), number_text),
             format!("{} of {}", row.graded, row.planned),
@@ -67,7 +63,10 @@ pub fn rows_text(
         // Line 0 is the header.
         lines_text(&align(&table, columns), width, |line| match line.checked_sub(1) {
             Some(index) if columns.contains(&score_column) => {
-                missing_note(&rows[index]).into_iter().collect()
+                [missing_note(&rows[index]), domination_note(&rows[index], ages)]
+                    .into_iter()
+                    .flatten()
+                    .collect()
             }
             _ => Vec::new(),
         })
@@ -135,6 +134,15 @@ fn lines_text(lines: &[String], width: usize, notes: impl Fn(usize) -> Vec<Strin
     text
 }
 
+/// The values of the keys of a row.
+fn setting_names(key: &[(String, String)], ages: &AgentAges) -> Vec<String> {
+    let names = key.iter().map(|(key, value)| match key.as_str() {
+        "agent" => clip_with_age(value, ages),
+        _ => clip(value),
+    });
+    names.collect()
+}
+
 /// The largest k for which every row has pass@k.
 fn common_pass_count(rows: &[ScoreRow]) -> Option<u64> {
     let (first, others) = rows.split_first()?;
@@ -180,6 +188,17 @@ fn missing_note(row: &ScoreRow) -> Option<String> {
     let reasons = reasons.map(|(why, count)| format!("{count} {}", strip_terminal_controls(why)));
     let reasons = reasons.collect::<Vec<_>>().join(", ");
     Some(format!("missing: {reasons}; {low:.2} if all score 0, {high:.2} if all score 1"))
+}
+
+/// `dominated by good: it costs less, and a drop of 0.10 is excluded`.
+fn domination_note(row: &ScoreRow, ages: &AgentAges) -> Option<String> {
+    let domination = row.dominated.as_ref()?;
+    let by = setting_names(&domination.by, ages).join(", ");
+    let less = match domination.less {
+        CostMeasure::Usd => "it costs less",
+        CostMeasure::Tokens => "it uses fewer tokens",
+    };
+    Some(format!("dominated by {by}: {less}, and a drop of {:.2} is excluded", domination.max_drop))
 }
 
 /// A number that rounds half away from zero when it is printed with `digits` decimals, as the page of a sweep rounds. Printing
@@ -307,7 +326,7 @@ fn column_width(table: &[Vec<String>], column: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scores::score_table::{AmountSummary, PassChance};
+    use crate::scores::score_table::{AmountSummary, Domination, PassChance};
     use delta_statistics::comparison::compare;
     use proptest::prelude::*;
 
@@ -318,6 +337,7 @@ mod tests {
             graded,
             missing: missing.iter().map(|(why, count)| ((*why).to_owned(), *count)).collect(),
             score: Some(NumberWithInterval { value: 0.62, interval: Some([0.51, 0.72]) }),
+            dominated: None,
             bounds: (!missing.is_empty()).then_some([0.58, 0.64]),
             pass: Vec::new(),
             cost_usd: None,
@@ -359,6 +379,13 @@ poor   0.62 [0.51, 0.72]  44 of 50
   missing: 3 llm, 3 not run; 0.58 if all score 0, 0.64 if all score 1
 ";
         assert_eq!(rows_text(&rows, Some("score"), &AgentAges::new(), 80), expected);
+        let by = vec![("model".to_owned(), "good".to_owned())];
+        let domination = Domination { by, less: CostMeasure::Usd, max_drop: 0.1 };
+        let dominated = ScoreRow { dominated: Some(domination), ..row("m", 50, &[]) };
+        assert_eq!(
+            rows_text(&[dominated], Some("score"), &AgentAges::new(), 80),
+            "model  score              graded\nm      0.62 [0.51, 0.72]  50 of 50\n  dominated by good: it costs less, and a drop of 0.10 is excluded\n"
+        );
         let none = ScoreRow { score: None, missing: BTreeMap::new(), ..row("m", 0, &[]) };
         assert_eq!(
             rows_text(&[none], None, &AgentAges::new(), 80),
@@ -405,6 +432,11 @@ m      0.50       12000
             row.key = names.iter().map(|name| (format!("param.{name}"), name.clone())).collect();
             row.bounds = (!missing.is_empty()).then_some([0.0, 1.0]);
             row.missing = missing;
+            row.dominated = usd.map(|_| Domination {
+                by: row.key.clone(),
+                less: CostMeasure::Tokens,
+                max_drop: 0.1,
+            });
             row.pass = vec![PassChance { k: 10, inputs: 9, any: 0.9, all: 0.5 }];
             row.cost_usd = usd.map(amount);
             row.tokens = usd.map(amount);
