@@ -9,7 +9,7 @@ use test_support::sandbox::{Ran, Sandbox};
 use test_support::wait::until;
 
 /// Runs git in the sandbox, with no configuration but its own.
-fn git(sandbox: &Sandbox, arguments: &[&str]) {
+pub(super) fn git(sandbox: &Sandbox, arguments: &[&str]) {
     let mut command = Command::new("git");
     command.args(["-c", "user.name=t", "-c", "user.email=t@example.org"]).args(arguments);
     command.current_dir(sandbox.path("")).env("HOME", sandbox.path("home"));
@@ -18,7 +18,7 @@ fn git(sandbox: &Sandbox, arguments: &[&str]) {
 }
 
 /// A repository with a sweep of so many inputs; its agent passes a run whose answer has `did`.
-fn repository(inputs: usize, gate: &str) -> Sandbox {
+pub(super) fn repository(inputs: usize, gate: &str) -> Sandbox {
     let sandbox = Sandbox::new(DELTA);
     sandbox.agent("provider: script\n  model: script.yaml", "");
     sandbox.write("agent/script.yaml", "turns:\n  - say: did it\n");

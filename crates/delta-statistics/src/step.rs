@@ -37,12 +37,66 @@ pub struct PointScores {
     pub runs: usize,
     /// The sum of their scores.
     pub sum: f64,
+    /// How many of them passed.
+    pub passed: usize,
+}
+
+/// What is known of a run that a search takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Draw<K> {
+    /// It has a score.
+    Scored {
+        /// The score, from 0 to 1.
+        score: f64,
+        /// Whether it passed.
+        pass: bool,
+    },
+    /// It has ended without a score: it is in no rate, and another run is taken instead.
+    Missing,
+    /// It has not ended.
+    Open(K),
+}
+
+/// What a search knows of its points, and what comes next.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SearchedPoints<K> {
+    /// The scores of each point.
+    pub points: Vec<PointScores>,
+    /// Whether the search has ended.
+    pub status: SearchStatus<K>,
+}
+
+/// Whether a search asks for runs, or has ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SearchStatus<K> {
+    /// These runs say most; at least one.
+    Asks(Vec<K>),
+    /// The place is known.
+    Named(Step),
+    /// No place is named.
+    NotNamed(NoStep),
+    /// The point with this index has no other run, and would need one.
+    UsedUp(usize),
+}
+
+impl<K> SearchedPoints<K> {
+    /// How many runs have a score.
+    pub fn runs(&self) -> usize {
+        self.points.iter().map(|point| point.runs).sum()
+    }
 }
 
 impl PointScores {
     /// The mean score; 0 without a run.
     pub fn rate(self) -> f64 {
         if self.runs == 0 { 0.0 } else { self.sum / self.runs as f64 }
+    }
+
+    /// Adds the score of a run.
+    pub fn add(&mut self, score: f64, pass: bool) {
+        self.runs += 1;
+        self.sum += score;
+        self.passed += usize::from(pass);
     }
 
     fn interval(self, quantile: f64) -> Interval {
@@ -59,6 +113,8 @@ pub struct StepSearch {
     pub most_runs: usize,
     /// Whether the step may come after the last point, where nothing can be run.
     pub may_follow_last: bool,
+    /// How many runs of a point are asked for at once, at least 1: more take less time, and a few that one would have saved.
+    pub batch: usize,
 }
 
 /// What to do next.
@@ -107,6 +163,43 @@ pub enum NoStep {
 }
 
 impl StepSearch {
+    /// Searches from `points`, with the runs that `take` knows: each call gives the next run of a point, or none if it has no
+    /// other.
+    ///
+    /// A replay: the runs are taken in the order in which the search asks for them, so a search that was killed asks for the
+    /// same ones when it is started again.
+    pub fn replay<K>(
+        &self,
+        mut points: Vec<PointScores>,
+        mut take: impl FnMut(usize) -> Option<Draw<K>>,
+    ) -> SearchedPoints<K> {
+        loop {
+            let (point, runs) = match self.answer(&points) {
+                StepAnswer::Next { point, runs } => (point, runs),
+                StepAnswer::Named(step) => {
+                    return SearchedPoints { points, status: SearchStatus::Named(step) };
+                }
+                StepAnswer::NotNamed(reason) => {
+                    return SearchedPoints { points, status: SearchStatus::NotNamed(reason) };
+                }
+            };
+            let mut open = Vec::new();
+            for taken in 0..runs {
+                match take(point) {
+                    Some(Draw::Scored { score, pass }) => points[point].add(score, pass),
+                    Some(Draw::Missing) => {}
+                    Some(Draw::Open(run)) => open.push(run),
+                    // The runs before it are counted first, and may decide.
+                    None if taken > 0 => break,
+                    None => return SearchedPoints { points, status: SearchStatus::UsedUp(point) },
+                }
+            }
+            if !open.is_empty() {
+                return SearchedPoints { points, status: SearchStatus::Asks(open) };
+            }
+        }
+    }
+
     /// What the scores of the points, in their order, ask for. The same scores always give the same answer.
     ///
     /// There is at least one point, or at least two if the step cannot follow the last one.
@@ -126,7 +219,7 @@ impl StepSearch {
         }
         let likeliest = likeliest_place(&places);
         if places[likeliest].chance < CONFIDENCE {
-            return next(most_informative_point(&places, points.len()), 1);
+            return next(most_informative_point(&places, points.len()), self.batch);
         }
         let mut beside = points.iter().enumerate().skip(likeliest).take(2);
         if let Some((point, scores)) = beside.find(|(_, scores)| scores.runs < FEWEST_BESIDE) {
@@ -235,11 +328,19 @@ impl StepSearch {
 
 impl PointScores {
     fn plus(self, other: Self) -> Self {
-        Self { runs: self.runs + other.runs, sum: self.sum + other.sum }
+        Self {
+            runs: self.runs + other.runs,
+            sum: self.sum + other.sum,
+            passed: self.passed + other.passed,
+        }
     }
 
     fn minus(self, other: Self) -> Self {
-        Self { runs: self.runs - other.runs, sum: self.sum - other.sum }
+        Self {
+            runs: self.runs - other.runs,
+            sum: self.sum - other.sum,
+            passed: self.passed - other.passed,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use clap::Subcommand;
 use std::process::ExitCode;
 
+mod bisect;
 mod collect;
 mod compare;
 mod gate;
@@ -54,6 +55,8 @@ pub enum SweepCommand {
     Why(Box<why::WhyArgs>),
     /// Judge whether a change is worse than its base
     Gate(Box<gate::GateArgs>),
+    /// Find the commit with which the score dropped
+    Bisect(Box<bisect::BisectArgs>),
     /// Render a sweep as an HTML page
     View(Box<view::SweepViewArgs>),
 }
@@ -74,6 +77,7 @@ pub fn sweep_command(command: &SweepCommand) -> ExitCode {
         SweepCommand::Compare(args) => compare::compare_command(args),
         SweepCommand::Why(args) => why::why_command(args),
         SweepCommand::Gate(args) => gate::gate_command(args),
+        SweepCommand::Bisect(args) => bisect::bisect_command(args),
         SweepCommand::View(args) => view::view_sweep_command(args),
     };
     done.unwrap_or_else(|failure| failure.report())

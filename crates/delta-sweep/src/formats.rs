@@ -1,6 +1,7 @@
 //! The files of a sweep, and what can be decided from them.
 
 pub mod canonical_json;
+pub mod chain_change;
 pub mod csv;
 pub mod grade;
 pub mod grade_source;

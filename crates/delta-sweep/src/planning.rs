@@ -1,6 +1,8 @@
 //! Plans: what they are made of, and how they are read.
 
+pub mod agent_chain;
 pub mod base_agents;
+pub mod git;
 pub mod input_reader;
 pub mod plan_checks;
 pub mod plan_reader;

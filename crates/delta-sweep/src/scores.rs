@@ -1,5 +1,7 @@
 //! What the grades of a sweep say: scores, pairs, where a run was lost, their texts and their page.
 
+pub mod bisect_text;
+pub mod chain_search;
 pub mod fork_search;
 pub mod gate_runs;
 pub mod loss_text;
@@ -8,5 +10,6 @@ pub mod pair_table;
 pub mod score_table;
 pub mod score_text;
 pub mod setting_table;
+pub mod step_text;
 pub mod verdict;
 pub mod verdict_text;

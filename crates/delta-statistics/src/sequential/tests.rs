@@ -1,5 +1,6 @@
 use super::*;
 use crate::resampling::SplitMix64;
+use crate::step::{Draw, PointScores, SearchStatus, StepSearch};
 use proptest::prelude::*;
 
 const RULE: Rule = Rule { max_drop: 0.1, fail_level: 0.01, pass_level: 0.05 };
@@ -375,4 +376,58 @@ proptest! {
             }
         }
     }
+}
+
+/// The gate of both ends of 64 commits, then the search between them; whether it names the commit, and its runs.
+fn bisect(world: World, numbers: &mut SplitMix64) -> (bool, usize) {
+    const COMMITS: usize = 64;
+    let rates = world.rates(numbers);
+    let last_good = (share(numbers) * COMMITS as f64) as usize;
+    let tests = SequentialTests::new(RULE, &[world.inputs * world.repeats]);
+    let pairs = world.pairs(&rates, numbers);
+    let decision = first_decision(&tests, &pairs);
+    let mut points = vec![PointScores::default(); COMMITS + 1];
+    for pair in &pairs[..decision.used] {
+        for (point, score) in [(0, pair.base), (COMMITS, pair.change)] {
+            points[point].add(score.unwrap(), score == Some(1.0));
+        }
+    }
+    if decision.verdict != Verdict::Fail {
+        return (false, 2 * decision.used);
+    }
+    let search = StepSearch { least_drop: 0.1, most_runs: 3_200, may_follow_last: false, batch: 4 };
+    // Each commit has its own order of the inputs.
+    let mut orders: Vec<Vec<usize>> = vec![Vec::new(); COMMITS + 1];
+    let end = search.replay(points, |point| {
+        if orders[point].is_empty() {
+            orders[point].extend(0..world.inputs);
+            shuffle(&mut orders[point], numbers);
+        }
+        let (good, bad) = rates[orders[point].pop()?];
+        let pass = share(numbers) < if point <= last_good { good } else { bad };
+        Some(Draw::<()>::Scored { score: f64::from(u8::from(pass)), pass })
+    });
+    let is_right = matches!(end.status, SearchStatus::Named(step) if step.after_point == last_good);
+    (is_right, end.runs())
+}
+
+/// A bisection with two runs of each of 100 inputs at each commit needs 1,400 runs.
+#[test]
+fn c_34_20_a_planted_commit_is_named_with_fewer_runs_than_a_bisection_of_fixed_size() {
+    let mut numbers = SplitMix64(31);
+    let count = cases(10, 50);
+    let (mut right, mut runs) = (0, 0);
+    for correlation in [0.0, 0.5, 0.9] {
+        for effect in [Effect::All, Effect::Few] {
+            let world = World { drop: 0.2, correlation, effect, ..WORLD };
+            for _ in 0..count {
+                let (is_right, paid) = bisect(world, &mut numbers);
+                right += usize::from(is_right);
+                runs += paid;
+            }
+        }
+    }
+    let all = 6 * count;
+    assert!(right * 100 >= 95 * all, "{right} of {all}");
+    assert!(runs * 100 <= 40 * 1_400 * all, "{runs} runs of {all}");
 }

@@ -3,9 +3,11 @@ use crate::resampling::SplitMix64;
 use proptest::prelude::*;
 
 /// A search as `why` makes it, among so many runs.
-const WHY: StepSearch = StepSearch { least_drop: 0.25, most_runs: 120, may_follow_last: true };
+const WHY: StepSearch =
+    StepSearch { least_drop: 0.25, most_runs: 120, may_follow_last: true, batch: 1 };
 /// A search between two ends.
-const ENDS: StepSearch = StepSearch { least_drop: 0.1, most_runs: 2_000, may_follow_last: false };
+const ENDS: StepSearch =
+    StepSearch { least_drop: 0.1, most_runs: 2_000, may_follow_last: false, batch: 4 };
 
 /// So many trials, or all with `DELTA_FULL_TESTS`. This crate uses no other one of delta, so it asks itself.
 #[allow(clippy::disallowed_methods, reason = "tests may")]
@@ -14,7 +16,7 @@ fn trials(full: usize) -> usize {
 }
 
 fn scores(points: &[(usize, f64)]) -> Vec<PointScores> {
-    points.iter().map(|&(runs, sum)| PointScores { runs, sum }).collect()
+    points.iter().map(|&(runs, sum)| PointScores { runs, sum, passed: 0 }).collect()
 }
 
 /// From all pairs of rates, one after the other, with mpmath 1.3 and 40 digits; the information as the mean divergence of
@@ -216,8 +218,8 @@ fn a_step_between_two_ends_is_found() {
         let last_before = below(15, &mut numbers);
         let rate = |point| if point <= last_before { 0.8 } else { 0.6 };
         let mut points = no_runs(16);
-        points[0] = PointScores { runs: 100, sum: 80.0 };
-        points[15] = PointScores { runs: 100, sum: 60.0 };
+        points[0] = PointScores { runs: 100, sum: 80.0, passed: 80 };
+        points[15] = PointScores { runs: 100, sum: 60.0, passed: 60 };
         let end = search(ENDS, points, rate, true, &mut numbers);
         if let StepAnswer::Named(step) = end.answer {
             right += usize::from(step.after_point == last_before);
@@ -251,8 +253,9 @@ proptest! {
         search in prop::sample::select(vec![WHY, ENDS]),
         most_runs in 0..200_usize,
     ) {
-        let points: Vec<PointScores> =
-            runs.iter().map(|&(runs, rate)| PointScores { runs, sum: rate * runs as f64 }).collect();
+        let runs: Vec<(usize, f64)> =
+            runs.into_iter().map(|(runs, rate)| (runs, rate * runs as f64)).collect();
+        let points = scores(&runs);
         let all: usize = points.iter().map(|point| point.runs).sum();
         let search = StepSearch { most_runs, ..search };
         match search.answer(&points) {

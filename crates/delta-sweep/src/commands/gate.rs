@@ -10,13 +10,13 @@ use crate::formats::sweep_file::SweepFile;
 use crate::grading::sweep_scores::SweepScores;
 use crate::planning::base_agents::BaseAgents;
 use crate::planning::plan_reader::unreadable_file;
-use crate::planning::plan_sources::{PlanSources, SourceDirs};
+use crate::planning::plan_sources::{PlanAgents, PlanSources, SourceDirs};
 use crate::running::result_reader::ResultReader;
 use crate::running::run_pool::{absolute_dir, install_pool_cancel};
 use crate::scores::gate_runs::{GateRuns, GateSides};
 use crate::scores::score_table::ScoredRun;
 use crate::scores::score_text::cost_text;
-use crate::scores::verdict::{KeyValue, judge, open_runs, worst_verdict};
+use crate::scores::verdict::{JudgedPair, KeyValue, judge, open_runs, worst_verdict};
 use crate::scores::verdict_text::{
     GateFacts, VerdictContext, VerdictFormat, equal_sides_in, verdicts_in,
 };
@@ -85,62 +85,51 @@ pub fn gate_command(args: &GateArgs) -> Result<ExitCode, CommandFailure> {
 }
 
 /// Where the runs of the base come from.
-enum GateBase {
+pub enum GateBase {
     /// Other agents, in the same file.
-    Agents { agents: BaseAgents, sources: Box<PlanSources> },
+    Agents { named: BaseAgents, taken: PlanAgents },
     /// A value of a key of the file.
     Value(KeyValue),
 }
 
 /// What the runs of a gate are planned from.
-struct GatePlan<'a> {
-    dir: &'a SweepDir,
-    here: PlanSources,
-    base: GateBase,
-    sides: GateSides,
+pub struct GatePlan<'a> {
+    pub dir: &'a SweepDir,
+    pub sources: PlanSources,
+    pub base: GateBase,
+    /// The agents of the change.
+    pub here: PlanAgents,
+    pub sides: GateSides,
     /// Inputs that are left out, each with the reason.
-    ignored: Vec<(String, String)>,
+    pub ignored: Vec<(String, String)>,
     /// How many repeats more than the file has are planned of the base.
     more_repeats: u32,
 }
 
 /// What the rounds of a gate need next.
-enum GateBatch {
+pub enum GateBatch {
     Runs(HashSet<RunId>),
     /// So many repeats of the base in all, in place of runs that are not used again.
     BaseRepeats(u32),
 }
 
 fn run_gate(args: &GateArgs) -> Result<ExitCode, CommandFailure> {
-    let mut here = PlanSources::read(&args.file)?;
-    let settings = here.file.gate.clone();
-    let max_drop = args.max_drop.unwrap_or(settings.max_drop);
-    let ignored = read_ignored_inputs(&here)?;
-    let mut base = find_base(args, &here)?;
-    leave_out(&mut here.file, &ignored);
-    if let GateBase::Agents { sources, .. } = &mut base {
-        leave_out(&mut sources.file, &ignored);
-    }
-    let first_grader = here.file.grade.first().map(|grader| grader.name.clone());
+    let mut sources = PlanSources::read(&args.file)?;
+    let max_drop = args.max_drop.unwrap_or(sources.file.gate.max_drop);
+    let base = find_base(args, &mut sources)?;
+    let first_grader = sources.file.grade.first().map(|grader| grader.name.clone());
     let grader = args.grader.as_deref().or(first_grader.as_deref());
-    if let GateBase::Agents { agents, sources } = &base
-        && sources.header.agents == here.header.agents
+    if let GateBase::Agents { named, taken } = &base
+        && taken.trees == sources.header.agents
     {
-        let text = equal_sides_in(args.format, grader, max_drop, [&agents.name, &agents.here]);
+        read_ignored_inputs(&sources)?;
+        let text = equal_sides_in(args.format, grader, max_drop, [&named.name, &named.here]);
         print_judged(&text, Some(Verdict::Pass))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let dir = absolute_dir(args.dir.as_deref().unwrap_or(Path::new(&here.file.name)))?;
-    let sides = GateSides {
-        value: match &base {
-            GateBase::Agents { .. } => None,
-            GateBase::Value(value) => Some(value.clone()),
-        },
-        repeats: settings.repeats,
-        max_age_ms: settings.max_age_ms,
-        ..GateSides::default()
-    };
-    let mut plan = GatePlan { dir: &dir, here, base, sides, ignored, more_repeats: 0 };
+    let dir = absolute_dir(args.dir.as_deref().unwrap_or(Path::new(&sources.file.name)))?;
+    let here = sources.agents();
+    let mut plan = GatePlan::new(&dir, sources, base, here)?;
     plan.plan(args.dry_run)?;
     let cost = plan.cost_text()?;
     if args.dry_run {
@@ -170,20 +159,8 @@ fn run_gate(args: &GateArgs) -> Result<ExitCode, CommandFailure> {
     let scores = SweepScores::read(&dir)?;
     report_failed_runs(&scores.results, &dir);
     let selected = plan.select(&scores, grader)?;
-    let mut judged = judge(&selected.runs, &plan.sides, max_drop)
-        .map_err(|reason| CommandFailure::config(reason.to_string(), None))?;
-    if let GateBase::Agents { agents, .. } = &plan.base {
-        for pair in &mut judged {
-            pair.base.clone_from(&agents.name);
-            pair.change.clone_from(&agents.here);
-        }
-    }
-    let facts = GateFacts {
-        new_runs: &rounds.tried,
-        budget_usd: plan.here.file.budget.max_cost,
-        notes: selected.notes(),
-        ignored: &plan.ignored,
-    };
+    let judged = plan.judge(&selected, max_drop)?;
+    let facts = plan.facts(&selected, &rounds.tried);
     let context = VerdictContext { grader, max_drop, retry: &command, gate: Some(&facts) };
     let verdict = worst_verdict(&judged);
     print_judged(&verdicts_in(args.format, &judged, context), Some(verdict))?;
@@ -191,8 +168,8 @@ fn run_gate(args: &GateArgs) -> Result<ExitCode, CommandFailure> {
 }
 
 /// The base that the command line or else the file names.
-fn find_base(args: &GateArgs, here: &PlanSources) -> Result<GateBase, CommandFailure> {
-    let SourceDirs { base: dir, agents } = &here.source_dirs;
+fn find_base(args: &GateArgs, here: &mut PlanSources) -> Result<GateBase, CommandFailure> {
+    let SourceDirs { base: dir, .. } = &here.source_dirs;
     let named = match (&args.against, &here.file.gate.against) {
         (Some(text), _) => Some((text, Path::new(""))),
         (None, Some(text)) => Some((text, dir.as_path())),
@@ -209,18 +186,17 @@ fn find_base(args: &GateArgs, here: &PlanSources) -> Result<GateBase, CommandFai
         }
         return Ok(GateBase::Value(value));
     }
-    let agents = match named {
+    let named = match named {
         Some((text, dir)) if dir.join(text).join(AGENT_FILE).is_file() => {
             BaseAgents::from_dir(&here.file, &dir.join(text))?
         }
-        _ => {
-            let homes: Vec<(String, PathBuf)> =
-                agents.iter().map(|agent| (agent.id.clone(), agent.home.clone())).collect();
-            BaseAgents::from_revision(&homes, named.map(|(text, _)| text.as_str()))?
-        }
+        _ => BaseAgents::from_revision(
+            &here.source_dirs.agent_homes(),
+            named.map(|(text, _)| text.as_str()),
+        )?,
     };
-    let sources = Box::new(PlanSources::read_with_agents(&args.file, &agents.homes)?);
-    Ok(GateBase::Agents { agents, sources })
+    let taken = here.take_agents(&named.homes)?;
+    Ok(GateBase::Agents { named, taken })
 }
 
 /// The values of a key in the file; none if runs have no such key.
@@ -259,11 +235,6 @@ fn read_ignored_inputs(here: &PlanSources) -> Result<Vec<(String, String)>, Comm
     Ok(ignored)
 }
 
-fn leave_out(file: &mut SweepFile, ignored: &[(String, String)]) {
-    let inputs = ignored.iter().map(|(id, _)| BTreeMap::from([("input".to_owned(), id.clone())]));
-    file.exclude.extend(inputs);
-}
-
 impl GateArgs {
     /// The command that continues.
     fn command(&self) -> String {
@@ -283,28 +254,99 @@ impl GateArgs {
     }
 }
 
-impl GatePlan<'_> {
-    /// Plans what is new of the base, then of the change: the newest plan of the sweep is the one of the file.
-    fn plan(&mut self, is_dry: bool) -> Result<(), CommandFailure> {
-        self.plan_base(is_dry)?;
-        self.here.file.repeats = self.sides.repeats;
-        let here = plan_sources(&mut self.here, self.dir, PlanChange::All, is_dry)?;
-        self.sides.here = here.ids;
-        Ok(())
-    }
-
-    fn plan_base(&mut self, is_dry: bool) -> Result<(), CommandFailure> {
-        let repeats = self.sides.repeats + self.more_repeats;
-        let sources = match &mut self.base {
-            GateBase::Agents { sources, .. } => sources,
-            GateBase::Value(_) => &mut self.here,
+impl<'a> GatePlan<'a> {
+    /// The change `here` against its base, without the inputs that the file leaves out.
+    ///
+    /// # Errors
+    /// The file of these inputs has a mistake.
+    pub fn new(
+        dir: &'a SweepDir,
+        mut sources: PlanSources,
+        base: GateBase,
+        here: PlanAgents,
+    ) -> Result<Self, CommandFailure> {
+        let ignored = read_ignored_inputs(&sources)?;
+        let inputs =
+            ignored.iter().map(|(id, _)| BTreeMap::from([("input".to_owned(), id.clone())]));
+        sources.file.exclude.extend(inputs);
+        let sides = GateSides {
+            value: match &base {
+                GateBase::Agents { .. } => None,
+                GateBase::Value(value) => Some(value.clone()),
+            },
+            repeats: sources.file.gate.repeats,
+            max_age_ms: sources.file.gate.max_age_ms,
+            ..GateSides::default()
         };
-        sources.file.repeats = repeats;
-        self.sides.base = plan_sources(sources, self.dir, PlanChange::Runs, is_dry)?.ids;
+        Ok(Self { dir, sources, base, here, sides, ignored, more_repeats: 0 })
+    }
+
+    /// Plans what is new of the base, then of the change: the newest plan of the sweep is the one of the file.
+    pub fn plan(&mut self, is_dry: bool) -> Result<(), CommandFailure> {
+        if let GateBase::Agents { taken, .. } = &self.base {
+            self.sources.use_agents(taken);
+        }
+        let repeats = self.sides.repeats + self.more_repeats;
+        self.sides.base = self.plan_side(repeats, PlanChange::Runs, is_dry)?;
+        self.sources.use_agents(&self.here);
+        self.sides.here = self.plan_side(self.sides.repeats, PlanChange::All, is_dry)?;
         Ok(())
     }
 
-    fn plan_batch(&mut self, batch: GateBatch) -> Result<HashSet<RunId>, CommandFailure> {
+    /// Plans so many repeats of the agents in use; returns all of their runs.
+    fn plan_side(
+        &mut self,
+        repeats: u32,
+        change: PlanChange,
+        is_dry: bool,
+    ) -> Result<HashSet<RunId>, CommandFailure> {
+        self.sources.file.repeats = repeats;
+        Ok(plan_sources(&mut self.sources, self.dir, change, is_dry)?.ids)
+    }
+
+    /// Plans the runs of other agents, with as many repeats as the change has; returns them.
+    pub fn plan_agents(
+        &mut self,
+        agents: &PlanAgents,
+        is_dry: bool,
+    ) -> Result<HashSet<RunId>, CommandFailure> {
+        self.sources.use_agents(agents);
+        self.plan_side(self.sides.repeats, PlanChange::Runs, is_dry)
+    }
+
+    /// The verdicts on the selected runs, under the names of base and change.
+    pub fn judge(
+        &self,
+        selected: &GateRuns<'_>,
+        max_drop: f64,
+    ) -> Result<Vec<JudgedPair>, CommandFailure> {
+        let mut judged = judge(&selected.runs, &self.sides, max_drop)
+            .map_err(|reason| CommandFailure::config(reason.to_string(), None))?;
+        if let GateBase::Agents { named, .. } = &self.base {
+            for pair in &mut judged {
+                pair.base.clone_from(&named.name);
+                pair.change.clone_from(&named.here);
+            }
+        }
+        Ok(judged)
+    }
+
+    /// What the verdicts say besides.
+    pub fn facts<'b>(
+        &'b self,
+        selected: &GateRuns<'_>,
+        new_runs: &'b HashSet<RunId>,
+    ) -> GateFacts<'b> {
+        GateFacts {
+            new_runs,
+            budget_usd: self.sources.file.budget.max_cost,
+            notes: selected.notes(),
+            ignored: &self.ignored,
+        }
+    }
+
+    /// Makes planned runs of a batch; returns those that are to be worked on.
+    pub fn plan_batch(&mut self, batch: GateBatch) -> Result<HashSet<RunId>, CommandFailure> {
         match batch {
             GateBatch::Runs(ids) => Ok(ids),
             GateBatch::BaseRepeats(repeats) => {
@@ -316,41 +358,29 @@ impl GatePlan<'_> {
     }
 
     /// The runs that are compared, of what the sweep has.
-    fn select<'a>(
+    pub fn select<'b>(
         &self,
-        scores: &'a SweepScores,
+        scores: &'b SweepScores,
         grader: Option<&str>,
-    ) -> Result<GateRuns<'a>, CommandFailure> {
+    ) -> Result<GateRuns<'b>, CommandFailure> {
         let runs = scores.scored_runs(scores.grader(grader)?, None)?;
         Ok(self.sides.select(runs, time::current_time().as_millis()))
     }
 
     /// What the gate costs at most, and what it can decide.
     fn cost_text(&self) -> Result<String, CommandFailure> {
-        let planned: HashSet<&RunId> = self.sides.base.iter().chain(&self.sides.here).collect();
-        let results = ResultReader::open(self.dir)?.results;
-        let settled: Vec<&ResultLine> =
-            results.lines.values().filter(|line| line.settled).collect();
-        let done = settled.iter().filter(|line| planned.contains(&line.id)).count();
-        let costs: Vec<f64> = settled.iter().filter_map(|line| line.cost_usd).collect();
-        let remaining = planned.len() - done;
-        let cost = if costs.is_empty() {
-            String::new()
-        } else {
-            let mean = costs.iter().sum::<f64>() / costs.len() as f64;
-            format!(" (about ${})", cost_text(mean * remaining as f64))
-        };
-        let inputs = self.here.inputs.len() - self.ignored.len();
+        let planned = self.sides.base.iter().chain(&self.sides.here).collect();
+        let most = most_cost_text(self.dir, &planned, planned.len())?;
+        let inputs = self.sources.inputs.len() - self.ignored.len();
         let drop = smallest_drop(inputs * self.sides.repeats as usize, inputs);
         Ok(format!(
-            "at most {}{cost}, {done} done before; usually decides about a drop of {:.2}\n",
-            pluralize(remaining, "new run"),
+            "{most}; usually decides about a drop of {:.2}\n",
             (drop * 100.0).ceil() / 100.0
         ))
     }
 
     /// What follows from the runs that there are.
-    fn next_round(
+    pub fn next_round(
         &self,
         scores: &SweepScores,
         tried: &HashSet<RunId>,
@@ -375,4 +405,24 @@ impl GatePlan<'_> {
         let open = open_runs(&selected.runs, &self.sides, max_drop, &is_open);
         Ok(if open.is_empty() { Round::End(()) } else { Round::Batch(GateBatch::Runs(open)) })
     }
+}
+
+/// `at most 192 new runs (about $2.40), 0 done before`: what `most` of the planned runs cost.
+pub fn most_cost_text(
+    dir: &SweepDir,
+    planned: &HashSet<&RunId>,
+    most: usize,
+) -> Result<String, CommandFailure> {
+    let results = ResultReader::open(dir)?.results;
+    let settled: Vec<&ResultLine> = results.lines.values().filter(|line| line.settled).collect();
+    let done = settled.iter().filter(|line| planned.contains(&line.id)).count();
+    let costs: Vec<f64> = settled.iter().filter_map(|line| line.cost_usd).collect();
+    let remaining = most.min(planned.len() - done);
+    let cost = if costs.is_empty() {
+        String::new()
+    } else {
+        let mean = costs.iter().sum::<f64>() / costs.len() as f64;
+        format!(" (about ${})", cost_text(mean * remaining as f64))
+    };
+    Ok(format!("at most {}{cost}, {done} done before", pluralize(remaining, "new run")))
 }

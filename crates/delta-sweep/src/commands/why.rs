@@ -1,7 +1,7 @@
 //! `delta sweep why`: the iteration in which a run was lost, from forks of the run.
 //!
 //! A fork has the id of its run, iteration and number, so it is made, continued and graded once, however often the command is
-//! killed and started again. Which forks are next is decided by [`ForkSearch`], from the forks that there are.
+//! killed and started again. Which forks are next is decided by [`search_forks`], from the forks that there are.
 
 use crate::commands::grade::{grade_forks, wait_for_lock};
 use crate::commands::run::{MAX_JOBS, report_used_budget};
@@ -21,7 +21,7 @@ use crate::running::result_reader::ResultReader;
 use crate::running::run_pool::{
     PoolOptions, PoolPass, RunPool, absolute_dir, find_last_error, install_pool_cancel,
 };
-use crate::scores::fork_search::{ForkKey, ForkSearch, MOST_FORKS, SearchStatus};
+use crate::scores::fork_search::{ForkKey, MOST_FORKS, search_forks};
 use crate::scores::loss_text::{LostRun, SearchEstimate};
 use crate::scores::score_table::{RunScore, ScoredRun};
 use clap::Args;
@@ -46,6 +46,7 @@ use delta_run::state::RunState;
 use delta_run::sweep::sweep_dir::SweepDir;
 use delta_run::workspace::{self, Workspace};
 use delta_snapshot::SNAPSHOT_DIR_NAME;
+use delta_statistics::step::{SearchStatus, SearchedPoints};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -267,7 +268,7 @@ struct ForkedRun<'a> {
 
 /// The end of a search.
 struct EndedSearch {
-    search: ForkSearch,
+    search: SearchedPoints<ForkKey>,
     /// None if the cost of a fork is not known.
     cost_usd: Option<f64>,
 }
@@ -280,9 +281,9 @@ struct KnownForks {
 }
 
 impl KnownForks {
-    fn search(&self, iterations: u32) -> ForkSearch {
+    fn search(&self, iterations: u32) -> SearchedPoints<ForkKey> {
         let scores = self.scores.iter().map(|(key, score)| (*key, score.clone().ok()));
-        ForkSearch::replay(iterations, &scores.collect())
+        search_forks(iterations, &scores.collect())
     }
 }
 
@@ -487,9 +488,9 @@ struct SearchProgress {
 }
 
 impl SearchProgress {
-    fn paint(&mut self, search: &ForkSearch) {
+    fn paint(&mut self, search: &SearchedPoints<ForkKey>) {
         if terminal::is_stderr_terminal() {
-            self.replace(format!("{} of at most {MOST_FORKS} forks\n", search.forks()));
+            self.replace(format!("{} of at most {MOST_FORKS} forks\n", search.runs()));
         }
     }
 

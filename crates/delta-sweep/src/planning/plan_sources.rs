@@ -52,7 +52,15 @@ pub struct SourceDirs {
     pub agents: Vec<SourceAgent>,
 }
 
+impl SourceDirs {
+    /// The names of the agents with their directories.
+    pub fn agent_homes(&self) -> Vec<(String, PathBuf)> {
+        self.agents.iter().map(|agent| (agent.id.clone(), agent.home.clone())).collect()
+    }
+}
+
 /// An agent of the file.
+#[derive(Clone)]
 pub struct SourceAgent {
     pub id: String,
     pub home: PathBuf,
@@ -60,17 +68,39 @@ pub struct SourceAgent {
     pub copy: PathBuf,
 }
 
+/// The agents of a plan, which their copies are made of.
+#[derive(Clone)]
+pub struct PlanAgents {
+    /// The tree of each, by its name in the sweep.
+    pub trees: BTreeMap<String, String>,
+    agents: Vec<SourceAgent>,
+}
+
+impl PlanAgents {
+    /// Takes in the agents in these directories, by their names.
+    fn take(
+        homes: impl IntoIterator<Item = (String, PathBuf)>,
+        copies: &mut SourceCopies,
+    ) -> Result<Self, CommandFailure> {
+        let mut trees = BTreeMap::new();
+        let mut agents = Vec::new();
+        for (id, home) in homes {
+            let (tree, copy) = copies.add_agent(&home)?;
+            trees.insert(id.clone(), tree);
+            agents.push(SourceAgent { id, home, copy });
+        }
+        Ok(Self { trees, agents })
+    }
+
+    /// A directory with what is copied of each agent, by its name.
+    pub fn copies(&self) -> impl Iterator<Item = (&str, &Path)> {
+        self.agents.iter().map(|agent| (agent.id.as_str(), agent.copy.as_path()))
+    }
+}
+
 impl PlanSources {
     /// Reads and checks everything that the file at `path` names.
     pub fn read(path: &Path) -> Result<Self, CommandFailure> {
-        Self::read_with_agents(path, &BTreeMap::new())
-    }
-
-    /// As [`PlanSources::read`], with the agents in these directories in place of the ones that the file names.
-    pub fn read_with_agents(
-        path: &Path,
-        homes: &BTreeMap<String, PathBuf>,
-    ) -> Result<Self, CommandFailure> {
         let name = path.display().to_string();
         let text = read_sweep_text(path)?;
         let file = SweepFile::parse(&name, text.clone())?;
@@ -88,23 +118,40 @@ impl PlanSources {
                 model_hashes.insert(model.id.clone(), hash);
             }
         }
-        let mut trees = BTreeMap::new();
-        let mut agents = Vec::new();
-        for entry in &file.agents {
-            let home = match homes.get(&entry.id) {
-                Some(home) => home.clone(),
-                None => find_agent(entry, base)?,
-            };
-            let (tree, copy) = copies.add_agent(&home)?;
-            trees.insert(entry.id.clone(), tree);
-            agents.push(SourceAgent { id: entry.id.clone(), home, copy });
-        }
+        let homes =
+            file.agents.iter().map(|entry| Ok((entry.id.clone(), find_agent(entry, base)?)));
+        let homes = homes.collect::<Result<Vec<_>, CommandFailure>>()?;
+        let PlanAgents { trees, agents } = PlanAgents::take(homes, &mut copies)?;
         let hash = content_hash(inputs.text().as_bytes());
         let (graders, programs) = copy_graders(&file, base, &mut copies)?;
         let header = PlanHeader::new(&file, trees, &model_hashes, hash, graders);
         let base = base.to_owned();
         let source_dirs = SourceDirs { base, agents };
         Ok(Self { file, header, inputs, source_dirs, copies, model_files, input_trees, programs })
+    }
+
+    /// The agents of the next plan.
+    pub fn agents(&self) -> PlanAgents {
+        PlanAgents { trees: self.header.agents.clone(), agents: self.source_dirs.agents.clone() }
+    }
+
+    /// Takes in the agents in these directories, by their names, for [`PlanSources::use_agents`].
+    pub fn take_agents(
+        &mut self,
+        homes: &BTreeMap<String, PathBuf>,
+    ) -> Result<PlanAgents, CommandFailure> {
+        PlanAgents::take(homes.clone(), &mut self.copies)
+    }
+
+    /// Makes a copy of an agent that was taken in.
+    pub fn copy_agent(&mut self, tree: &str, dir: &Path) -> Result<(), CommandFailure> {
+        self.copies.copy_agent(tree, dir)
+    }
+
+    /// Puts these agents into the next plan.
+    pub fn use_agents(&mut self, agents: &PlanAgents) {
+        self.header.agents.clone_from(&agents.trees);
+        self.source_dirs.agents.clone_from(&agents.agents);
     }
 
     /// Makes the copies that the plan refers to. Durable before the plan is.

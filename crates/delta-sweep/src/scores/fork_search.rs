@@ -1,12 +1,11 @@
 //! Where a run was lost: which of its forks are asked for next, and the end of the search, from the scores of the forks that
 //! there are.
 //!
-//! Pure, and a replay: each call starts without a fork and takes the known ones in the order in which the search asks for
-//! them. So a search that was killed asks for the same forks when it is started again.
+//! Pure: see [`StepSearch::replay`].
 
 use crate::scores::score_table::RunScore;
 use delta_base::id::RunId;
-use delta_statistics::step::{NoStep, PointScores, Step, StepAnswer, StepSearch};
+use delta_statistics::step::{Draw, PointScores, SearchedPoints, StepSearch};
 use std::collections::BTreeMap;
 
 /// The smallest drop of the score that counts.
@@ -38,89 +37,38 @@ impl ForkKey {
     }
 }
 
-/// The forks of one iteration that have a score.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct CurvePoint {
-    /// How many, and the sum of their scores.
-    pub scores: PointScores,
-    /// How many of them passed.
-    pub passed: usize,
+/// Searches a run of so many iterations, at least one: the points are the forks of each iteration, from 0 to the one before the
+/// last. `known` has the forks that have ended, with their scores; a fork without a score is in no rate, and another one takes
+/// its place.
+pub fn search_forks(
+    iterations: u32,
+    known: &BTreeMap<ForkKey, Option<RunScore>>,
+) -> SearchedPoints<ForkKey> {
+    let search = StepSearch {
+        least_drop: LEAST_DROP,
+        most_runs: MOST_FORKS,
+        may_follow_last: true,
+        batch: 1,
+    };
+    let points = vec![PointScores::default(); iterations as usize];
+    let mut repeats = vec![0; points.len()];
+    search.replay(points, |point| {
+        repeats[point] += 1;
+        let iteration = u32::try_from(point).unwrap_or(u32::MAX);
+        let key = ForkKey { iteration, repeat: repeats[point] };
+        Some(known.get(&key).map_or(Draw::Open(key), |score| draw_of(*score)))
+    })
 }
 
-/// What the search knows.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ForkSearch {
-    /// The forks of each iteration, from 0 to the one before the last.
-    pub points: Vec<CurvePoint>,
-    /// What comes next.
-    pub status: SearchStatus,
-}
-
-/// Whether the search asks for forks, or has ended.
-#[derive(Debug, Clone, PartialEq)]
-pub enum SearchStatus {
-    /// These forks say most; at least one.
-    Asks(Vec<ForkKey>),
-    /// The run was lost in the iteration after this point.
-    Named(Step),
-    /// No iteration is named.
-    NotNamed(NoStep),
-}
-
-impl ForkSearch {
-    /// Searches a run of so many iterations, at least one. `known` has the forks that have ended, with their scores; a fork
-    /// without a score is in no rate, and another one takes its place.
-    pub fn replay(iterations: u32, known: &BTreeMap<ForkKey, Option<RunScore>>) -> Self {
-        let search =
-            StepSearch { least_drop: LEAST_DROP, most_runs: MOST_FORKS, may_follow_last: true };
-        let mut points = vec![CurvePoint::default(); iterations as usize];
-        let mut repeats = vec![0_u32; points.len()];
-        loop {
-            let scores: Vec<PointScores> = points.iter().map(|point| point.scores).collect();
-            let (point, runs) = match search.answer(&scores) {
-                StepAnswer::Next { point, runs } => (point, runs),
-                StepAnswer::Named(step) => {
-                    return Self { points, status: SearchStatus::Named(step) };
-                }
-                StepAnswer::NotNamed(reason) => {
-                    return Self { points, status: SearchStatus::NotNamed(reason) };
-                }
-            };
-            let mut keys = Vec::new();
-            for _ in 0..runs {
-                repeats[point] += 1;
-                let iteration = u32::try_from(point).unwrap_or(u32::MAX);
-                let key = ForkKey { iteration, repeat: repeats[point] };
-                match known.get(&key) {
-                    Some(score) => points[point].add(*score),
-                    None => keys.push(key),
-                }
-            }
-            if !keys.is_empty() {
-                return Self { points, status: SearchStatus::Asks(keys) };
-            }
-        }
-    }
-
-    /// How many forks have a score.
-    pub fn forks(&self) -> usize {
-        self.points.iter().map(|point| point.scores.runs).sum()
-    }
-}
-
-impl CurvePoint {
-    fn add(&mut self, score: Option<RunScore>) {
-        if let Some(score) = score {
-            self.scores.runs += 1;
-            self.scores.sum += score.score;
-            self.passed += usize::from(score.pass);
-        }
-    }
+/// A run that has ended, as a search takes it.
+pub fn draw_of<K>(score: Option<RunScore>) -> Draw<K> {
+    score.map_or(Draw::Missing, |RunScore { score, pass }| Draw::Scored { score, pass })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use delta_statistics::step::{NoStep, SearchStatus};
     use proptest::prelude::*;
 
     /// Forks pass before iteration `lost` and fail from then on; each `unscored`-th one has no score.
@@ -136,11 +84,11 @@ mod tests {
         lost: u32,
         unscored: u32,
         at_once: usize,
-    ) -> (Vec<ForkKey>, ForkSearch) {
+    ) -> (Vec<ForkKey>, SearchedPoints<ForkKey>) {
         let mut known = BTreeMap::new();
         let mut paid = Vec::new();
         loop {
-            let search = ForkSearch::replay(iterations, &known);
+            let search = search_forks(iterations, &known);
             let SearchStatus::Asks(keys) = &search.status else { return (paid, search) };
             for key in keys.iter().take(at_once) {
                 paid.push(*key);
@@ -164,7 +112,7 @@ mod tests {
             paid_singly.sort();
             prop_assert_eq!(paid, paid_singly);
             prop_assert_eq!(&end, &same_end);
-            prop_assert!(end.forks() <= MOST_FORKS);
+            prop_assert!(end.runs() <= MOST_FORKS);
             match end.status {
                 SearchStatus::Named(step) => {
                     prop_assert_eq!(step.after_point + 1, lost as usize);

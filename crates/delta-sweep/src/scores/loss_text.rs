@@ -1,11 +1,13 @@
 //! Where a run was lost, as text and as JSON.
 
-use crate::scores::fork_search::{ForkSearch, MOST_FORKS, SearchStatus};
-use crate::scores::score_text::{cost_text, tie_up};
+use crate::scores::fork_search::{ForkKey, MOST_FORKS};
+use crate::scores::score_text::cost_text;
+use crate::scores::step_text::{
+    OVER_BUDGET, curve_json, curve_text, paid_text, rate_text, step_json, step_text,
+};
 use delta_base::id::RunId;
-use delta_base::text::text_width::{clip_to_width, display_width};
 use delta_operator::command_line::pluralize;
-use delta_statistics::step::{NoStep, PointScores, simultaneous_intervals};
+use delta_statistics::step::{NoStep, SearchStatus, SearchedPoints};
 use serde_json::{Value as Json, json};
 
 /// How many forks most searches of a step need: simulated rates from 0.95 -> 0 to 0.8 -> 0.3 in 10 to 100 iterations.
@@ -50,7 +52,7 @@ pub struct LostRun<'a> {
     /// The grader whose scores are searched; None if the sweep has none.
     pub grader: Option<&'a str>,
     /// The search.
-    pub search: &'a ForkSearch,
+    pub search: &'a SearchedPoints<ForkKey>,
     /// The first call of each iteration, from the first one on.
     pub calls: &'a [String],
     /// What the forks cost; None if that is not known.
@@ -58,74 +60,40 @@ pub struct LostRun<'a> {
 }
 
 impl LostRun<'_> {
-    /// The scores of each point.
-    fn scores(&self) -> Vec<PointScores> {
-        self.search.points.iter().map(|point| point.scores).collect()
-    }
-
     /// The iteration in which the run was lost, from 1, if one is named.
     fn iteration(&self) -> Option<usize> {
         match &self.search.status {
             SearchStatus::Named(step) => Some(step.after_point + 1),
-            SearchStatus::Asks(_) | SearchStatus::NotNamed(_) => None,
+            _ => None,
         }
     }
 
     /// The curve, a line for each point with forks, and the end.
     pub fn to_text(&self, width: usize) -> String {
-        let scores = self.scores();
         let points = &self.search.points;
-        let digits = |most: usize| most.to_string().len();
-        let point_digits = digits(points.len()).max(2);
-        let run_digits = digits(points.iter().map(|point| point.scores.runs).max().unwrap_or(0));
-        let mut text = String::new();
-        for (index, interval) in simultaneous_intervals(&scores).into_iter().enumerate() {
-            let Some(interval) = interval else { continue };
-            let is_loss = self.iteration() == Some(index);
-            let mark = if is_loss { '>' } else { ' ' };
-            let [rate, low, high] =
-                [scores[index].rate(), interval.low, interval.high].map(|value| tie_up(value, 2));
-            let passed = points[index].passed;
-            let runs = scores[index].runs;
-            let mut line = format!(
-                "{mark} after {index:point_digits$}  {rate:.2} [{low:.2}, {high:.2}]  {passed:>run_digits$} of {runs:>run_digits$}"
-            );
-            if text.is_empty() {
-                line.push_str(" forks passed");
-            }
-            if let Some(call) = index.checked_sub(1).and_then(|call| self.calls.get(call))
-                && is_loss
-                && !call.is_empty()
-            {
-                let room = width.saturating_sub(display_width(&line) + 3);
-                line.push_str(&format!("   {}", clip_to_width(call, room)));
-            }
-            text.push_str(&line);
-            text.push('\n');
-        }
-        let forks = pluralize(self.search.forks(), "fork");
-        let usd = self.cost_usd.filter(|usd| *usd > 0.0);
-        let usd = usd.map_or_else(String::new, |usd| format!(", ${}", cost_text(usd)));
-        text + &format!("{}; {forks}{usd}\n", self.end_text(&scores))
+        let digits = points.len().to_string().len().max(2);
+        let labels: Vec<String> =
+            (0..points.len()).map(|index| format!("after {index:digits$}")).collect();
+        let lost = self.iteration();
+        let note = |index: usize| {
+            let call = lost.filter(|lost| *lost == index).and_then(|lost| self.calls.get(lost - 1));
+            call.map_or("", String::as_str)
+        };
+        let notes: Vec<&str> = (0..points.len()).map(note).collect();
+        let text = curve_text(points, &labels, &notes, "forks", lost, width);
+        let forks = pluralize(self.search.runs(), "fork");
+        text + &format!("{}; {forks}{}\n", self.end_text(), paid_text(self.cost_usd))
     }
 
-    fn end_text(&self, scores: &[PointScores]) -> String {
-        let rate = |point: usize| format!("{:.2}", tie_up(scores[point].rate(), 2));
+    fn end_text(&self) -> String {
+        let points = &self.search.points;
+        let rate = |point: usize| rate_text(points, point);
         match &self.search.status {
             SearchStatus::Named(step) => {
-                let lost = step.after_point + 1;
-                let ends = [step.difference, step.interval.low, step.interval.high];
-                let [difference, low, high] = ends.map(|end| tie_up(end, 2));
-                format!(
-                    "lost in iteration {lost}: {} -> {}, {difference:+.2} [{low:+.2}, {high:+.2}], {:.0} % if there is one step",
-                    rate(step.after_point),
-                    rate(lost),
-                    // Never 100: a chance is not certain.
-                    (step.confidence * 100.0).floor().min(99.0)
-                )
+                format!("lost in iteration {}: {}", step.after_point + 1, step_text(points, step))
             }
             SearchStatus::NotNamed(NoStep::AfterLast) => {
-                format!("the last step decides: its forks pass {}", rate(scores.len() - 1))
+                format!("the last step decides: its forks pass {}", rate(points.len() - 1))
             }
             SearchStatus::NotNamed(NoStep::NoChance) => {
                 format!("no chance from the start: {} after 0", rate(0))
@@ -134,51 +102,33 @@ impl LostRun<'_> {
                 let [first, last] = [rate(*before), rate(*after)];
                 format!("no single step: {first} after {before}, {last} after {after}")
             }
-            SearchStatus::Asks(_) => "stopped: the budget of the sweep is used up".to_owned(),
+            // A run can always be forked again.
+            SearchStatus::Asks(_) | SearchStatus::UsedUp(_) => OVER_BUDGET.to_owned(),
         }
     }
 
     /// `{"run", "grader", "iterations", "points", "forks", "cost_usd", "end", "lost"}`.
     pub fn to_json(&self) -> Json {
-        let scores = self.scores();
-        let intervals = simultaneous_intervals(&scores);
-        let points = intervals.into_iter().enumerate().filter_map(|(index, interval)| {
-            let interval = interval?;
-            Some(json!({
-                "after": index,
-                "score": scores[index].rate(),
-                "low": interval.low,
-                "high": interval.high,
-                "forks": scores[index].runs,
-                "passed": self.search.points[index].passed,
-            }))
-        });
+        let points = &self.search.points;
         let (end, lost) = match &self.search.status {
             SearchStatus::Named(step) => {
-                let lost = step.after_point + 1;
                 let lost = json!({
-                    "iteration": lost,
+                    "iteration": step.after_point + 1,
                     "call": self.calls.get(step.after_point),
-                    "before": scores[step.after_point].rate(),
-                    "after": scores[lost].rate(),
-                    "difference": step.difference,
-                    "low": step.interval.low,
-                    "high": step.interval.high,
-                    "confidence": step.confidence,
                 });
-                ("named", lost)
+                ("named", step_json(points, step, lost))
             }
             SearchStatus::NotNamed(NoStep::AfterLast) => ("last_step", Json::Null),
             SearchStatus::NotNamed(NoStep::NoChance) => ("no_chance", Json::Null),
             SearchStatus::NotNamed(NoStep::Between { .. }) => ("no_single_step", Json::Null),
-            SearchStatus::Asks(_) => ("budget", Json::Null),
+            SearchStatus::Asks(_) | SearchStatus::UsedUp(_) => ("budget", Json::Null),
         };
         json!({
             "run": self.run,
             "grader": self.grader,
-            "iterations": scores.len(),
-            "points": points.collect::<Vec<Json>>(),
-            "forks": self.search.forks(),
+            "iterations": points.len(),
+            "points": curve_json(points, "forks", |index| json!({"after": index})),
+            "forks": self.search.runs(),
             "cost_usd": self.cost_usd,
             "end": end,
             "lost": lost,
@@ -189,22 +139,21 @@ impl LostRun<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scores::fork_search::CurvePoint;
     use delta_statistics::estimate::Interval;
-    use delta_statistics::step::Step;
+    use delta_statistics::step::{PointScores, Step};
 
     /// The text and the JSON of a run of 12 iterations with forks after some of them.
-    fn lost(forks: &[(usize, usize, usize)], status: SearchStatus) -> (String, Json) {
-        let mut points = vec![CurvePoint::default(); 12];
+    fn lost(forks: &[(usize, usize, usize)], status: SearchStatus<ForkKey>) -> (String, Json) {
+        let mut points = vec![PointScores::default(); 12];
         for &(after, passed, runs) in forks {
-            points[after] = CurvePoint { scores: PointScores { runs, sum: passed as f64 }, passed };
+            points[after] = PointScores { runs, sum: passed as f64, passed };
         }
         let calls: Vec<String> =
             (1..=12).map(|n| format!("edit file-{n}.c {}", "x".repeat(60))).collect();
         let lost = LostRun {
             run: &RunId::parse("web.3f9a2c1b7d4e5a60").unwrap(),
             grader: Some("right"),
-            search: &ForkSearch { points, status },
+            search: &SearchedPoints { points, status },
             calls: &calls,
             cost_usd: Some(0.71),
         };
