@@ -1,85 +1,14 @@
 //! What a second run of an agent reads from the cache that the first one has filled.
 
 use super::{DELTA, agent_of};
-use serde_json::{Value, json};
-use std::collections::HashMap;
+use serde_json::Value;
+use test_support::prompt_cache::{PromptCache, cache_blocks};
 use test_support::sandbox::{Delta, Sandbox};
 use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 
-/// A marker finds an entry at most this many blocks before it.
-const LOOK_BACK_BLOCKS: usize = 20;
-
-/// The cache of an endpoint by Anthropic's documents: an entry at each marker whose prefix is long enough, for some time
-/// after its last use.
-struct PromptCache {
-    min_tokens: usize,
-    lifetime_s: u64,
-    /// The time between two requests.
-    pause_s: u64,
-    now_s: u64,
-    /// The prefixes, with the time of their last use.
-    entries: HashMap<String, u64>,
-}
-
-impl PromptCache {
-    fn new(min_tokens: usize, pause_s: u64) -> Self {
-        Self { min_tokens, lifetime_s: 300, pause_s, now_s: 0, entries: HashMap::new() }
-    }
-
-    /// An endpoint with this cache, which ends each run at once.
-    fn serve(mut self) -> ScriptedServer {
-        ScriptedServer::start(move |request: &RecordedRequest| {
-            let usage = self.use_for(&request.body);
-            Answer::text("done").usage_of(&usage)
-        })
-    }
-
-    /// The tokens of a request, read and written, as the endpoint reports them.
-    fn use_for(&mut self, body: &Value) -> Value {
-        self.now_s += self.pause_s;
-        let blocks = cache_blocks(body);
-        let prefixes: Vec<String> = (1..=blocks.len())
-            .map(|count| blocks[..count].iter().map(|(text, _)| text.as_str()).collect())
-            .collect();
-        let tokens = |prefix: &str| prefix.len() / 4;
-        let marked = || (0..blocks.len()).filter(|index| blocks[*index].1);
-        let (now, lifetime) = (self.now_s, self.lifetime_s);
-        let is_kept =
-            |prefix: &str| self.entries.get(prefix).is_some_and(|used_at| now - used_at < lifetime);
-        let found = marked().filter_map(|marker| {
-            let first = (marker + 1).saturating_sub(LOOK_BACK_BLOCKS);
-            (first..=marker).rev().find(|index| is_kept(&prefixes[*index]))
-        });
-        let found: Vec<usize> = found.collect();
-        let read = found.iter().max().map_or(0, |index| tokens(&prefixes[*index]));
-        let mut end = 0;
-        for index in marked().chain(found.iter().copied()) {
-            let prefix = &prefixes[index];
-            if tokens(prefix) >= self.min_tokens {
-                self.entries.insert(prefix.clone(), now);
-                end = end.max(tokens(prefix));
-            }
-        }
-        let total = prefixes.last().map_or(0, |prefix| tokens(prefix));
-        json!({
-            "prompt_tokens": total, "completion_tokens": 7,
-            "prompt_tokens_details": {"cached_tokens": read, "cache_write_tokens": end.saturating_sub(read)},
-        })
-    }
-}
-
-/// The blocks of a request in the order of its prefix, each with whether it is marked.
-fn cache_blocks(body: &Value) -> Vec<(String, bool)> {
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let messages = list(&body["messages"]).into_iter();
-    let messages = messages.flat_map(|message| list(&message["content"]));
-    let blocks = list(&body["tools"]).into_iter().chain(list(&body["system"])).chain(messages);
-    blocks
-        .map(|mut block| {
-            let marker = block.as_object_mut().unwrap().shift_remove("cache_control");
-            (block.to_string(), marker.is_some())
-        })
-        .collect()
+/// An endpoint with this cache, which ends each run at once.
+fn ending(cache: PromptCache) -> ScriptedServer {
+    cache.serve(|_| Answer::text("done"))
 }
 
 /// The tokens of a request before its second system block.
@@ -105,7 +34,7 @@ fn read_tokens(sandbox: &Sandbox, workspace: &str) -> u64 {
 #[test]
 fn c_35_15_a_second_run_reads_the_constant_prefix() {
     for (template, min_tokens) in [(None, 512), (Some("coding"), 512), (Some("api-tester"), 64)] {
-        let server = PromptCache::new(min_tokens, 200).serve();
+        let server = ending(PromptCache::new(min_tokens, 200));
         let sandbox = Sandbox::new(DELTA);
         if let Some(template) = template {
             sandbox.delta(["init", "-t", template, "agent-of-init"]).output().expect_code(0);
@@ -133,7 +62,7 @@ fn c_35_15_a_second_run_reads_the_constant_prefix() {
 #[test]
 fn c_35_15_an_entry_is_read_while_the_endpoint_keeps_it() {
     for (pause_s, min_tokens, is_read) in [(200, 64, true), (400, 64, false), (200, 4096, false)] {
-        let server = PromptCache::new(min_tokens, pause_s).serve();
+        let server = ending(PromptCache::new(min_tokens, pause_s));
         let sandbox = agent_of("anthropic", &server, "");
         let prompt = "Keep to the facts. ".repeat(40);
         sandbox.write("agent/system_prompt.md", prompt);
@@ -159,7 +88,7 @@ sources:
   - {type: journal}
 ";
     for (llm, is_marked) in [("", true), ("\n  cache: off", false)] {
-        let server = PromptCache::new(64, 1).serve();
+        let server = ending(PromptCache::new(64, 1));
         let sandbox = agent_of("anthropic", &server, llm);
         sandbox.write("agent/context.yaml", context);
         sandbox.write("agent/hint.md", "Look twice.");
@@ -178,7 +107,7 @@ sources:
 fn c_35_15_a_hook_that_replaces_the_system_prompt_ends_the_prefix() {
     let shout = |index: &str| format!(".messages[{index}].content += \"!\"");
     for (change, is_marked) in [(shout("0"), false), (shout("-1"), true)] {
-        let server = PromptCache::new(64, 1).serve();
+        let server = ending(PromptCache::new(64, 1));
         let sandbox = agent_of("anthropic", &server, "");
         let hook = format!(
             "pre_llm_request: {{command: [jq, -c, '{{request: (.request | {change})}}']}}\n"

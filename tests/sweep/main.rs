@@ -5,6 +5,7 @@ mod bisect;
 mod budgets;
 mod by_hand;
 mod continued;
+mod costs;
 mod gate;
 mod grading;
 mod one_command;

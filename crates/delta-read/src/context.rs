@@ -16,6 +16,7 @@ use iteration_request::IterationRequest;
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
 
+mod cost;
 mod diff;
 pub mod iteration_request;
 mod preview;
@@ -29,6 +30,8 @@ pub enum ContextCommand {
     Show(ContextShowArgs),
     /// Show what changed between two requests, and where the prompt cache breaks
     Diff(diff::ContextDiffArgs),
+    /// Show what runs cost, and what costs more than it must
+    Cost(cost::ContextCostArgs),
     /// Show the first request of a run without creating a run or calling the LLM
     Preview(preview::PreviewArgs),
 }
@@ -81,6 +84,7 @@ pub fn context_command(command: &ContextCommand) -> Result<(), CommandFailure> {
     let text = match command {
         ContextCommand::Show(args) => show_request(args),
         ContextCommand::Diff(args) => diff::diff_requests(args),
+        ContextCommand::Cost(args) => cost::report_cost(args),
         ContextCommand::Preview(args) => preview::preview_request(args),
     };
     stdio::print_text(&text?);

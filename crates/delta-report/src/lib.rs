@@ -4,6 +4,7 @@ pub mod export;
 pub mod journal_chain;
 pub mod replay;
 pub mod request_breakdown;
+pub mod run_cost;
 pub mod run_diff;
 pub mod run_names;
 pub mod sweep_facts;

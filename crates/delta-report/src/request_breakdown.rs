@@ -146,13 +146,22 @@ impl<'a> RequestBreakdown<'a> {
         self.messages[messages].iter().map(|range| image_tokens(&self.text[range.clone()])).sum()
     }
 
-    /// The source of the block that a message comes from, if it is known.
-    fn message_source(&self, message: usize) -> Option<&str> {
-        let block = self.summary.blocks.iter().find(|block| {
+    /// The block that a message comes from, counted from 0, if it is known.
+    pub(crate) fn message_block(&self, message: usize) -> Option<&RequestBlock> {
+        self.summary.blocks.iter().find(|block| {
             let first = block.first_message.map(|first| first - 1);
             first.is_some_and(|first| (first..first + block.messages).contains(&message))
-        })?;
-        Some(&block.source)
+        })
+    }
+
+    /// The model, the tools and the first `count` messages, with which another request may begin: their hash and their tokens.
+    pub(crate) fn leading_part(&self, count: usize, ratio: TokenRatio) -> (String, u64) {
+        let messages = &self.messages[..count.min(self.messages.len())];
+        let text = messages.last().map_or("", |last| &self.text[messages[0].start..last.end]);
+        let head = ["model", TOOLS_MEMBER].map(|name| self.members.get(name).copied());
+        let bytes = text.len() + head[1].map_or(0, str::len);
+        let tokens = ratio.request_tokens(bytes, image_tokens(text));
+        (sha256_hex(format!("{head:?} {text}")), tokens)
     }
 
     /// The text of a block's messages.
@@ -281,8 +290,8 @@ mod tests {
         assert_eq!(composition.block_messages(&account.blocks[2]), [r#"{"b":22}"#, r#"{"c":3}"#]);
         assert_eq!(composition.block_messages(&account.blocks[1]), Vec::<&str>::new());
         assert_eq!(
-            (composition.message_source(0), composition.message_source(2)),
-            (Some("one"), Some("two"))
+            [0, 2].map(|message| composition.message_block(message).unwrap().source.as_str()),
+            ["one", "two"]
         );
         assert_eq!(account.tools.names, ["t"]);
         assert_eq!(7 + 16 + account.tools.bytes + account.rest.bytes, text.len());

@@ -37,8 +37,8 @@ pub use pack::{PACK_FILE, PackSummary, pack_records, unpack_records};
 pub use record_files::{RecordFile, list_record_files, read_record_bytes};
 pub use recorded_answers::{read_recording, read_recordings};
 pub use recorded_request::{
-    RecordError, RecordedRequests, SentExchange, base_record, read_context_blocks,
-    read_recorded_usage, read_request, read_wire_exchange,
+    RecordError, RecordedRequests, SentCall, SentExchange, base_record, read_context_blocks,
+    read_recorded_usage, read_request, read_sent_call, read_wire_exchange,
 };
 pub use request_body::RequestBody;
 

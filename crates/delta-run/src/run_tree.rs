@@ -172,6 +172,20 @@ pub fn locate_child_runs(run_dir: &Path) -> Vec<(ChildRunEntry, PathBuf)> {
     located.collect()
 }
 
+/// The directories of all runs below the run in `run_dir`, as far as they can be found, each once.
+pub fn find_runs_below(run_dir: &Path) -> Vec<PathBuf> {
+    let mut waiting = locate_child_runs(run_dir);
+    let mut visited = BTreeSet::from([run_dir.to_owned()]);
+    let mut below = Vec::new();
+    while let Some((_, dir)) = waiting.pop() {
+        if visited.insert(dir.clone()) {
+            waiting.extend(locate_child_runs(&dir));
+            below.push(dir);
+        }
+    }
+    below
+}
+
 /// A run that the budget of its sweep has stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedChildRun {
@@ -209,22 +223,17 @@ pub struct RunTreeTotal {
 impl RunTreeTotal {
     /// The total of the run in `run_dir`, whose state is `state`, and the runs below it; `None` if there are none.
     pub fn collect(run_dir: &Path, state: &RunState) -> Option<Self> {
-        let mut waiting = locate_child_runs(run_dir);
-        if waiting.is_empty() {
+        let below = find_runs_below(run_dir);
+        if below.is_empty() {
             return None;
         }
         let iterations = u64::from(state.iterations);
         let mut total = Self { runs: 1, iterations, usage: state.usage_summary() };
-        let mut visited = BTreeSet::from([run_dir.to_owned()]);
-        while let Some((_, dir)) = waiting.pop() {
-            if !visited.insert(dir.clone()) {
-                continue;
-            }
-            let Ok(Some(summary)) = run_summary::summarize_run(&dir) else { continue };
+        for dir in &below {
+            let Ok(Some(summary)) = run_summary::summarize_run(dir) else { continue };
             total.runs += 1;
             total.iterations += u64::from(summary.iterations);
             total.usage.add(&summary.usage);
-            waiting.extend(locate_child_runs(&dir));
         }
         Some(total)
     }

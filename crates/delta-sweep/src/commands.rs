@@ -6,6 +6,7 @@ use std::process::ExitCode;
 mod bisect;
 mod collect;
 mod compare;
+mod cost;
 mod gate;
 mod gc;
 mod grade;
@@ -51,6 +52,8 @@ pub enum SweepCommand {
     Grade(Box<grade::GradeArgs>),
     /// Compare agents, models or parameters of a sweep
     Compare(Box<compare::CompareArgs>),
+    /// Show what a sweep cost, and what costs more than it must
+    Cost(Box<cost::SweepCostArgs>),
     /// Find the iteration in which a run was lost
     Why(Box<why::WhyArgs>),
     /// Judge whether a change is worse than its base
@@ -75,6 +78,7 @@ pub fn sweep_command(command: &SweepCommand) -> ExitCode {
         SweepCommand::Submit(args) => submit::submit_command(args),
         SweepCommand::Grade(args) => grade::grade_command(args),
         SweepCommand::Compare(args) => compare::compare_command(args),
+        SweepCommand::Cost(args) => cost::cost_command(args),
         SweepCommand::Why(args) => why::why_command(args),
         SweepCommand::Gate(args) => gate::gate_command(args),
         SweepCommand::Bisect(args) => bisect::bisect_command(args),

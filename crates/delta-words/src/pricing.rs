@@ -108,6 +108,24 @@ struct PriceTier {
 }
 
 impl TokenPrices {
+    /// What the endpoint's cache saved of the cost of a call, in USD; negative if its writes cost more than its reads saved.
+    pub fn cache_saving(&self, usage: &Usage) -> f64 {
+        let written = usage.cache_write_tokens.unwrap_or(0);
+        let saved = usage.cached_input_tokens as f64 * (self.input - self.cached_input)
+            - written as f64 * (self.cache_write - self.input);
+        saved / 1e6
+    }
+
+    /// What it costs in USD to pay again for `tokens` tokens of a request instead of reading them from the cache, at the mean
+    /// price of what was not read; 0 if that is not more.
+    pub fn paid_again(&self, usage: &Usage, tokens: u64) -> f64 {
+        let unread = usage.input_tokens.saturating_sub(usage.cached_input_tokens);
+        let written = usage.cache_write_tokens.unwrap_or(0).min(unread);
+        let paid = (unread - written) as f64 * self.input + written as f64 * self.cache_write;
+        let mean = if unread == 0 { self.input } else { paid / unread as f64 };
+        tokens as f64 * (mean - self.cached_input).max(0.0) / 1e6
+    }
+
     fn cost(&self, usage: &Usage) -> f64 {
         let written = usage.cache_write_tokens.unwrap_or(0);
         let fresh =
@@ -258,8 +276,13 @@ impl Pricing {
     /// The cost of a call in USD, by the prices of the tier that gave the answer; `None` if they are not known. Cached and
     /// written tokens are a part of the input tokens.
     pub fn call_cost(&self, usage: &Usage) -> Option<f64> {
+        Some(self.answer_prices(usage)?.cost(usage))
+    }
+
+    /// The prices of an answer: of the tier that gave it, for a request of its length; `None` if they are not known.
+    pub fn answer_prices(&self, usage: &Usage) -> Option<&TokenPrices> {
         let tier = usage.tier.unwrap_or(self.tier);
-        Some(self.of_tier(tier)?.cost(usage))
+        Some(self.of_tier(tier)?.for_input(usage.input_tokens))
     }
 
     /// The same for a budget: by the dearest prices that are known if the tier has none.

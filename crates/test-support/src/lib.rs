@@ -7,6 +7,7 @@ pub mod effort;
 pub mod file_server;
 pub mod needs;
 pub mod normal;
+pub mod prompt_cache;
 pub mod pty;
 pub mod running;
 pub mod sandbox;

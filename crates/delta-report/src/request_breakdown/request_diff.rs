@@ -215,7 +215,7 @@ fn find_cache_break(earlier: &RequestBreakdown<'_>, later: &RequestBreakdown<'_>
     let cache_break = CacheBreak {
         message: Some(index + 1),
         role: message["role"].as_str().map(str::to_owned),
-        source: later.message_source(index).map(str::to_owned),
+        source: later.message_block(index).map(|block| block.source.clone()),
         ..CacheBreak::new(MESSAGES_MEMBER, start + at, before, after, at)
     };
     let bytes = frame + start - later.messages[0].start + at;

@@ -4,6 +4,7 @@ use super::{
     ContextBlock, HashedRequest, LlmCallRecord, MessagesReference, RequestBody, RequestMessages,
     read_record_bytes,
 };
+use delta_base::time::Timestamp;
 use delta_words::{Usage, WireExchange};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -119,6 +120,30 @@ pub fn read_wire_exchange(run_dir: &Path, name: &str) -> Result<Option<SentExcha
         model: record.model.into_owned(),
         wire: wire.into_owned(),
     }))
+}
+
+/// Reads when the call of the record `name` started, the sources of its messages, and how its request was sent.
+///
+/// # Errors
+/// The record is missing or was not written by delta.
+pub fn read_sent_call(run_dir: &Path, name: &str) -> Result<SentCall, RecordError> {
+    let record = read_call_record(run_dir, name)?;
+    Ok(SentCall {
+        started_at: record.started_at,
+        context: record.context.map(Cow::into_owned).unwrap_or_default(),
+        wire: record.wire.map(Cow::into_owned),
+    })
+}
+
+/// A call of the LLM without its request.
+#[derive(Debug)]
+pub struct SentCall {
+    /// When it started.
+    pub started_at: Option<Timestamp>,
+    /// The sources of the messages, in order; empty if an older version wrote the record.
+    pub context: Vec<ContextBlock>,
+    /// How the request was sent; `None` if it was sent as it is recorded.
+    pub wire: Option<WireExchange>,
 }
 
 /// A request that was sent in the form of an endpoint.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 /// The columns before and after the parameters.
 const PLAN_COLUMNS: [&str; 7] = ["n", "id", "agent", "model", "input", "group", "repeat"];
-const RESULT_COLUMNS: [&str; 16] = [
+const RESULT_COLUMNS: [&str; 19] = [
     "status",
     "error_type",
     "error",
@@ -20,12 +20,17 @@ const RESULT_COLUMNS: [&str; 16] = [
     "throttled_ms",
     "input_tokens",
     "cached_input_tokens",
+    "cache_write_tokens",
     "output_tokens",
     "cost_usd",
+    "saved_usd",
+    "cache_breaks",
     "result",
     "host",
     "ended_at",
 ];
+/// The columns of numbers that a run need not have.
+const NUMBERS_OR_NONE: [&str; 3] = ["cost_usd", "saved_usd", "cache_breaks"];
 
 /// The lines as CSV, with a header. Each parameter is a column `param.NAME`; each grader has the columns `score.NAME` and
 /// `pass.NAME`, which `grades_of` fills in the order of `graders`.
@@ -53,7 +58,7 @@ pub fn to_csv<'a, 'g>(
         records.push(cells);
     }
     for (column, name) in header.iter().enumerate() {
-        if name != "cost_usd" && !name.starts_with("score.") {
+        if !NUMBERS_OR_NONE.contains(&name.as_str()) && !name.starts_with("score.") {
             continue;
         }
         // A column without any number is a text for DuckDB.
@@ -97,8 +102,11 @@ fn record(line: &ResultLine, params: &BTreeSet<&str>) -> Vec<String> {
         line.throttled_ms.to_string(),
         line.usage.input_tokens.to_string(),
         line.usage.cached_input_tokens.to_string(),
+        line.usage.cache_write_tokens.to_string(),
         line.usage.output_tokens.to_string(),
         line.cost_usd.map(|cost| cost.to_string()).unwrap_or_default(),
+        line.saved_usd.map(|saved| saved.to_string()).unwrap_or_default(),
+        line.cache_breaks.map(|breaks| breaks.to_string()).unwrap_or_default(),
         result.as_ref().map(value_text).unwrap_or_default(),
         line.host.clone(),
         line.ended_at.clone(),

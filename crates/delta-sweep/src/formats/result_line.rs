@@ -69,6 +69,12 @@ pub struct ResultLine {
     pub usage: ResultUsage,
     /// USD of the run and of all runs below it, null where the cost of a call is unknown.
     pub cost_usd: Option<f64>,
+    /// What caches saved of it: what the same tokens would have cost without them is that much more. Null if it is not known.
+    #[serde(default)]
+    pub saved_usd: Option<f64>,
+    /// How many requests of these runs paid again for input of the request before them, null if their records cannot be read.
+    #[serde(default)]
+    pub cache_breaks: Option<u64>,
     /// The models that the endpoint says have answered the run, if they are others than the one that was asked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answered_by: Vec<String>,
@@ -109,6 +115,9 @@ pub struct ResultUsage {
     /// The part of them that the endpoint read from its cache.
     #[serde(default)]
     pub cached_input_tokens: u64,
+    /// The part of them that the endpoint wrote to its cache.
+    #[serde(default)]
+    pub cache_write_tokens: u64,
     /// In answers.
     pub output_tokens: u64,
 }
@@ -144,6 +153,8 @@ impl ResultLine {
             throttled_ms: 0,
             usage: ResultUsage::default(),
             cost_usd: None,
+            saved_usd: None,
+            cache_breaks: None,
             answered_by: Vec::new(),
             result: None,
             result_cut: false,

@@ -7,6 +7,7 @@ use delta_base::id::RunId;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::own_run;
 use delta_program::stdio;
+use delta_report::run_cost::TreeCost;
 use delta_run::event::RunStatus;
 use delta_run::journal::{self, JournalError, JournalFold};
 use delta_run::ownership::Ownership;
@@ -160,9 +161,13 @@ fn left_run(
     line.usage = ResultUsage {
         input_tokens: usage.input_tokens,
         cached_input_tokens: usage.cached_input_tokens,
+        cache_write_tokens: usage.cache_write_tokens,
         output_tokens: usage.output_tokens,
     };
     line.cost_usd = usage.cost_usd;
+    let cost = TreeCost::read(run_dir, run_dir);
+    line.saved_usd = usage.cost_usd.and_then(|_| cost.saved_usd());
+    line.cache_breaks = cost.cache_breaks();
     line.answered_by = answering_models(state);
     line.ended_at = result.metrics.end_time.to_string();
     result.result.iter().for_each(|value| line.set_result(value));
