@@ -64,6 +64,7 @@ impl Simulated {
             epoch,
             agent_home: "/a".to_owned(),
             agent_name: "a".to_owned(),
+            agent_tree: None,
             work_dir: "/w".to_owned(),
             workspace_id: "w".to_owned(),
             max_iterations: 1000,

@@ -28,6 +28,7 @@ use tool_defaults::apply_tool_defaults;
 use tool_imports::{ImportPath, ToolImporter};
 
 mod agent_mapping;
+pub mod agent_tree;
 mod dotenv;
 pub mod env_layers;
 mod finish_tool;

@@ -250,6 +250,9 @@ pub struct EngineStart {
     pub agent_home: String,
     /// The name of the agent.
     pub agent_name: String,
+    /// The hash of the agent directory; absent if it is too large, and in runs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_tree: Option<SnapshotId>,
     /// The absolute path of the workspace.
     pub work_dir: String,
     /// The name of the workspace.

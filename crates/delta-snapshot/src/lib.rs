@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod change_summary;
+mod directory_hash;
 mod exclude_patterns;
 mod file_index;
 mod object_store;
@@ -18,6 +19,7 @@ pub use delta_base::durable::FileError;
 pub use delta_base::id::SnapshotId;
 pub use delta_base::redact::Secrets;
 pub use delta_base::signal::CancelToken;
+pub use directory_hash::{HashLimits, hash_directory};
 pub use exclude_patterns::ExcludePatterns;
 pub use restore::RestorePlan;
 pub use size_limit::WorkspaceLimit;

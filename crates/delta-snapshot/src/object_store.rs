@@ -286,7 +286,7 @@ fn damaged_object(path: &Path) -> String {
 }
 
 /// Reads until the buffer is full or the file ends.
-fn read_chunk(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+pub(super) fn read_chunk(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut count = 0;
     while count < buffer.len() {
         match file.read(&mut buffer[count..]) {

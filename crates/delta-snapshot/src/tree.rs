@@ -9,6 +9,7 @@ use super::{SnapshotDiff, SnapshotError};
 use delta_base::durable::FileError;
 use delta_base::id::SnapshotId;
 use std::collections::HashSet;
+use std::convert::Infallible;
 use std::fmt::Write as _;
 
 /// The average number of entries in a piece.
@@ -163,14 +164,21 @@ pub(super) fn write_tree(
     objects: &mut ObjectStore,
     entries: &[TreeEntry],
 ) -> Result<SnapshotId, FileError> {
-    write_tree_level(objects, entries, 0)
+    build_tree(&mut |bytes| objects.insert(bytes), entries, 0)
 }
 
-fn write_tree_level(
-    objects: &mut ObjectStore,
+/// The id that [`write_tree`] returns, without storing anything.
+pub(super) fn hash_tree(entries: &[TreeEntry]) -> SnapshotId {
+    let Ok(id) =
+        build_tree(&mut |bytes| Ok::<_, Infallible>(SnapshotId::from_content(bytes)), entries, 0);
+    id
+}
+
+fn build_tree<E>(
+    insert: &mut dyn FnMut(&[u8]) -> Result<SnapshotId, E>,
     entries: &[TreeEntry],
     level: u8,
-) -> Result<SnapshotId, FileError> {
+) -> Result<SnapshotId, E> {
     let mut pieces: Vec<TreeEntry> = Vec::new();
     let mut start = 0;
     for end in 1..=entries.len() {
@@ -188,15 +196,15 @@ fn write_tree_level(
                 mode: 0,
                 owner: None,
                 length: bytes.len() as u64,
-                id: objects.insert(&bytes)?,
+                id: insert(&bytes)?,
             });
             start = end;
         }
     }
     if pieces.is_empty() {
-        return objects.insert(&encode_entries(entries));
+        return insert(&encode_entries(entries));
     }
-    write_tree_level(objects, &pieces, level.wrapping_add(1))
+    build_tree(insert, &pieces, level.wrapping_add(1))
 }
 
 /// FNV-1a. The boundaries of pieces must be the same in every version.

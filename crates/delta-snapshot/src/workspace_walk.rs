@@ -24,7 +24,7 @@ const MAX_READ_ATTEMPTS: u32 = 3;
 pub(super) const DIRECTORY_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// Opens a file without waiting, in case a pipe has replaced it.
-const FILE_FLAGS: OFlags =
+pub(super) const FILE_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 pub(super) struct WorkspaceWalk<'a> {

@@ -7,6 +7,7 @@ use crate::drive::next_steps;
 use crate::prepare::observer::{prints_pieces, shows_live_output};
 use crate::prepare::prepared_agent::PreparedAgent;
 use delta_agent::agent::SnapshotSettings;
+use delta_agent::agent::agent_tree::hash_agent_tree;
 use delta_agent::allowed_calls::OperatorGrants;
 use delta_agent::ask_human::HumanPrompt;
 use delta_agent::child_environment::ChildEnvironment;
@@ -96,6 +97,7 @@ impl PreparedAgent {
             epoch: run.epoch(),
             agent_home: self.agent.home.to_string_lossy().into_owned(),
             agent_name: self.agent.name.clone(),
+            agent_tree: hash_agent_tree(&self.agent.home, &workspace.root),
             work_dir: workspace.root.to_string_lossy().into_owned(),
             workspace_id: workspace.name(),
             max_iterations: options

@@ -1,0 +1,109 @@
+//! The hash of a directory that is the same wherever the directory is: on another host, in an archive, or in a git repository.
+//!
+//! It is the id of a tree that no store has. Of the mode of a file only the bit counts that git keeps, and empty directories do
+//! not count.
+
+use super::open_workspace;
+use super::tree::{self, EntryKind, TreeEntry, join_tree_path};
+use super::workspace_walk::{FILE_FLAGS, list_names, open_subdirectory, permission_bits};
+use delta_base::hex;
+use delta_base::id::SnapshotId;
+use rustix::fs::{AtFlags, FileType, Mode};
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+/// The mode of a directory, and of a file that its owner may execute.
+const EXECUTABLE_MODE: u32 = 0o755;
+/// The mode of another file.
+const FILE_MODE: u32 = 0o644;
+
+/// How large a directory may be.
+#[derive(Debug, Clone, Copy)]
+pub struct HashLimits {
+    /// The number of files, symlinks and directories in it, at any depth.
+    pub entries: usize,
+    /// The bytes of the files together.
+    pub bytes: u64,
+}
+
+/// The hash of `dir` without the paths that `skips`, which gets a path relative to `dir` and the names in its directory.
+/// `None` if the directory cannot be read, or is larger than `limits`. What is neither a regular file, a directory nor a symlink,
+/// and what cannot be read, counts by its name alone.
+pub fn hash_directory(
+    dir: &Path,
+    skips: &dyn Fn(&[u8], &[Vec<u8>]) -> bool,
+    limits: HashLimits,
+) -> Option<SnapshotId> {
+    let root = open_workspace(dir).ok()?;
+    let mut walk = HashWalk { skips, remaining: limits };
+    let entries = walk.walk_directory(&root, &[])?;
+    Some(tree::hash_tree(&entries))
+}
+
+struct HashWalk<'a> {
+    skips: &'a dyn Fn(&[u8], &[Vec<u8>]) -> bool,
+    remaining: HashLimits,
+}
+
+impl HashWalk<'_> {
+    fn walk_directory(&mut self, dir: &OwnedFd, path: &[u8]) -> Option<Vec<TreeEntry>> {
+        let names = list_names(dir).ok()?;
+        let mut entries = Vec::with_capacity(names.len());
+        for name in &names {
+            let path = join_tree_path(path, name);
+            if (self.skips)(&path, &names) {
+                continue;
+            }
+            self.remaining.entries = self.remaining.entries.checked_sub(1)?;
+            entries.extend(self.hash_entry(dir, &path, name)?);
+        }
+        Some(entries)
+    }
+
+    /// The entry of a name: `Some(None)` for an empty directory, `None` if a limit is exceeded.
+    fn hash_entry(&mut self, dir: &OwnedFd, path: &[u8], name: &[u8]) -> Option<Option<TreeEntry>> {
+        let omitted = || Some(Some(TreeEntry::omitted(name, EntryKind::Omitted)));
+        let Ok(stat) = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) else {
+            return omitted();
+        };
+        let entry = |kind, mode, length, id| TreeEntry {
+            name: name.to_owned(),
+            kind,
+            mode,
+            owner: None,
+            length,
+            id,
+        };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {
+                let opened = rustix::fs::openat(dir, name, FILE_FLAGS, Mode::empty());
+                let Ok(file) = opened.map(File::from) else { return omitted() };
+                let mut reader = file.take(self.remaining.bytes + 1);
+                let Ok(digits) = hex::sha256_hex_of_reader(&mut reader) else { return omitted() };
+                let length = self.remaining.bytes + 1 - reader.limit();
+                self.remaining.bytes = self.remaining.bytes.checked_sub(length)?;
+                let is_executable = permission_bits(&stat) & 0o100 != 0;
+                let mode = if is_executable { EXECUTABLE_MODE } else { FILE_MODE };
+                Some(Some(entry(EntryKind::File, mode, length, SnapshotId::parse(&digits)?)))
+            }
+            FileType::Directory => {
+                let Ok(subdir) = open_subdirectory(dir, name) else { return omitted() };
+                let entries = self.walk_directory(&subdir, path)?;
+                let id = tree::hash_tree(&entries);
+                let directory = entry(EntryKind::Directory, EXECUTABLE_MODE, 0, id);
+                Some((!entries.is_empty()).then_some(directory))
+            }
+            FileType::Symlink => {
+                let Ok(target) = rustix::fs::readlinkat(dir, name, Vec::new()) else {
+                    return omitted();
+                };
+                let target = target.as_bytes();
+                let id = SnapshotId::from_content(target);
+                Some(Some(entry(EntryKind::Symlink, 0, target.len() as u64, id)))
+            }
+            _ => omitted(),
+        }
+    }
+}
