@@ -115,6 +115,7 @@ mod snapshots;
 mod staged;
 mod staged_calls;
 mod staged_places;
+mod statements;
 mod stop;
 mod surviving;
 mod tell;

@@ -13,7 +13,7 @@ const TURNS: &str =
     "- call: [{tool: note, args: {text: one}}]\n- say: done\n- say: more\n- say: again\n";
 
 /// A command of the other operator, whose key is in another home directory.
-fn by_alice(sandbox: &Sandbox, args: &[&str]) -> Delta {
+pub fn by_alice(sandbox: &Sandbox, args: &[&str]) -> Delta {
     fs::create_dir_all(sandbox.path("alice")).unwrap();
     sandbox.delta(args.iter().copied()).env("HOME", sandbox.path("alice"))
 }

@@ -55,4 +55,5 @@ def count_seals(run_dir, keys):
         count += count_seals(run_dir.parent / json.loads(child)["run_id"], keys | inner)
     return count
 
-print(count_seals(pathlib.Path(sys.argv[1]), set(sys.argv[2:])))
+if __name__ == "__main__":
+    print(count_seals(pathlib.Path(sys.argv[1]), set(sys.argv[2:])))

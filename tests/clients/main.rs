@@ -1,5 +1,6 @@
 //! Clients of others judge `delta mcp serve` and `delta acp`: the SDKs of both protocols, which check every message
 //! against their types, Codex and Claude Code against scripted endpoints, the Inspector and the conformance suite of MCP.
+//! The classes of in-toto judge the statements of `delta export`.
 //!
 //! `.ci/run` puts them below target/: this repository has none of them. A test whose client is missing is skipped.
 #![allow(
@@ -95,6 +96,19 @@ fn c_29_7_the_python_sdk_of_acp_works_with_an_agent() {
     assert_eq!(sandbox.read("work/asked"), "asked\nasked\n");
     assert_eq!(seen["sessions"], json!(["go", "go"]));
     assert!(seen["loaded"].as_u64().unwrap() > 4, "{seen}");
+}
+
+#[test]
+fn c_36_13_the_classes_of_in_toto_and_slsa_read_a_statement() {
+    let Some(python) = needs::python_env("agent-clients/in-toto") else { return };
+    let sandbox = agent("- call: [{tool: note}]\n- say: done\n");
+    sandbox.run("go", &["--snapshots"]).expect_code(0);
+    let seen = run_script(&sandbox, &python.join("python"), "in_toto.py", &[], &[]);
+    assert_eq!(seen["predicate"], "https://slsa.dev/provenance/v1");
+    assert_eq!((&seen["subjects"], &seen["run"]), (&json!(["notes"]), &json!("r")));
+    assert_eq!(seen["used"], json!(["agent", "workspace"]));
+    assert_eq!(seen["left"], json!(["journal.jsonl", "workspace"]));
+    assert!(seen["seconds"].as_i64().unwrap() > 0, "{seen}");
 }
 
 #[test]

@@ -98,7 +98,7 @@ const WORK_IN_RUN_DIRECTORIES: [&str; 5] = [
 ];
 
 /// Their files that also open what is not in a run directory, and what that is.
-const OPEN_OTHER_FILES: [(&str, &str); 16] = [
+const OPEN_OTHER_FILES: [(&str, &str); 17] = [
     ("crates/delta-run/src/fork/workspace_copy.rs", "the files of a workspace"),
     ("crates/delta-run/src/ownership/owner_process.rs", "/proc"),
     ("crates/delta-run/src/sweep/packed.rs", "the packs of a sweep"),
@@ -113,6 +113,7 @@ const OPEN_OTHER_FILES: [(&str, &str); 16] = [
     ),
     ("crates/delta-sessions/src/exec.rs", "the working directory of a session"),
     ("crates/delta-sessions/src/pty/holder.rs", "names in its own current directory"),
+    ("crates/delta-snapshot/src/directory_hash.rs", "the files of an agent, by descriptors"),
     ("crates/delta-snapshot/src/lib.rs", "the workspace"),
     ("crates/delta-snapshot/src/object_store.rs", "/proc"),
     ("crates/delta-snapshot/src/restore.rs", "the files of a workspace, by descriptors"),

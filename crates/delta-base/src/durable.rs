@@ -32,9 +32,9 @@ pub use directories::{
 pub use file_lock::{FileLock, ListedLockHolder, is_locked, list_lock_holders, read_lock_holder};
 pub use file_system::{DirectoryRoom, boot_id, inspect_room, is_on_local_file_system};
 pub use regular_file::{
-    MAX_REGULAR_BYTES, open_no_follow, read_beneath, read_large, read_large_text, read_no_follow,
-    read_no_follow_at_most, read_regular, read_regular_beneath, read_regular_text,
-    read_small_no_follow, read_start_beneath,
+    MAX_REGULAR_BYTES, hash_file_beneath, open_no_follow, read_beneath, read_large,
+    read_large_text, read_link_beneath, read_no_follow, read_no_follow_at_most, read_regular,
+    read_regular_beneath, read_regular_text, read_small_no_follow, read_start_beneath,
 };
 pub use shared_lines::{SharedLineFile, device_number};
 pub use sparse::copy_with_holes;

@@ -7,6 +7,7 @@ pub mod request_breakdown;
 pub mod run_cost;
 pub mod run_diff;
 pub mod run_names;
+pub mod statement;
 pub mod sweep_facts;
 pub mod verify;
 pub mod view;

@@ -69,7 +69,7 @@ pub enum CheckState {
 /// One check of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunCheck {
-    /// What was checked: `chain`, `seal`, `records`, `configuration`, `children`, `anchor`.
+    /// What was checked: of a run `chain`, `seal`, `records`, `configuration`, `children`, `anchor`.
     pub check: &'static str,
     /// The result.
     pub state: CheckState,
@@ -80,14 +80,18 @@ pub struct RunCheck {
 }
 
 impl RunCheck {
-    fn new(check: &'static str, detail: String, findings: Vec<String>) -> Self {
+    pub(crate) fn new(check: &'static str, detail: String, findings: Vec<String>) -> Self {
         let state = if findings.is_empty() { CheckState::Holds } else { CheckState::Broken };
         Self { check, state, detail, findings }
     }
 
-    fn not_checked(check: &'static str, reason: impl Into<String>) -> Self {
+    pub(crate) fn not_checked(check: &'static str, reason: impl Into<String>) -> Self {
         let detail = reason.into();
         Self { check, state: CheckState::NotChecked, detail, findings: Vec::new() }
+    }
+
+    pub(crate) fn is_intact(&self) -> bool {
+        self.state != CheckState::Broken
     }
 }
 
@@ -113,7 +117,15 @@ pub struct VerifyReport {
 pub struct VerifiedSeal {
     /// The number of its line.
     pub line: usize,
-    /// Whose key it is: `own`, `accepted`, `given`, `sandbox` or `unknown`.
+    /// Whose it is.
+    #[serde(flatten)]
+    pub owner: KeyOwner,
+}
+
+/// Whose key has sealed or signed something.
+#[derive(Debug, Clone, Serialize)]
+pub struct KeyOwner {
+    /// `own`, `accepted`, `given`, `sandbox` or `unknown`.
     pub by: &'static str,
     /// The name of an accepted key; for `sandbox`, the run around the sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -123,8 +135,8 @@ pub struct VerifiedSeal {
     pub key: Option<String>,
 }
 
-impl VerifiedSeal {
-    fn new(line: usize, signer: Option<&Signer>, key: Option<&PublicKey>) -> Self {
+impl KeyOwner {
+    pub(crate) fn new(signer: Option<&Signer>, key: Option<&PublicKey>) -> Self {
         let (by, name) = match signer {
             Some(Signer::Own) => ("own", None),
             Some(Signer::Accepted(name)) => ("accepted", Some(name.clone())),
@@ -132,11 +144,15 @@ impl VerifiedSeal {
             Some(Signer::Sandbox(run)) => ("sandbox", Some(run.to_string())),
             None => ("unknown", None),
         };
-        Self { line, by, name, key: key.map(ToString::to_string) }
+        Self { by, name, key: key.map(ToString::to_string) }
+    }
+
+    pub(crate) fn is_known(&self) -> bool {
+        self.by != "unknown"
     }
 
     /// Whose key it is, in words.
-    fn describe_signer(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match (self.by, &self.name, &self.key) {
             ("own", ..) => "your key".to_owned(),
             ("sandbox", Some(run), _) => format!("the key that run {run} gave its sandbox"),
@@ -231,7 +247,7 @@ fn verify_below(
     let mut checks = vec![journal.check_chain(id), seal, journal.check_records()];
     checks.extend([journal.check_configuration(), children_check]);
     checks.extend(inputs.anchors.as_deref().map(|anchors| journal.check_anchors(id, anchors)));
-    let is_intact = checks.iter().all(|check| check.state != CheckState::Broken);
+    let is_intact = checks.iter().all(RunCheck::is_intact);
     let holds = is_intact && children.iter().all(|child| child.holds);
     let head = journal.findings.head;
     Ok(VerifyReport { run_id: id.clone(), holds, head, checks, seals: seals.seals, children })
@@ -358,7 +374,7 @@ impl<'a> VerifiedJournal<'a> {
             .find(|(_, event)| !matches!(event.payload, Payload::Turn { .. }));
         let last = last.map_or(self.findings.lines, |(line, _)| *line);
         let mut signers: Vec<String> = Vec::new();
-        for signer in seals.seals.iter().map(VerifiedSeal::describe_signer) {
+        for signer in seals.seals.iter().map(|seal| seal.owner.describe()) {
             if !signers.contains(&signer) {
                 signers.push(signer);
             }
@@ -392,7 +408,8 @@ impl<'a> VerifiedJournal<'a> {
             let was_edited = sealer.edited_line();
             let finding = match sealer.check_line(line, event, &link) {
                 SealCheck::Valid { signer, key } => {
-                    seals.seals.push(VerifiedSeal::new(number, Some(&signer), key.as_ref()));
+                    let owner = KeyOwner::new(Some(&signer), key.as_ref());
+                    seals.seals.push(VerifiedSeal { line: number, owner });
                     match &event.payload {
                         Payload::EngineStart(start) => {
                             let recorded = start.config.inner_key.as_deref();
@@ -409,15 +426,15 @@ impl<'a> VerifiedJournal<'a> {
                     continue;
                 }
                 SealCheck::Unexpected { signer, key } => {
-                    let seal = VerifiedSeal::new(number, signer.as_ref(), key.as_ref());
-                    let by = seal.describe_signer();
+                    let owner = KeyOwner::new(signer.as_ref(), key.as_ref());
+                    let by = owner.describe();
                     let finding = match signer {
                         Some(_) => format!("has a seal of {by} in a process of yours"),
                         None => {
                             format!("has a seal of {by}, which is not yours, accepted or given")
                         }
                     };
-                    seals.seals.push(seal);
+                    seals.seals.push(VerifiedSeal { line: number, owner });
                     finding
                 }
                 SealCheck::Invalid if keys.own_key().is_some() => {
@@ -603,19 +620,24 @@ impl VerifyReport {
     fn push_lines(&self, indent: &str, lines: &mut Vec<String>) {
         let verdict = if self.holds { "is intact" } else { "is not intact" };
         lines.push(format!("{indent}run {} {verdict}", self.run_id));
-        for check in &self.checks {
-            let state = match check.state {
-                CheckState::Holds => "",
-                CheckState::Accepted => "accepted with `delta trust`: ",
-                CheckState::Broken => "broken: ",
-                CheckState::NotChecked => "not checked: ",
-            };
-            let name = format!("{}:", check.check);
-            lines.push(format!("{indent}  {name:15}{state}{}", check.detail));
-            lines.extend(check.findings.iter().map(|finding| format!("{indent}    {finding}")));
-        }
+        push_check_lines(&self.checks, indent, lines);
         for child in &self.children {
             child.push_lines(&format!("{indent}  "), lines);
         }
+    }
+}
+
+/// Adds a line for each check, and one for each of its findings.
+pub(crate) fn push_check_lines(checks: &[RunCheck], indent: &str, lines: &mut Vec<String>) {
+    for check in checks {
+        let state = match check.state {
+            CheckState::Holds => "",
+            CheckState::Accepted => "accepted with `delta trust`: ",
+            CheckState::Broken => "broken: ",
+            CheckState::NotChecked => "not checked: ",
+        };
+        let name = format!("{}:", check.check);
+        lines.push(format!("{indent}  {name:15}{state}{}", check.detail));
+        lines.extend(check.findings.iter().map(|finding| format!("{indent}    {finding}")));
     }
 }

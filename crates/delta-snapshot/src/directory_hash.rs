@@ -28,14 +28,13 @@ pub struct HashLimits {
     pub bytes: u64,
 }
 
-/// The hash of `dir` without the paths that `skips`, which gets a path relative to `dir` and the names in its directory.
+/// Whether a path does not count: gets the path, relative to the directory, and the names next to it.
+pub type SkipRule<'a> = &'a dyn Fn(&[u8], &[Vec<u8>]) -> bool;
+
+/// The hash of `dir` without the paths for which `skips` is true.
 /// `None` if the directory cannot be read, or is larger than `limits`. What is neither a regular file, a directory nor a symlink,
 /// and what cannot be read, counts by its name alone.
-pub fn hash_directory(
-    dir: &Path,
-    skips: &dyn Fn(&[u8], &[Vec<u8>]) -> bool,
-    limits: HashLimits,
-) -> Option<SnapshotId> {
+pub fn hash_directory(dir: &Path, skips: SkipRule<'_>, limits: HashLimits) -> Option<SnapshotId> {
     let root = open_workspace(dir).ok()?;
     let mut walk = HashWalk { skips, remaining: limits };
     let entries = walk.walk_directory(&root, &[])?;
@@ -43,7 +42,7 @@ pub fn hash_directory(
 }
 
 struct HashWalk<'a> {
-    skips: &'a dyn Fn(&[u8], &[Vec<u8>]) -> bool,
+    skips: SkipRule<'a>,
     remaining: HashLimits,
 }
 

@@ -19,7 +19,7 @@ pub use delta_base::durable::FileError;
 pub use delta_base::id::SnapshotId;
 pub use delta_base::redact::Secrets;
 pub use delta_base::signal::CancelToken;
-pub use directory_hash::{HashLimits, hash_directory};
+pub use directory_hash::{HashLimits, SkipRule, hash_directory};
 pub use exclude_patterns::ExcludePatterns;
 pub use restore::RestorePlan;
 pub use size_limit::WorkspaceLimit;
@@ -255,6 +255,28 @@ impl SnapshotStore {
     /// Reads the content of a file, or the target of a symlink.
     pub fn read_content(&self, id: SnapshotId) -> Result<Vec<u8>, SnapshotError> {
         self.objects.read(id).map_err(|reason| SnapshotError::Damaged(vec![reason]))
+    }
+
+    /// Reads the regular file at `path` in a snapshot; `None` if there is none.
+    pub fn read_file(
+        &self,
+        tree: SnapshotId,
+        path: &[u8],
+    ) -> Result<Option<Vec<u8>>, SnapshotError> {
+        let mut names = path.split(|byte| *byte == b'/').peekable();
+        let mut dir = tree;
+        while let Some(name) = names.next() {
+            let kind = if names.peek().is_some() { EntryKind::Directory } else { EntryKind::File };
+            let mut entries = tree::read_tree(&self.objects, dir)?.into_iter();
+            match entries.find(|entry| entry.name == name && entry.kind == kind) {
+                Some(entry) if kind == EntryKind::File => {
+                    return self.read_content(entry.id).map(Some);
+                }
+                Some(entry) => dir = entry.id,
+                None => return Ok(None),
+            }
+        }
+        Ok(None)
     }
 
     /// Stores the snapshot of an empty directory.

@@ -14,17 +14,17 @@ const SKIPPED: [&[u8]; 3] = [b".env", b".git", b".delta"];
 const SKIPPED_OF_AGENT: [&[u8]; 2] = [b"tests", b"workspaces"];
 
 /// The hash of the agent directory `home`, without a workspace in it; `None` if it has more than 2,000 files and directories,
-/// or 64 MiB. The target of a symlink counts, not what is there.
+/// or 64 MiB. Of a symlink the target counts, not its content.
 pub fn hash_agent_tree(home: &Path, workspace: &Path) -> Option<SnapshotId> {
     let workspace = workspace.strip_prefix(home).ok().map(|path| path.as_os_str().as_bytes());
-    let skips = |path: &[u8], names: &[Vec<u8>]| {
-        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-        let is_of_agent = || names.iter().any(|name| name == MAIN_FILE.as_bytes());
-        SKIPPED.contains(&name)
-            || (SKIPPED_OF_AGENT.contains(&name) && is_of_agent())
-            || workspace == Some(path)
-    };
-    hash_directory(home, &skips, LIMITS)
+    hash_directory(home, &|path, names| is_skipped(path, names) || workspace == Some(path), LIMITS)
+}
+
+/// Whether a path does not count; `names` are in its directory.
+fn is_skipped(path: &[u8], names: &[Vec<u8>]) -> bool {
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    SKIPPED.contains(&name)
+        || SKIPPED_OF_AGENT.contains(&name) && names.iter().any(|name| name == MAIN_FILE.as_bytes())
 }
 
 #[cfg(test)]
@@ -84,7 +84,10 @@ mod tests {
             |home| fs::write(home.join("system_prompt.md"), "Rest.\n").unwrap(),
             |home| fs::write(home.join("skills/one/tests/case.md"), "another\n").unwrap(),
             |home| fs::write(home.join("new"), "").unwrap(),
-            |home| fs::rename(home.join("tools"), home.join("tolls")).unwrap(),
+            |home| {
+                fs::copy(home.join("tools/count"), home.join("count")).unwrap();
+                fs::remove_dir_all(home.join("tools")).unwrap();
+            },
             |home| fs::remove_file(home.join("sub/agent.yaml")).unwrap(),
             |home| {
                 let mode = fs::Permissions::from_mode(0o644);

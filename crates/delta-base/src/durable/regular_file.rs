@@ -1,7 +1,9 @@
 //! Reading regular files, up to a limit: the file of a tool, a record or a lock may be a pipe, a device or endless.
 
 use super::{NO_FOLLOW_NONBLOCK, beneath, explain_file_error};
+use crate::hex::sha256_hex_of_reader;
 use rustix::fs::OFlags;
+use std::ffi::CString;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::path::Path;
@@ -114,6 +116,30 @@ pub fn read_start_beneath(dir: &Path, name: &Path, limit: u64) -> io::Result<(Ve
     let mut bytes = Vec::new();
     file.take(limit).read_to_end(&mut bytes)?;
     Ok((bytes, metadata))
+}
+
+/// The SHA-256 in hexadecimal digits of a regular file beneath a directory, which is opened as by [`read_beneath`].
+///
+/// # Errors
+/// As for [`open_no_follow`]; also when the name is absolute or contains `..`.
+pub fn hash_file_beneath(dir: &Path, name: &Path) -> io::Result<String> {
+    sha256_hex_of_reader(require_regular_file(open_file_beneath(dir, name)?)?.0)
+}
+
+/// The target of a symlink beneath a directory, to which no other symlink leads.
+///
+/// # Errors
+/// There is none, or the name is absolute or contains `..`.
+pub fn read_link_beneath(dir: &Path, name: &Path) -> io::Result<Vec<u8>> {
+    let path = beneath::join_beneath(dir, name)?;
+    let target = match (name.parent(), name.file_name()) {
+        (Some(parent), Some(name)) if !parent.as_os_str().is_empty() => {
+            let parent = beneath::open_in(dir, parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
+            rustix::fs::readlinkat(parent, name, Vec::new())
+        }
+        _ => rustix::fs::readlink(path, Vec::new()),
+    };
+    target.map(CString::into_bytes).map_err(io::Error::from)
 }
 
 /// Reads a regular file of at most `limit` bytes, without following a symlink.

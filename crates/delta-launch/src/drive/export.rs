@@ -1,22 +1,27 @@
 //! `delta export`: exports runs in the formats of other tools.
 
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use collector::{CollectorError, CollectorSummary, OtlpCollector};
 use delta_base::durable;
 use delta_llm::llm::endpoint::{EnvOrigin, EnvSetting};
 use delta_operator::command_line::print_usage_error;
-use delta_operator::failure::CommandFailure;
+use delta_operator::failure::{CommandFailure, quote_workspace_of};
+use delta_operator::runs::own_run;
 use delta_operator::runs::run_arguments::RunArguments;
-use delta_operator::{cancel, environment};
+use delta_operator::{cancel, environment, state};
 use delta_program::stdio;
-use delta_report::export::{ExportedRun, SystemContext, atif, markdown, openai, otlp};
+use delta_report::export::{ExportedRun, SystemContext, atif, in_toto, markdown, openai, otlp};
+use delta_report::statement::document::PAYLOAD_TYPE;
+use delta_report::statement::envelope::SignedEnvelope;
+use delta_run::journal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 mod collector;
 mod follow;
 
-/// Export runs as traces, trajectories, chat transcripts or Markdown
+/// Export runs as traces, trajectories, chat transcripts, Markdown or statements
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct ExportArgs {
@@ -41,6 +46,12 @@ pub struct ExportArgs {
     /// Export each span when it is complete, until no process works on the runs; with `-r`, also of runs that start meanwhile
     #[arg(short, long, conflicts_with = "output")]
     follow: bool,
+    /// Print the statement alone, without a signature
+    #[arg(long)]
+    unsigned: bool,
+    /// Include the texts of messages in the statement, in place of their hashes
+    #[arg(long)]
+    with_task: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -49,7 +60,9 @@ Examples:
   delta export RUN --to atif > trajectory.json
   delta export RUN1 RUN2 --to openai >> training.jsonl
   delta export RUN --to otlp --endpoint http://localhost:4318
-  delta export -r ~/agents --to otlp --send --follow";
+  delta export -r ~/agents --to otlp --send --follow
+  delta export RUN --to in-toto -o change.intoto.json    # signed
+  delta export RUN --to in-toto --unsigned > statement.json";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ExportFormat {
@@ -61,21 +74,26 @@ enum ExportFormat {
     Openai,
     /// Readable document
     Markdown,
+    /// Statement of which agent made the changes, signed with your key, on one line
+    InToto,
 }
 
 /// Exports runs; returns the exit code.
 pub fn export_command(args: &ExportArgs) -> Result<ExitCode, CommandFailure> {
     let sends = args.send || args.endpoint.is_some();
-    let otlp_options = [
-        ("--content", args.content.is_some()),
-        ("--send", args.send),
-        ("--endpoint", args.endpoint.is_some()),
-        ("--follow", args.follow),
+    let format_options = [
+        ("--content", "otlp", args.content.is_some()),
+        ("--send", "otlp", args.send),
+        ("--endpoint", "otlp", args.endpoint.is_some()),
+        ("--follow", "otlp", args.follow),
+        ("--unsigned", "in-toto", args.unsigned),
+        ("--with-task", "in-toto", args.with_task),
     ];
-    if args.to != ExportFormat::Otlp
-        && let Some((option, _)) = otlp_options.iter().find(|(_, is_given)| *is_given)
-    {
-        let message = format!("`{option}` is for `--to otlp`");
+    let format = args.to.to_possible_value();
+    let format = format.as_ref().map_or("", PossibleValue::get_name);
+    let mut options = format_options.iter();
+    if let Some((option, of, _)) = options.find(|(_, of, is_given)| *is_given && *of != format) {
+        let message = format!("`{option}` is for `--to {of}`");
         return Ok(print_usage_error::<ExportArgs>("export", &message));
     }
     if args.follow {
@@ -89,16 +107,18 @@ pub fn export_command(args: &ExportArgs) -> Result<ExitCode, CommandFailure> {
     if sends {
         return send_spans(args, &subjects);
     }
-    let texts: Vec<String> = subjects.iter().map(|subject| render_export(args, subject)).collect();
+    let texts = subjects.iter().map(|subject| render_export(args, subject));
+    let texts: Vec<String> = texts.collect::<Result<_, _>>()?;
     let text = texts.join(if args.to == ExportFormat::Markdown { "\n" } else { "" });
     match &args.output {
         Some(path) => write_export_file(path, &text)?,
         None => {
             let written = match args.to {
                 ExportFormat::Markdown => stdio::print_result(&text),
-                ExportFormat::Otlp | ExportFormat::Atif | ExportFormat::Openai => {
-                    stdio::print_json_result(&text)
-                }
+                ExportFormat::Otlp
+                | ExportFormat::Atif
+                | ExportFormat::Openai
+                | ExportFormat::InToto => stdio::print_json_result(&text),
             };
             written.map_err(unwritten_failure)?;
         }
@@ -126,8 +146,8 @@ fn write_export_file(path: &Path, text: &str) -> Result<(), CommandFailure> {
     Ok(())
 }
 
-fn render_export(args: &ExportArgs, subject: &ExportedRun) -> String {
-    match args.to {
+fn render_export(args: &ExportArgs, subject: &ExportedRun) -> Result<String, CommandFailure> {
+    Ok(match args.to {
         ExportFormat::Otlp => {
             let batches = otlp::build_span_batches(subject, &otlp_options(args));
             batches.into_iter().map(|batch| batch.line).collect()
@@ -137,7 +157,41 @@ fn render_export(args: &ExportArgs, subject: &ExportedRun) -> String {
             openai::render_chat_transcript(subject, read_system_context(subject))
         }
         ExportFormat::Markdown => markdown::render_markdown(subject),
+        ExportFormat::InToto => render_statement(args, subject)?,
+    })
+}
+
+/// The statement of a run, signed unless the options say otherwise: only of a run that is the operator's own and has ended, so
+/// that no signature is of what others have recorded.
+fn render_statement(args: &ExportArgs, subject: &ExportedRun) -> Result<String, CommandFailure> {
+    let ExportedRun { dir, events, .. } = subject;
+    let id = subject.engine_start().map(|start| &start.run_id);
+    let id = id.ok_or_else(|| CommandFailure::damaged("the run has no ENGINE_START", None))?;
+    let journal = journal::read_journal_lines(dir, events.len())
+        .map_err(|error| own_run::unreadable_journal_failure(id, error))?;
+    let statement =
+        in_toto::build_statement(subject, &journal, args.with_task).map_err(|reason| {
+            CommandFailure::config(format!("run {id} cannot have a statement: {reason}"), None)
+        })?;
+    let text = statement.to_text();
+    if args.unsigned {
+        return Ok(format!("{text}\n"));
     }
+    let key = state::seal_key().map_err(|missing| {
+        let hint = "`--unsigned` prints the statement without a signature";
+        CommandFailure::config(format!("there is no key to sign with: {}", missing.reason()), hint)
+    })?;
+    let seals = own_run::fold_own_journal(id, dir)?.seals;
+    if !seals.is_own_and_unchanged() || !seals.is_result_sealed {
+        let workspace = quote_workspace_of(dir);
+        let message = format!("run {id} is not signed: its end has no seal of yours");
+        let hint = format!(
+            "`delta verify {id} -w {workspace}` says why; a run that works has one when it exits;\n\
+             `--unsigned` prints the statement without a signature"
+        );
+        return Err(CommandFailure::config(message, hint));
+    }
+    Ok(SignedEnvelope::sign(PAYLOAD_TYPE, text.as_bytes(), &key))
 }
 
 /// The system messages and the tools of the run; warns if they cannot be read.

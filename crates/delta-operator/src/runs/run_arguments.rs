@@ -33,6 +33,19 @@ impl RunArguments {
         Ok(named_by_path(&entries))
     }
 
+    /// The file of a statement that the first argument names, and the runs after it: a name that ends with `.json`, or the path
+    /// of a file.
+    pub fn split_file(&self) -> Option<(PathBuf, &[RunArgument])> {
+        let (first, runs) = self.runs.split_first()?;
+        let (path, is_path) = match first {
+            RunArgument::Last => return None,
+            RunArgument::Name(name) => (PathBuf::from(name), false),
+            RunArgument::Dir(path) => (path.clone(), true),
+        };
+        let is_json = path.extension().is_some_and(|extension| extension == "json");
+        (is_json || is_path && path.is_file()).then_some((path, runs))
+    }
+
     /// With `-r`, the runs that are there now, for a command that looks again: without the notes of the first look.
     ///
     /// # Errors

@@ -87,11 +87,15 @@ impl ExportedRun {
         before: SnapshotId,
         after: SnapshotId,
     ) -> Option<Vec<SnapshotChange>> {
+        Some(self.snapshot_store()?.compare(before, after).ok()?.changes)
+    }
+
+    /// The snapshots of the run, to read them; `None` if it has none.
+    pub fn snapshot_store(&self) -> Option<SnapshotStore> {
         if !durable::is_dir_no_follow(&self.dir.join(SNAPSHOT_DIR_NAME)) {
             return None;
         }
-        let store = SnapshotStore::open(&self.dir, ExcludePatterns::default()).ok()?;
-        Some(store.compare(before, after).ok()?.changes)
+        SnapshotStore::open(&self.dir, ExcludePatterns::default()).ok()
     }
 
     /// The last ENGINE_START.

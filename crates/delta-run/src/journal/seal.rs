@@ -18,7 +18,7 @@
 use crate::chain::{ChainLink, ChainValue, split_line};
 use crate::event::{Event, Payload, RunFork};
 use crate::journal::seal_key::{SealKey, SealedBytes};
-use crate::journal::signature::{PublicKey, SignedBy};
+use crate::journal::signature::{PublicKey, Signature, SignedBy};
 use delta_base::id::RunId;
 use sha2::{Digest, Sha256};
 
@@ -94,6 +94,21 @@ impl SealKeys {
             OtherKey::Public(_) => None,
         });
         self.own.iter().chain(derived)
+    }
+
+    /// Who has signed `message`, other than with the key of a sandbox.
+    pub fn find_signer(
+        &self,
+        message: &[u8],
+        signature: &Signature,
+    ) -> Option<(Signer, PublicKey)> {
+        let own_keys = self.own.iter().flat_map(SealKey::public_keys);
+        let others = self.others.iter().filter_map(|(signer, key)| match (signer, key) {
+            (Signer::Sandbox(_), _) | (_, OtherKey::Derived(_)) => None,
+            (signer, OtherKey::Public(key)) => Some((signer.clone(), *key)),
+        });
+        let mut keys = own_keys.map(|key| (Signer::Own, key)).chain(others);
+        keys.find(|(_, key)| key.verifies(message, signature))
     }
 
     /// Whose valid seal of `covered` it is.

@@ -175,6 +175,17 @@ impl SealKey {
         self.0[0].signing().public_key()
     }
 
+    /// The public halves of all keys.
+    pub fn public_keys(&self) -> impl Iterator<Item = PublicKey> {
+        self.0.iter().map(|key| key.signing().public_key())
+    }
+
+    /// Signs a message. Only the messages of seals begin with a NUL byte.
+    pub fn sign_message(&self, message: &[u8]) -> SignedBy {
+        let key = self.0[0].signing();
+        SignedBy { key: key.public_key(), signature: key.sign(message) }
+    }
+
     /// A hash of the variable `name` with this value, in 16 hexadecimal digits. Without the key, no guess of the value can be checked.
     pub fn hash_variable(&self, name: &[u8], value: &[u8]) -> String {
         let mut hash = self.0[0].code(&[b"delta environment", name, value]);
@@ -184,9 +195,7 @@ impl SealKey {
 
     /// The seal of what `covered` says.
     pub(crate) fn seal(&self, covered: &SealedBytes) -> String {
-        let key = self.0[0].signing();
-        SignedBy { key: key.public_key(), signature: key.sign(&covered.signed_message()) }
-            .to_string()
+        self.sign_message(&covered.signed_message()).to_string()
     }
 
     /// Whether `seal` is the seal of what `covered` says, of this version or an earlier one, in a time that does not depend on

@@ -87,6 +87,11 @@ impl fmt::Debug for PublicKey {
 pub struct Signature([u8; SIGNATURE_BYTES]);
 
 impl Signature {
+    /// The signature with these bytes; `None` if there are not 64 of them.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Self)
+    }
+
     /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0

@@ -1,0 +1,320 @@
+//! Statements of runs (C-36.13): what `delta export --to in-toto` says, and what `delta verify FILE` finds.
+
+use super::DELTA;
+use super::runs::{edit_journal, resume};
+use super::seals::{by_alice, public_key};
+use delta_base::hex::sha256_hex;
+use delta_report::statement::document::PAYLOAD_TYPE;
+use delta_report::statement::envelope::SignedEnvelope;
+use delta_run::journal::seal_key::SealKey;
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+use test_support::sandbox::{Ran, Sandbox};
+
+const COMMIT: &str = "1f0c9f6a7f1b3c0f0f6d5d3f4a2b1c0d9e8f7a6b";
+const FIRST: &str = "mkdir src; echo one > src/a; rm old; ln -s a src/link; echo x > gone";
+const SECOND: &str = "echo two >> src/a; rm gone; echo more > .git/index; mkdir empty; kill -0 $$";
+
+/// Run `r` of two processes, between which a person has changed the workspace, and its signed statement.
+fn stated() -> Sandbox {
+    let tools = "  - {name: do, exec: 'sh -c ${script}', approve: ask}\n";
+    let call = |script| format!("- call: [{{tool: do, args: {}}}]\n", json!({"script": script}));
+    let turns = format!("{}- say: done\n{}- say: done\n", call(FIRST), call(SECOND));
+    let sandbox = Sandbox::scripted(DELTA, tools, &turns);
+    sandbox.write("work/old", "before\n");
+    sandbox.write("work/.git/HEAD", "ref: refs/heads/main\n");
+    sandbox.write("work/.git/refs/heads/main", format!("{COMMIT}\n"));
+    sandbox.run("the task", &["--snapshots", "--approve-all"]).expect_code(0);
+    sandbox.write("work/theirs", "of a person\n");
+    resume(&sandbox, &["-m", "more", "--approve-all"]).expect_code(0);
+    export(&sandbox, &["-o", "change.intoto.json"]).expect_code(0);
+    sandbox
+}
+
+fn export(sandbox: &Sandbox, more: &[&str]) -> Ran {
+    let fixed = ["export", "r", "-w", "work", "--to", "in-toto"];
+    sandbox.delta(fixed.iter().chain(more).copied()).output()
+}
+
+fn verify(sandbox: &Sandbox, more: &[&str]) -> Ran {
+    let fixed = ["verify", "change.intoto.json", "-w", "work"];
+    sandbox.delta(fixed.iter().chain(more).copied()).output()
+}
+
+fn own_key(sandbox: &Sandbox) -> String {
+    public_key(sandbox.delta(["config", "--format", "json"]))
+}
+
+/// What the verifier in Python prints, or how it fails.
+fn verify_by_python(sandbox: &Sandbox, key: &str) -> Result<String, String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/verify_statement.py");
+    let mut command = Command::new("python3");
+    command.args([script, sandbox.path("change.intoto.json"), key.into(), sandbox.path("work")]);
+    let output = command.env("PYTHONDONTWRITEBYTECODE", "1").output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+}
+
+#[test]
+fn c_36_13_a_statement_says_which_agent_made_which_changes() {
+    let sandbox = stated();
+    let unsigned = export(&sandbox, &["--unsigned"]).expect_code(0);
+    assert_eq!(export(&sandbox, &["--unsigned"]).stdout, unsigned.stdout);
+    let statement = unsigned.json();
+    let digest = |name: &str| json!({"sha256": sha256_hex(sandbox.read(name))});
+    let link = json!({"sha256": sha256_hex("a")});
+    assert_eq!(
+        statement["subject"],
+        json!([{"name": "src/a", "digest": digest("work/src/a")},
+               {"name": "src/link", "digest": link, "annotations": {"kind": "symlink"}}])
+    );
+    let definition = &statement["predicate"]["buildDefinition"];
+    let parameters = &definition["externalParameters"];
+    assert_eq!(parameters["task"], json!({"sha256": sha256_hex("the task")}));
+    assert_eq!(parameters["messages"], json!([{"sha256": sha256_hex("more")}]));
+    assert_eq!(parameters["options"][0]["approve"], json!({"all": true}));
+    let internal = &definition["internalParameters"];
+    assert_eq!(internal["removed"], json!(["old"]));
+    let approval = json!({"call": "call_1_1", "tool": "do", "approved": true, "by": "flag"});
+    assert_eq!(internal["approvals"][0], approval, "{internal}");
+    let journal = sandbox.journal();
+    let trees = sandbox.events("SNAPSHOT");
+    let start = &journal[0];
+    assert_eq!(
+        definition["resolvedDependencies"],
+        json!([
+            {"name": "agent", "digest": {"deltaTree": start["agent_tree"]}, "annotations": {"agent": start["agent_name"]}},
+            {"name": "workspace", "digest": {"deltaTree": trees[0]["tree"], "gitCommit": COMMIT}},
+            {"name": "workspace", "digest": {"deltaTree": trees[2]["tree"]}, "annotations": {"process": 2}},
+        ])
+    );
+    let details = &statement["predicate"]["runDetails"];
+    let last = journal.last().unwrap();
+    let metadata = json!({"invocationId": "r", "startedOn": start["timestamp"], "finishedOn": last["timestamp"]});
+    assert_eq!(details["metadata"], metadata);
+    assert_eq!(
+        details["byproducts"],
+        json!([
+            {"name": "journal.jsonl", "digest": digest("work/.delta/r/journal.jsonl"), "annotations": {"seq": journal.len(), "chain": last["chain"]}},
+            {"name": "workspace", "digest": {"deltaTree": trees.last().unwrap()["tree"]}},
+        ])
+    );
+    // It is made to be published.
+    for private in ["the task", sandbox.path("").to_str().unwrap()] {
+        assert!(!unsigned.stdout.contains(private), "{private}");
+    }
+    let text = export(&sandbox, &["--unsigned", "--with-task"]).expect_code(0).json();
+    let parameters = &text["predicate"]["buildDefinition"]["externalParameters"];
+    assert_eq!(parameters["task"], json!({"text": "the task"}));
+    let wrong = sandbox.delta(["export", "r", "-w", "work", "--to", "atif", "--unsigned"]);
+    let wrong = wrong.output().expect_code(2);
+    assert!(wrong.stderr.contains("`--unsigned` is for `--to in-toto`"), "{}", wrong.stderr);
+}
+
+#[test]
+fn c_36_13_a_statement_is_verified_with_the_public_key_alone() {
+    let sandbox = stated();
+    let key = own_key(&sandbox);
+    assert_eq!(verify_by_python(&sandbox, &key), Ok("src/a\nsrc/link\n".to_owned()));
+    let expected = |by: &str| {
+        format!(
+            "statement change.intoto.json is intact\n  signature:     by {by}\n  statement:     of run r\n  \
+             subjects:      files: 2, removed: 1\n"
+        )
+    };
+    assert_eq!(verify(&sandbox, &[]).expect_code(0).stdout, expected("your key"));
+    let ran = verify(&sandbox, &["r", "--format", "json"]).expect_code(0).json();
+    let checks: Vec<_> = ran["checks"].as_array().unwrap().iter().map(|it| &it["check"]).collect();
+    assert_eq!(checks, ["signature", "statement", "subjects", "journal", "trees"]);
+    assert_eq!((&ran["signed"]["by"], &ran["run"]["holds"]), (&json!("own"), &json!(true)));
+    let by_other = |more: &[&str]| {
+        let fixed = ["verify", "change.intoto.json", "-w", "work"];
+        by_alice(&sandbox, &[&fixed[..], more].concat()).output()
+    };
+    let ran = by_other(&[]).expect_code(3);
+    let finding = format!("it has a signature of {key}, which is not yours, accepted or given\n");
+    assert!(ran.stdout.contains(&finding), "{}", ran.stdout);
+    assert_eq!(by_other(&["--by", &key]).expect_code(0).stdout, expected(&key));
+    by_alice(&sandbox, &["trust", "--key", &key, "--name", "bob"]).output().expect_code(0);
+    assert_eq!(by_other(&[]).expect_code(0).stdout, expected("bob"));
+    // Who has the run may have removed its snapshots, but not changed them.
+    fs::rename(sandbox.path("work/.delta/r/snapshots"), sandbox.path("snapshots")).unwrap();
+    let ran = verify(&sandbox, &["r"]).expect_code(0);
+    assert!(ran.stdout.contains("  trees:         not checked: "), "{}", ran.stdout);
+    fs::rename(sandbox.path("snapshots"), sandbox.path("work/.delta/r/snapshots")).unwrap();
+    let tree = sandbox.events("SNAPSHOT")[0]["tree"].as_str().unwrap().to_owned();
+    let object = format!("work/.delta/r/snapshots/objects/{}/{}", &tree[..2], &tree[2..]);
+    let content = fs::read(sandbox.path(&object)).unwrap();
+    sandbox.write(&object, "another tree");
+    let ran = verify(&sandbox, &["r"]).expect_code(3);
+    assert!(ran.stdout.contains("  trees:         broken: "), "{}", ran.stdout);
+    sandbox.write(&object, content);
+    // The run may grow: a statement is of what was there.
+    resume(&sandbox, &["-m", "again"]).expect_code(1);
+    verify(&sandbox, &["r"]).expect_code(0);
+    let ran = verify(&sandbox, &["--no-seal"]).expect_code(2);
+    assert!(ran.stderr.contains("`delta verify FILE [RUN]`"), "{}", ran.stderr);
+}
+
+/// The statement in the file, changed and without another signature.
+fn edit_statement(sandbox: &Sandbox, from: &str, to: &str) {
+    let mut envelope: Value = serde_json::from_str(&sandbox.read("change.intoto.json")).unwrap();
+    let unsigned = export(sandbox, &["--unsigned"]).stdout;
+    let payload = unsigned.trim_end().replacen(from, to, 1);
+    assert_ne!(payload, unsigned.trim_end());
+    let other_key = SealKey::from_derived(&"00".repeat(32)).unwrap();
+    let other = SignedEnvelope::sign(PAYLOAD_TYPE, payload.as_bytes(), &other_key);
+    let other: Value = serde_json::from_str(&other).unwrap();
+    envelope["payload"] = other["payload"].clone();
+    sandbox.write("change.intoto.json", envelope.to_string());
+}
+
+#[test]
+fn c_36_13_every_change_of_what_a_statement_says_is_found() {
+    let sandbox = stated();
+    let original = sandbox.read("change.intoto.json");
+    let file = sandbox.read("work/src/a");
+    let digits = sha256_hex(&file);
+    type Change = fn(&Sandbox);
+    let changes: [(&str, Change, &str); 12] = [
+        ("subject", |it| it.write("work/src/a", "other\n"), "src/a has the SHA-256 "),
+        ("missing", |it| fs::remove_file(it.path("work/src/a")).unwrap(), "src/a is missing"),
+        ("removed", |it| it.write("work/old", ""), "old exists, and the run has removed it"),
+        (
+            "link to the same content",
+            |it| {
+                fs::rename(it.path("work/src/a"), it.path("work/src/b")).unwrap();
+                symlink("b", it.path("work/src/a")).unwrap();
+            },
+            "src/a could not be read: ",
+        ),
+        (
+            "directory elsewhere",
+            |it| {
+                fs::rename(it.path("work/src"), it.path("moved")).unwrap();
+                symlink("../moved", it.path("work/src")).unwrap();
+            },
+            "src/a could not be read: ",
+        ),
+        (
+            "signature",
+            |it| {
+                let envelope = it.read("change.intoto.json");
+                let at = envelope.find("\"sig\":\"").unwrap() + 17;
+                let other = if &envelope[at..=at] == "A" { "B" } else { "A" };
+                it.write(
+                    "change.intoto.json",
+                    [&envelope[..at], other, &envelope[at + 1..]].concat(),
+                );
+            },
+            "no signature is valid",
+        ),
+        ("payload", |it| edit_statement(it, "src/a", "src/c"), "no signature is valid"),
+        (
+            "other type",
+            |it| {
+                let envelope = it.read("change.intoto.json");
+                it.write("change.intoto.json", envelope.replacen("in-toto+json", "other+json", 1));
+            },
+            "it is of the type application/vnd.other+json",
+        ),
+        (
+            "not signed",
+            |it| {
+                let ran = export(it, &["--unsigned", "-o", "change.intoto.json"]);
+                ran.expect_code(0);
+            },
+            "the statement has no signature",
+        ),
+        (
+            "no statement",
+            |it| edit_statement(it, "Statement/v1", "Statement/v9"),
+            "expected https://in-toto.io/Statement/v1",
+        ),
+        (
+            "out of the checkout",
+            |it| edit_statement(it, "src/a", "../agent/agent.yaml"),
+            "../agent/agent.yaml could not be read: ",
+        ),
+        (
+            "journal",
+            |it| {
+                it.unverified("its journal is changed");
+                edit_journal(it, |journal| journal.replacen("the task", "a task", 1));
+            },
+            "  journal:       broken: lines 1 to ",
+        ),
+    ];
+    for (what, change, expected) in changes {
+        change(&sandbox);
+        let more: &[&str] = if what == "journal" { &["r"] } else { &[] };
+        let ran = verify(&sandbox, more).expect_code(3);
+        assert!(ran.stdout.contains("statement change.intoto.json is not intact\n"), "{what}");
+        assert!(ran.stdout.contains(expected), "{what}: {}", ran.stdout);
+        sandbox.write("change.intoto.json", &original);
+        let _ = fs::remove_file(sandbox.path("work/src"));
+        let _ = fs::rename(sandbox.path("moved"), sandbox.path("work/src"));
+        let _ = fs::remove_file(sandbox.path("work/src/a"));
+        let _ = fs::remove_file(sandbox.path("work/old"));
+        sandbox.write("work/src/a", &file);
+        assert!(verify_by_python(&sandbox, &own_key(&sandbox)).is_ok(), "{what}: {digits}");
+    }
+    // No signature of yours is of what others have recorded.
+    let ran = export(&sandbox, &[]).expect_code(126);
+    assert!(ran.stderr.contains("its end has no seal of yours"), "{}", ran.stderr);
+    sandbox.write("change.intoto.json", "{}");
+    let ran = verify(&sandbox, &[]).expect_code(126);
+    assert!(ran.stderr.contains("it is not a DSSE envelope"), "{}", ran.stderr);
+}
+
+#[test]
+fn c_36_13_a_run_without_snapshots_has_a_statement_of_its_result() {
+    let sandbox = Sandbox::scripted(DELTA, "", "- say: the answer\n- error: broken\n");
+    sandbox.run("task", &[]).expect_code(0);
+    export(&sandbox, &["-o", "change.intoto.json"]).expect_code(0);
+    let statement = export(&sandbox, &["--unsigned"]).expect_code(0).json();
+    assert_eq!(
+        statement["subject"],
+        json!([{"name": "result", "digest": {"sha256": sha256_hex("the answer")}, "annotations": {"kind": "result"}}])
+    );
+    let ran = verify(&sandbox, &["r"]).expect_code(0);
+    assert!(ran.stdout.contains("  subjects:      not checked: "), "{}", ran.stdout);
+    assert!(ran.stdout.contains("  trees:         subjects: 1\n"), "{}", ran.stdout);
+    resume(&sandbox, &["-m", "more"]).expect_code(1);
+    let ran = export(&sandbox, &[]).expect_code(126);
+    assert!(ran.stderr.contains("nothing to make a statement about"), "{}", ran.stderr);
+}
+
+/// The command of the job in the guide that the file `name` has.
+fn job_command(name: &str) -> String {
+    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guide/provenance.md");
+    let guide = fs::read_to_string(guide).unwrap();
+    let job = guide.split("```").find(|block| block.contains(name)).expect(name);
+    let line = job.lines().find(|line| line.contains("delta verify")).expect(job);
+    line.trim_start_matches([' ', '-']).trim_start_matches("run: ").to_owned()
+}
+
+#[test]
+fn the_jobs_of_the_guide_check_the_files_of_a_branch() {
+    let sandbox = stated();
+    fs::rename(sandbox.path("change.intoto.json"), sandbox.path("work/change.intoto.json"))
+        .unwrap();
+    let key = own_key(&sandbox);
+    let program = Path::new(DELTA).parent().unwrap().display();
+    let path = format!("{program}:{}", std::env::var("PATH").unwrap());
+    let run_jobs = |code: i32| {
+        for file in [".github/workflows/provenance.yml", ".gitlab-ci.yml"] {
+            let mut job = Command::new("sh");
+            job.args(["-e", "-c", &job_command(file)]).current_dir(sandbox.path("work"));
+            job.env_clear().env("PATH", &path).env("HOME", sandbox.path("runner"));
+            let output = job.env("DELTA_KEY", &key).output().unwrap();
+            Ran::of(output.status, &output.stdout, &output.stderr).expect_code(code);
+        }
+    };
+    run_jobs(0);
+    sandbox.write("work/src/a", "of the branch\n");
+    run_jobs(3);
+}
