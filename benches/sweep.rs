@@ -145,7 +145,12 @@ fn measure_results(dir: &Path, bars: &mut Bars) {
         line.epoch = 1;
         line.iterations = 2;
         line.duration_ms = 1000 + run.n;
-        line.usage = ResultUsage { input_tokens: 1000, cached_input_tokens: 0, output_tokens: 50 };
+        line.usage = ResultUsage {
+            input_tokens: 1000,
+            cached_input_tokens: 0,
+            cache_write_tokens: 0,
+            output_tokens: 50,
+        };
         line.cost_usd = Some(0.01);
         line.set_result(&"a result of some fifty characters, as they often are".into());
         "host-01".clone_into(&mut line.host);
