@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 /// Each heading with its commands and programs, in the order of the help.
 const GROUPS: [(&str, &[&str]); 8] = [
-    ("Work", &["run", "continue", "tell", "fork", "stop"]),
+    ("Work", &["run", "continue", "tell", "fork", "send", "receive", "stop"]),
     ("Answer what waits", &["inbox", "approve", "deny"]),
     (
         "Look at runs",

@@ -16,6 +16,7 @@ use delta_launch::drive::{
     apply, approve, continue_run, discard, export, fork, models, pack, replay, rm, rollback, run,
     stop, tell, trust,
 };
+use delta_launch::transfer::{receive, send};
 use delta_operator::failure::CommandFailure;
 use delta_operator::global_options::GlobalOptions;
 use delta_operator::{build_info, config, environment};
@@ -99,6 +100,10 @@ enum DeltaCommand {
     Discard(Box<discard::DiscardArgs>),
     /// Create a run from the first iterations of another
     Fork(Box<fork::ForkArgs>),
+    /// Send a run to another place, where it continues
+    Send(Box<send::SendArgs>),
+    /// Receive a run that `delta send` has written
+    Receive(Box<receive::ReceiveArgs>),
     /// Stop the processes that work on runs
     Stop(Box<stop::StopArgs>),
     /// Remove runs
@@ -227,6 +232,8 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         DeltaCommand::Rollback(args) => rollback::rollback_command(&args),
         DeltaCommand::Apply(args) => apply::apply_command(&args),
         DeltaCommand::Discard(args) => discard::discard_command(&args),
+        DeltaCommand::Send(args) => finish(send::send_command(&args)),
+        DeltaCommand::Receive(args) => finish(receive::receive_command(&args)),
         DeltaCommand::Stop(args) => stop::stop_command(&args),
         DeltaCommand::Tell(args) => finish(tell::tell_command(&args)),
         DeltaCommand::Rm(args) => rm::remove_command(&args),

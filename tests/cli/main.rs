@@ -123,6 +123,7 @@ mod terminal_notes;
 mod text_calls;
 mod throttling;
 mod tool_expand;
+mod transfer;
 mod units;
 mod verify;
 mod view;

@@ -28,6 +28,7 @@ mod messages;
 mod packs;
 mod staged;
 mod surviving;
+mod transfer;
 mod turns;
 
 const DELTA: &str = env!("CARGO_BIN_EXE_delta");
@@ -324,6 +325,15 @@ impl Chance {
     }
 }
 
+/// The seed of this test run, by which `DELTA_SEED` repeats it.
+fn random_seed() -> u64 {
+    let clock = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let given = std::env::var("DELTA_SEED").ok();
+    let seed = given.map_or_else(|| clock().as_secs(), |seed| seed.parse().expect("a number"));
+    println!("DELTA_SEED={seed}");
+    seed
+}
+
 /// Kills a process after `micros`, unless it has ended before that. Gives what it did.
 fn kill_after(command: Delta, micros: u64) -> Ran {
     let mut child = command.spawn();
@@ -390,9 +400,7 @@ fn c_13_3_killed_at_random_instants() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let long = std::env::var_os("DELTA_LONG_TESTS").is_some();
     let rounds = number("DELTA_ROUNDS").unwrap_or(if long { 300 } else { 20 });
-    let clock = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    let seed = number("DELTA_SEED").unwrap_or_else(|| clock().as_secs());
-    println!("DELTA_SEED={seed}");
+    let seed = random_seed();
     let began = std::time::Instant::now();
     busy().run("go", &[]).expect_code(0);
     let whole = u64::try_from(began.elapsed().as_micros()).unwrap();

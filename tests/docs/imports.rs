@@ -23,7 +23,10 @@ type Wings = &'static [(&'static str, &'static [&'static str])];
 /// The crates with an order of folders inside. Cargo holds the order of the crates.
 const WINGS: [(&str, Wings); 2] = [
     ("crates/delta-operator/src", &[("", &[]), ("arguments", &[""]), ("runs", &[""])]),
-    ("crates/delta-launch/src", &[("prepare", &[]), ("drive", &["prepare"])]),
+    (
+        "crates/delta-launch/src",
+        &[("prepare", &[]), ("drive", &["prepare"]), ("transfer", &["drive"])],
+    ),
 ];
 
 /// The crates that link TLS: those that open connections, and those that may start something that does. Nothing that reads

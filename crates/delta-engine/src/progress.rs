@@ -450,6 +450,7 @@ impl ProgressPrinter {
             Payload::HumanInputReceived { .. }
             | Payload::Snapshot(_)
             | Payload::RunTrusted { .. }
+            | Payload::Sent(_)
             | Payload::Turn { .. }
             | Payload::ApplyEnd { .. } => {}
             Payload::Apply(apply) => {

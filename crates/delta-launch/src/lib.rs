@@ -1,5 +1,6 @@
-//! From the arguments of a command to a run that is driven: [`prepare`] makes an agent and its endpoint ready, and [`drive`]
-//! has the commands that start, continue and change runs.
+//! From the arguments of a command to a run that is driven: [`prepare`] makes an agent and its endpoint ready, [`drive`]
+//! has the commands that start, continue and change runs, and [`transfer`] those that send and receive them.
 
 pub mod drive;
 pub mod prepare;
+pub mod transfer;

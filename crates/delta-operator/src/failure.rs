@@ -12,6 +12,7 @@ use delta_llm::llm::{EndpointError, LlmError};
 use delta_program::stdio;
 use delta_run::budget::ledger::LedgerError;
 use delta_run::event::RunStatus;
+use delta_run::fork::bundle::BundleError;
 use delta_run::journal::seal_key::SealKeyError;
 use delta_run::ownership::ActError;
 use delta_run::ownership::claim::OwnershipError;
@@ -67,6 +68,8 @@ enum FailureKind {
     RunActive,
     /// Another process has taken over the run.
     Replaced,
+    /// The run was sent to another place.
+    Moved,
     MessageRequired,
     /// A run does not take a message.
     MessageRefused,
@@ -95,6 +98,7 @@ impl FailureKind {
             Self::Conflict => CONFLICT_ERROR,
             Self::RunActive => RUN_ACTIVE_ERROR,
             Self::Replaced => "run_replaced",
+            Self::Moved => "run_moved",
             Self::MessageRequired => "message_missing",
             Self::MessageRefused => "message_refused",
             Self::Damaged => "damaged",
@@ -213,6 +217,11 @@ impl CommandFailure {
     /// Another process works, or may work, on what the command would change.
     pub fn run_active(message: impl Into<String>, hint: impl Into<HelpLine>) -> Self {
         Self::new(FailureKind::RunActive, message, hint)
+    }
+
+    /// The run was sent to another place, or is a copy.
+    pub fn moved(message: impl Into<String>, hint: impl Into<HelpLine>) -> Self {
+        Self::new(FailureKind::Moved, message, hint)
     }
 
     /// The run's files are damaged.
@@ -396,6 +405,15 @@ impl From<SealKeyError> for CommandFailure {
             SealKeyError::Unusable { path, source } => {
                 FileError { action: "read the key", path, source }.into()
             }
+        }
+    }
+}
+
+impl From<BundleError> for CommandFailure {
+    fn from(error: BundleError) -> Self {
+        match error {
+            BundleError::File(error) => error.into(),
+            error => Self::damaged(error.to_string(), "send the run again"),
         }
     }
 }

@@ -324,6 +324,11 @@ fn print_summary(
         print_line(&format!("its changes are staged: delta diff {} -w {work_dir}", run.id));
     }
     tools_at_work_lines(&run.dir).iter().for_each(|line| print_line(line));
+    if let Some(sent) = &state.sent {
+        let verb = if sent.copy { "a copy of the run at" } else { "sent to" };
+        print_line(&format!("{verb} {}", sent.place));
+        return;
+    }
     for line in next_step_lines(state, run) {
         print_line(&line);
     }

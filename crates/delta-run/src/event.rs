@@ -21,6 +21,7 @@ mod message_source;
 mod process_info;
 mod sandbox_record;
 pub(crate) mod spending;
+mod transfer;
 mod usage_summary;
 
 pub use config::{AgentCopy, CURRENT_RULES, LlmSummary, ReplayOf, RunConfig, RunStage};
@@ -31,6 +32,7 @@ pub use sandbox_record::{
     CallSandbox, HostTrafficRecord, MACHINE_POLICY, NO_SANDBOX, PolicySource, ProfileRecord,
     SandboxRecord,
 };
+pub use transfer::{ReceivedRun, SentRun};
 pub use usage_summary::{UsageSummary, round_usd};
 
 /// One line of the journal: a fact about the run.
@@ -227,12 +229,17 @@ pub enum Payload {
         /// The claim that takes it, as its token names it.
         nonce: String,
     },
-    /// The operator accepts a run that another one made or changed, as it is.
+    /// The run is handed over to another place.
+    Sent(Box<SentRun>),
+    /// The operator accepts a run that another one made or changed, as it is; or a run has arrived.
     RunTrusted {
         /// The id of the run.
         run_id: RunId,
         /// The agent directory that may be loaded from now on.
         agent_home: String,
+        /// How the run has come here, if it was sent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        received: Option<Box<ReceivedRun>>,
         /// The seal of the journal up to here.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         seal: Option<String>,
@@ -701,6 +708,7 @@ impl Payload {
             | Self::Fork(_)
             | Self::EngineEnd { .. }
             | Self::Turn { .. }
+            | Self::Sent(_)
             | Self::RunTrusted { .. } => None,
         }
     }
@@ -743,6 +751,7 @@ impl Payload {
             Self::Fork(fork) => fork.seal.as_deref(),
             Self::Apply(apply) => apply.seal.as_deref(),
             Self::LimitsChanged(change) => change.seal.as_deref(),
+            Self::Sent(sent) => sent.seal.as_deref(),
             Self::EngineEnd { seal, .. }
             | Self::RunTrusted { seal, .. }
             | Self::Rollback { seal, .. }
@@ -760,6 +769,7 @@ impl Payload {
             Self::Fork(fork) => fork.seal = new,
             Self::Apply(apply) => apply.seal = new,
             Self::LimitsChanged(change) => change.seal = new,
+            Self::Sent(sent) => sent.seal = new,
             Self::EngineEnd { seal, .. }
             | Self::RunTrusted { seal, .. }
             | Self::Rollback { seal, .. }
@@ -792,6 +802,7 @@ impl Payload {
             | Self::Fork(_)
             | Self::EngineEnd { .. }
             | Self::Turn { .. }
+            | Self::Sent(_)
             | Self::RunTrusted { .. } => None,
         }
     }

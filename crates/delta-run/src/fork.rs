@@ -15,6 +15,7 @@ use delta_base::time::Clock;
 use std::collections::BTreeSet;
 use std::path::Path;
 
+pub mod bundle;
 mod workspace_copy;
 
 pub use workspace_copy::copy_workspace;

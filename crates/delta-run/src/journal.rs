@@ -16,7 +16,7 @@ use crate::run_files::LEASE_DIR;
 use crate::state::RunState;
 use delta_base::durable::{self, AppendFile, FileError};
 use delta_base::error_text;
-use delta_base::time::Clock;
+use delta_base::time::{Clock, Timestamp};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -254,11 +254,22 @@ pub fn create_forked_journal(
     mut lines: Vec<u8>,
     payload: Payload,
     clock: Clock,
-    mut sealer: Option<Sealer>,
+    sealer: Option<Sealer>,
 ) -> Result<u64, FileError> {
     if let Ok(torn) = durable::read_no_follow_at_most(path, MAX_JOURNAL_BYTES) {
         preserve_torn_tail(run_dir, &torn, clock)?;
     }
+    let seq = append_to_lines(&mut lines, [(clock(), payload)], sealer);
+    durable::replace_private_synced(path, &lines)?;
+    Ok(seq)
+}
+
+/// Appends events to the lines of a journal, whose chain continues. Returns the number of the last event.
+pub fn append_to_lines(
+    lines: &mut Vec<u8>,
+    events: impl IntoIterator<Item = (Timestamp, Payload)>,
+    mut sealer: Option<Sealer>,
+) -> u64 {
     let mut chain = ChainCheck::default();
     for line in lines.split_inclusive(|byte| *byte == b'\n') {
         let text = String::from_utf8_lossy(line);
@@ -267,17 +278,21 @@ pub fn create_forked_journal(
             sealer.check_line(line, &event, &link);
         }
     }
-    let (head, edit) = chain.next(sealer.as_ref().and_then(Sealer::edited_line));
-    let seq = chain.lines() + 1;
-    let mut event = Event { edited: edit.map(Box::new), ..Event::new(seq, clock(), payload) };
-    let mut line = event.to_open_line();
-    if let Some(sealer) = &mut sealer {
-        sealer.seal_event(&mut event, &mut line, head);
+    let (mut head, edit) = chain.next(sealer.as_ref().and_then(Sealer::edited_line));
+    let mut edited = edit.map(Box::new);
+    let mut seq = chain.lines();
+    for (timestamp, payload) in events {
+        seq += 1;
+        let mut event = Event { edited: edited.take(), ..Event::new(seq, timestamp, payload) };
+        let mut line = event.to_open_line();
+        if let Some(sealer) = &mut sealer {
+            sealer.seal_event(&mut event, &mut line, head);
+        }
+        event.chain = Some(ChainValue::after(head, line.as_bytes()));
+        head = event.chain;
+        lines.extend_from_slice(event.to_line().as_bytes());
     }
-    event.chain = Some(ChainValue::after(head, line.as_bytes()));
-    lines.extend_from_slice(event.to_line().as_bytes());
-    durable::replace_private_synced(path, &lines)?;
-    Ok(seq)
+    seq
 }
 
 /// A line of a journal, or consecutive lines none of which begins as an event does.

@@ -61,6 +61,8 @@ pub struct RunSummary {
     pub origin: Option<ForkOrigin>,
     /// The run whose tool or hook started this one.
     pub parent: Option<ParentRun>,
+    /// Where the run is, if it was sent away from here.
+    pub moved_to: Option<String>,
 }
 
 /// Reads the summary of the run in `run_dir`; `None` if its journal has no ENGINE_START.
@@ -104,6 +106,7 @@ impl RunSummary {
             parent: first_start
                 .filter(|start| is_named(run_dir, &start.run_id))
                 .and_then(|start| start.parent),
+            moved_to: state.sent.as_ref().map(|sent| sent.place.clone()),
         })
     }
 }
@@ -178,6 +181,11 @@ impl JournalEnds {
             line.content.filter(|_| line.kind == "USER_MESSAGE")
         })?;
         let status = end.status?;
+        // SENT is directly before the end that goes with it.
+        let before: SummaryLine<'_> = serde_json::from_slice(last_lines.next()?).ok()?;
+        if before.kind == "SENT" {
+            return None;
+        }
         let (error, error_type) = match status {
             RunStatus::Failed => last_error(last_lines)?,
             _ => (None, None),
@@ -198,6 +206,7 @@ impl JournalEnds {
             usage: end.usage?,
             origin: None,
             parent: first.parent,
+            moved_to: None,
         })
     }
 }

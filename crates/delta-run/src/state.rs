@@ -9,8 +9,8 @@ use crate::event::approval::{
 };
 use crate::event::{
     ActionResult, CURRENT_RULES, EngineStart, ErrorDetails, Event, ForkOrigin, HookEnd,
-    HumanQuestion, LLM_ERROR, LimitsChange, MessageTime, Payload, RunFork, RunStatus,
-    SandboxRecord, Thought, UsageSummary, WaitsFor,
+    HumanQuestion, LLM_ERROR, LimitsChange, MessageTime, Payload, ReceivedRun, RunFork, RunStatus,
+    SandboxRecord, SentRun, Thought, UsageSummary, WaitsFor,
 };
 use crate::limits::token_estimate::TokenRatio;
 use crate::state::active_time::ActiveTime;
@@ -232,6 +232,10 @@ pub struct RunState {
     last_counted: Option<(Timestamp, Option<String>)>,
     /// The snapshots of the workspace.
     pub timeline: SnapshotTimeline,
+    /// How the run was sent, while it is closed here.
+    pub sent: Option<SentRun>,
+    /// How the run has come here, until a process starts.
+    pub received: Option<ReceivedRun>,
     /// The staged changes, if the run is staged.
     pub stage: Option<StageState>,
     /// The ids of the messages that came through the mailbox.
@@ -383,8 +387,11 @@ impl RunState {
                 self.apply_hook(*iteration, hook, *exit_code, end.as_deref());
             }
             Payload::Fork(fork) => self.apply_fork(fork, event.timestamp),
+            Payload::Sent(sent) => self.sent = Some((**sent).clone()),
+            Payload::RunTrusted { agent_home, received, .. } => {
+                self.apply_arrival(agent_home, received.as_deref());
+            }
             Payload::Snapshot(_)
-            | Payload::RunTrusted { .. }
             | Payload::Turn { .. }
             | Payload::Apply(_)
             | Payload::ApplyEnd { .. } => {}
@@ -412,6 +419,18 @@ impl RunState {
         self.iterations_at_start = self.iterations;
         self.start_process_approvals(start.config.approve.as_ref());
         self.error = None;
+        self.received = None;
+    }
+
+    /// Opens a run that was sent, at the place where it has arrived.
+    fn apply_arrival(&mut self, agent_home: &str, received: Option<&ReceivedRun>) {
+        let Some(received) = received else { return };
+        self.sent.take_if(|sent| sent.nonce == received.nonce && !sent.copy);
+        self.received = Some(received.clone());
+        let Some(start) = &mut self.start else { return };
+        agent_home.clone_into(&mut start.agent_home);
+        start.work_dir.clone_from(&received.work_dir);
+        start.workspace_id.clone_from(&received.workspace_id);
     }
 
     fn apply_limits(&mut self, change: &LimitsChange) {
@@ -588,6 +607,7 @@ impl RunState {
         self.unmetered = false;
         self.model_changes = 0;
         self.error = None;
+        self.sent = None;
         self.origin = Some(fork.from.clone());
     }
 

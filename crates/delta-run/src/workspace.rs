@@ -409,11 +409,11 @@ impl Workspace {
         Ok(runs.map(|entry| control.join(&entry.name)).collect())
     }
 
-    /// Creates the directory of a new run and claims the run. A directory whose run never began is reused.
+    /// Creates the directory of the runs, if it does not exist.
     ///
     /// # Errors
-    /// The id is in use, perhaps since this instant. Nothing was changed in that run.
-    pub fn create_run(&self, id: &RunId) -> Result<(PathBuf, Ownership), WorkspaceError> {
+    /// It cannot be created, is something else, or was written by a version of delta with another layout.
+    pub fn create_control(&self) -> Result<PathBuf, WorkspaceError> {
         let control = self.control_dir();
         match durable::metadata_no_follow(&control) {
             Ok(metadata) if metadata.is_symlink() => return Err(WorkspaceError::Symlink(control)),
@@ -434,6 +434,15 @@ impl Workspace {
         }
         check_layout(&control)?;
         durable::hide_from_git(&control)?;
+        Ok(control)
+    }
+
+    /// Creates the directory of a new run and claims the run. A directory whose run never began is reused.
+    ///
+    /// # Errors
+    /// The id is in use, perhaps since this instant. Nothing was changed in that run.
+    pub fn create_run(&self, id: &RunId) -> Result<(PathBuf, Ownership), WorkspaceError> {
+        self.create_control()?;
         let dir = self.run_dir(id);
         let run_exists = || {
             if dir.is_symlink() {

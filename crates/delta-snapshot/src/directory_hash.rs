@@ -1,14 +1,15 @@
 //! The hash of a directory that is the same wherever the directory is: on another host, in an archive, or in a git repository.
 //!
-//! It is the id of a tree that no store has. Of the mode of a file only the bit counts that git keeps, and empty directories do
+//! It is the id of a tree, which a store can have. Of the mode of a file only the bit counts that git keeps, and empty directories do
 //! not count.
 
-use super::open_workspace;
+use super::object_store::ObjectStore;
 use super::tree::{self, EntryKind, TreeEntry, join_tree_path};
 use super::workspace_walk::{FILE_FLAGS, list_names, open_subdirectory, permission_bits};
-use delta_base::hex;
+use super::{SnapshotError, SnapshotStore, open_workspace};
 use delta_base::id::SnapshotId;
 use rustix::fs::{AtFlags, FileType, Mode};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -36,17 +37,62 @@ pub type SkipRule<'a> = &'a dyn Fn(&[u8], &[Vec<u8>]) -> bool;
 /// and what cannot be read, counts by its name alone.
 pub fn hash_directory(dir: &Path, skips: SkipRule<'_>, limits: HashLimits) -> Option<SnapshotId> {
     let root = open_workspace(dir).ok()?;
-    let mut walk = HashWalk { skips, remaining: limits };
+    let mut walk = HashWalk { skips, remaining: limits, objects: None };
     let entries = walk.walk_directory(&root, &[])?;
-    Some(tree::hash_tree(&entries))
+    walk.keep_tree(&entries)
+}
+
+impl SnapshotStore {
+    /// Stores what [`hash_directory`] hashes, under the same id.
+    pub fn store_directory(
+        &mut self,
+        dir: &Path,
+        skips: &dyn Fn(&[u8], &[Vec<u8>]) -> bool,
+        limits: HashLimits,
+    ) -> Option<SnapshotId> {
+        let root = open_workspace(dir).ok()?;
+        let mut walk = HashWalk { skips, remaining: limits, objects: Some(&mut self.objects) };
+        let entries = walk.walk_directory(&root, &[])?;
+        walk.keep_tree(&entries)
+    }
+
+    /// The ids of all objects of a snapshot; without `contents`, only those of its directories.
+    ///
+    /// # Errors
+    /// A directory is missing or damaged.
+    pub fn object_ids(
+        &self,
+        tree: SnapshotId,
+        contents: bool,
+    ) -> Result<BTreeSet<SnapshotId>, SnapshotError> {
+        let mut ids = BTreeSet::new();
+        tree::collect_objects(&self.objects, tree, contents, &mut ids)?;
+        Ok(ids)
+    }
 }
 
 struct HashWalk<'a> {
     skips: SkipRule<'a>,
     remaining: HashLimits,
+    /// Where the contents are kept, if they are.
+    objects: Option<&'a mut ObjectStore>,
 }
 
 impl HashWalk<'_> {
+    fn keep_tree(&mut self, entries: &[TreeEntry]) -> Option<SnapshotId> {
+        match &mut self.objects {
+            Some(objects) => tree::write_tree(objects, entries).ok(),
+            None => Some(tree::hash_tree(entries)),
+        }
+    }
+
+    fn keep_content(&mut self, content: &[u8]) -> Option<SnapshotId> {
+        match &mut self.objects {
+            Some(objects) => objects.insert(content).ok(),
+            None => Some(SnapshotId::from_content(content)),
+        }
+    }
+
     fn walk_directory(&mut self, dir: &OwnedFd, path: &[u8]) -> Option<Vec<TreeEntry>> {
         let names = list_names(dir).ok()?;
         let mut entries = Vec::with_capacity(names.len());
@@ -79,27 +125,34 @@ impl HashWalk<'_> {
             FileType::RegularFile => {
                 let opened = rustix::fs::openat(dir, name, FILE_FLAGS, Mode::empty());
                 let Ok(file) = opened.map(File::from) else { return omitted() };
+                let mut content = Vec::new();
                 let mut reader = file.take(self.remaining.bytes + 1);
-                let Ok(digits) = hex::sha256_hex_of_reader(&mut reader) else { return omitted() };
-                let length = self.remaining.bytes + 1 - reader.limit();
+                if reader.read_to_end(&mut content).is_err() {
+                    return omitted();
+                }
+                let length = content.len() as u64;
                 self.remaining.bytes = self.remaining.bytes.checked_sub(length)?;
+                let id = self.keep_content(&content)?;
                 let is_executable = permission_bits(&stat) & 0o100 != 0;
                 let mode = if is_executable { EXECUTABLE_MODE } else { FILE_MODE };
-                Some(Some(entry(EntryKind::File, mode, length, SnapshotId::parse(&digits)?)))
+                Some(Some(entry(EntryKind::File, mode, length, id)))
             }
             FileType::Directory => {
                 let Ok(subdir) = open_subdirectory(dir, name) else { return omitted() };
                 let entries = self.walk_directory(&subdir, path)?;
-                let id = tree::hash_tree(&entries);
+                if entries.is_empty() {
+                    return Some(None);
+                }
+                let id = self.keep_tree(&entries)?;
                 let directory = entry(EntryKind::Directory, EXECUTABLE_MODE, 0, id);
-                Some((!entries.is_empty()).then_some(directory))
+                Some(Some(directory))
             }
             FileType::Symlink => {
                 let Ok(target) = rustix::fs::readlinkat(dir, name, Vec::new()) else {
                     return omitted();
                 };
                 let target = target.as_bytes();
-                let id = SnapshotId::from_content(target);
+                let id = self.keep_content(target)?;
                 Some(Some(entry(EntryKind::Symlink, 0, target.len() as u64, id)))
             }
             _ => omitted(),

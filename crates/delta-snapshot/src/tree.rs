@@ -8,7 +8,7 @@ use super::workspace_walk::permission_bits;
 use super::{SnapshotDiff, SnapshotError};
 use delta_base::durable::FileError;
 use delta_base::id::SnapshotId;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::convert::Infallible;
 use std::fmt::Write as _;
 
@@ -268,6 +268,30 @@ pub(super) fn copy_tree(
         }
     }
     Ok(to.copy_from(from, id, bytes.len() as u64)?)
+}
+
+/// Collects the ids of the objects of a tree; without `contents`, only those of its directories.
+pub(super) fn collect_objects(
+    objects: &ObjectStore,
+    id: SnapshotId,
+    contents: bool,
+    ids: &mut BTreeSet<SnapshotId>,
+) -> Result<(), SnapshotError> {
+    if !ids.insert(id) {
+        return Ok(());
+    }
+    for entry in decode_tree(&read_object(objects, id)?, id)? {
+        match entry.kind {
+            EntryKind::Directory | EntryKind::Piece => {
+                collect_objects(objects, entry.id, contents, ids)?;
+            }
+            EntryKind::File | EntryKind::Symlink if contents => {
+                ids.insert(entry.id);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Collects the paths that a tree omits for a secret, as far as the tree can be read.

@@ -2,7 +2,7 @@
 
 use super::MAIN_FILE;
 use delta_base::id::SnapshotId;
-use delta_snapshot::{HashLimits, hash_directory};
+use delta_snapshot::{HashLimits, SnapshotStore, hash_directory};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -16,8 +16,22 @@ const SKIPPED_OF_AGENT: [&[u8]; 2] = [b"tests", b"workspaces"];
 /// The hash of the agent directory `home`, without a workspace in it; `None` if it has more than 2,000 files and directories,
 /// or 64 MiB. Of a symlink the target counts, not its content.
 pub fn hash_agent_tree(home: &Path, workspace: &Path) -> Option<SnapshotId> {
+    hash_directory(home, &skips_in(home, workspace), LIMITS)
+}
+
+/// Stores what [`hash_agent_tree`] hashes; the tree has the same id.
+pub fn store_agent_tree(
+    store: &mut SnapshotStore,
+    home: &Path,
+    workspace: &Path,
+) -> Option<SnapshotId> {
+    store.store_directory(home, &skips_in(home, workspace), LIMITS)
+}
+
+/// Which paths do not count, by the names in their directories.
+fn skips_in(home: &Path, workspace: &Path) -> impl Fn(&[u8], &[Vec<u8>]) -> bool {
     let workspace = workspace.strip_prefix(home).ok().map(|path| path.as_os_str().as_bytes());
-    hash_directory(home, &|path, names| is_skipped(path, names) || workspace == Some(path), LIMITS)
+    move |path, names| is_skipped(path, names) || workspace == Some(path)
 }
 
 /// Whether a path does not count; `names` are in its directory.

@@ -119,6 +119,10 @@ fn describe_event(payload: &Payload, hidden: &[String]) -> String {
         }
         Payload::EngineEnd { status, .. } => format!("end {status}"),
         Payload::Turn { turn, .. } => format!("takes turn {turn}"),
+        Payload::Sent(sent) => format!("sent to {:?}", sent.place),
+        Payload::RunTrusted { received: Some(received), .. } => {
+            format!("received from {}", received.from)
+        }
         Payload::RunTrusted { agent_home, .. } => {
             format!("trusted by the operator, with the agent directory {agent_home:?}")
         }

@@ -22,7 +22,7 @@ use delta_operator::arguments::terminal_prompt::InboxExit;
 use delta_operator::arguments::{completion_candidates, message};
 use delta_operator::failure::{CommandFailure, quote_workspace_of};
 use delta_operator::runs::own_run::{
-    CHANGED_JOURNAL, EDITED_JOURNAL, check_is_own, fold_journal, fold_own_journal,
+    CHANGED_JOURNAL, EDITED_JOURNAL, check_is_here, check_is_own, fold_journal, fold_own_journal,
     other_owner_failure, other_run_owner, sealed_result,
 };
 use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
@@ -56,6 +56,7 @@ mod active_run;
 mod claimed_stage;
 mod ensured_run;
 mod process_change;
+pub mod received_files;
 mod run_agent;
 mod run_message;
 
@@ -393,9 +394,34 @@ impl ClaimedRun {
         Self::new(id, dir.clone(), ownership, folded, Some(force))
     }
 
+    /// Claims a run to send it, also one that was sent before.
+    pub fn claim_to_send(run: &LocatedRun) -> Result<Self, CommandFailure> {
+        let LocatedRun { id, dir, .. } = run;
+        let ownership = Ownership::claim_from_dying_owner(id, dir, &ClaimPatience::default())
+            .map_err(|error| run_in_use_failure(error, id, dir))?;
+        let folded = fold_own_journal(id, dir)?;
+        Self::take_over(id, dir.clone(), ownership, folded, None)
+    }
+
     /// Claims a run whose last process has exited. `force` allows that for a process on another host, which cannot be
     /// checked; it is `None` if the command has no `--force`.
     pub fn new(
+        id: &RunId,
+        dir: PathBuf,
+        ownership: Ownership,
+        folded: JournalFold,
+        force: Option<bool>,
+    ) -> Result<Self, CommandFailure> {
+        if folded.state.sent.is_some() {
+            // It only repeats the journal.
+            let _ = run::repair_metadata(&dir, &folded.state, &ownership);
+        }
+        check_is_here(id, &dir, &folded.state)?;
+        received_files::finish_restore(&dir, &folded.state)?;
+        Self::take_over(id, dir, ownership, folded, force)
+    }
+
+    fn take_over(
         id: &RunId,
         dir: PathBuf,
         mut ownership: Ownership,
@@ -440,6 +466,13 @@ impl ClaimedRun {
         self.folded.seals.is_own_and_unchanged()
     }
 
+    /// Whether another operator has sent the run, and no process has worked on it since.
+    fn has_come_from_another(&self) -> bool {
+        let own_key = state::seal_key().ok().map(|key| key.public_key().to_string());
+        let received = self.state().received.as_ref();
+        received.is_some_and(|received| Some(&received.from) != own_key.as_ref())
+    }
+
     /// Interprets a message as [`ClaimedRun::interpret_message`] does; a refusal is a failure of the command.
     fn interpret(
         &self,
@@ -466,6 +499,17 @@ impl ClaimedRun {
             return Ok(result.map(|result| result.with_tree(&self.dir, self.state())));
         }
         sealed_result(&self.id, &self.dir, &self.folded)
+    }
+
+    /// Refuses a foreign run, and one whose journal was changed after it was sealed.
+    pub fn check_is_own(&self) -> Result<(), CommandFailure> {
+        check_is_own(&self.id, &self.dir, &self.folded)?;
+        if self.is_own_and_unchanged() {
+            return Ok(());
+        }
+        let Self { id, dir, .. } = self;
+        let hint = format!("accept it as it is: `delta trust {id} -w {}`", quote_workspace_of(dir));
+        Err(CommandFailure::config(format!("run {id}: {EDITED_JOURNAL}"), hint))
     }
 
     /// Refuses a run directory of another user, who can change it at any time.
@@ -558,14 +602,14 @@ impl ClaimedRun {
         workspace::ensure_run_subdirs(&self.dir)?;
         let epoch = self.ownership.epoch();
         let agent_copy = agent.copy_agent_files(&self.dir, epoch, Some(&last_start))?;
-        let is_own_and_unchanged = self.is_own_and_unchanged();
+        let renews_approvals = !self.is_own_and_unchanged() || self.has_come_from_another();
         let mut run = self.open_run(agent.secrets.clone(), observer, &cancel)?;
         let mut start =
             agent.engine_start(&run, workspace, options, agent_copy, sandbox.as_deref());
         let mut approve = start.config.approve.take().unwrap_or_default();
         approve.inherit(last_start.config.approve.as_ref());
         // Others may have written the decisions that it has.
-        approve.renew = !is_own_and_unchanged;
+        approve.renew = renews_approvals;
         start.config.approve = approve.recorded();
         start.config.stage = stage;
         start.config.limits = budget.budget.given_limits();

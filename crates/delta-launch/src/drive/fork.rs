@@ -21,7 +21,7 @@ use delta_operator::runs::{own_run, run_list};
 use delta_operator::{cancel, command_line, state};
 use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
-use delta_run::event::{EngineStart, Event, ForkFiles, ForkOrigin, RunFork};
+use delta_run::event::{EngineStart, Event, ForkFiles, ForkOrigin, Payload, RunFork};
 use delta_run::fork::{self, ForkError, ForkPoint};
 use delta_run::journal::seal::{SealStatus, Sealer};
 use delta_run::ownership::Ownership;
@@ -196,9 +196,13 @@ impl ForkSource {
         })?;
         let state = RunState::from_events(&events[..cut.event_count]);
         let has_result = state.result.is_some();
-        let start = state.start.ok_or_else(|| {
+        let mut start = state.start.ok_or_else(|| {
             CommandFailure::damaged(format!("run {} has no ENGINE_START", run.id), None)
         })?;
+        // What a process recorded elsewhere is a path of another host: the agent came with the run.
+        if let Some(agent_home) = events[cut.event_count..].iter().find_map(arrived_agent) {
+            start.agent_home.clone_from(agent_home);
+        }
         Ok(Self { run, events, cut, start, has_result, seals: folded.seals })
     }
 
@@ -211,6 +215,14 @@ impl ForkSource {
         let message = format!("the run ends at iteration {iteration}");
         let hint = "add the next message with -m, or fork an earlier iteration with --at";
         Err(CommandFailure::message_required(message, hint))
+    }
+}
+
+/// The agent directory of a run that has arrived with this event.
+fn arrived_agent(event: &Event) -> Option<&String> {
+    match &event.payload {
+        Payload::RunTrusted { agent_home, received: Some(_), .. } => Some(agent_home),
+        _ => None,
     }
 }
 

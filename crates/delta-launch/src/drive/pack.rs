@@ -140,6 +140,11 @@ impl PackedRuns {
                             Ok(ownership)
                         })
                         .map_err(|error| active_run_failure(error, &run))?;
+                own_run::check_is_here(
+                    &run.id,
+                    &run.dir,
+                    &own_run::fold_journal(&run.id, &run.dir)?,
+                )?;
                 change(&run, ownership)
             });
             match done {

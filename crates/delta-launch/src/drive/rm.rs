@@ -62,7 +62,7 @@ pub struct RemoveArgs {
         value_delimiter = ','
     )]
     status: Vec<RunListStatus>,
-    /// Also remove runs that other runs refer to, and runs whose last process was on another host
+    /// Also remove runs that other runs refer to, that were sent, or whose last process was on another host
     #[arg(long)]
     force: bool,
     /// List the runs that would be removed, and remove nothing
@@ -402,6 +402,11 @@ fn claim_for_removal(
     let current = RunListEntry::read(&workspace, &dir);
     if args.selects_by_filter() && current.last_updated != run.last_updated {
         return refuse("it has changed since it was selected".to_owned(), None);
+    }
+    if let Some(destination) = current.moved_to.as_ref().filter(|_| !args.force) {
+        let reason = format!("it was sent to {}", strip_terminal_controls(destination));
+        let hint = "if it has arrived there, or is a copy, add --force".to_owned();
+        return refuse(reason, Some(hint));
     }
     if current.calls_at_work > 0 {
         let work_dir = shell_quote_path(&run.workspace);

@@ -163,6 +163,7 @@ impl StoppingRun {
     ) -> Result<(), CommandFailure> {
         loop {
             let state = own_run::fold_journal(&self.run.id, &self.run.dir)?;
+            own_run::check_is_here(&self.run.id, &self.run.dir, &state)?;
             let is_running = state.status == Some(RunStatus::Running);
             if let Some(start) = state.start.filter(|_| is_running) {
                 self.open_process(&start)?;

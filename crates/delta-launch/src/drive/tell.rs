@@ -195,6 +195,7 @@ fn send(
         if state.has_received(id) {
             return Ok((state, MessageFate::Received));
         }
+        own_run::check_is_here(&run.id, &run.dir, &state)?;
         let mailbox = Mailbox::new(&run.dir, Some(MessageSeal::new(key, &state)));
         let sent = if mailbox.find(id)?.is_some() {
             mailbox.sync()

@@ -217,7 +217,12 @@ fn trust_run(target: &Path, args: &TrustArgs) -> Result<String, CommandFailure> 
     let observer = Box::new(|_: delta_run::run::RunNotice<'_>| {});
     let mut opened = claimed.open_run(Secrets::default(), observer, &cancel)?;
     let run_id = run.id.clone();
-    opened.record(Payload::RunTrusted { run_id, agent_home: agent_home.clone(), seal: None });
+    opened.record(Payload::RunTrusted {
+        run_id,
+        agent_home: agent_home.clone(),
+        received: None,
+        seal: None,
+    });
     opened.commit()?;
     let agent_home = strip_terminal_controls(&agent_home);
     Ok(format!("Trusted run {}: \"{task}\", with the agent in {agent_home}\n", run.id))

@@ -171,6 +171,24 @@ pub fn check_is_own(id: &RunId, dir: &Path, folded: &JournalFold) -> Result<(), 
     Err(CommandFailure::config(message, trust_hint(id, dir)))
 }
 
+/// Refuses to change a run that was sent to another place, or that is a copy.
+pub fn check_is_here(id: &RunId, dir: &Path, state: &RunState) -> Result<(), CommandFailure> {
+    let Some(sent) = &state.sent else { return Ok(()) };
+    let destination = strip_terminal_controls(&sent.place);
+    let workspace = quote_workspace_of(dir);
+    let fork = format!("`delta fork {id} -w {workspace}` makes a run that continues here");
+    if sent.copy {
+        return Err(CommandFailure::moved(
+            format!("this is a copy of run {id}, which is at {destination}"),
+            fork,
+        ));
+    }
+    let hint = format!(
+        "continue it there; `delta send {id} -w {workspace}` with the same arguments ends a transfer that broke off;\n{fork}"
+    );
+    Err(CommandFailure::moved(format!("run {id} was sent to {destination}"), hint))
+}
+
 /// The failure of a command on a run of another user.
 pub fn other_owner_failure(id: &RunId, dir: &Path, owner: u32) -> CommandFailure {
     let message = format!("run {id} is foreign: {} belongs to user {owner}", dir.display());

@@ -62,9 +62,15 @@ impl RestorePoint {
         id: &impl fmt::Display,
     ) -> Result<Option<SnapshotId>, CommandFailure> {
         let timeline = &state.timeline;
-        let Some(first) = timeline.first() else {
-            let hint = "enable them with `--snapshots`, or with `snapshots: true` in agent.yaml";
-            return Err(CommandFailure::not_found(format!("run {id} has no snapshots"), hint));
+        let first = match (timeline.first(), self) {
+            (Some(first), _) => first.iteration,
+            // What a run has replaced where it has arrived.
+            (None, Self::Snapshot(digits)) if !timeline.with_id_prefix(digits).is_empty() => 0,
+            (None, _) => {
+                let hint =
+                    "enable them with `--snapshots`, or with `snapshots: true` in agent.yaml";
+                return Err(CommandFailure::not_found(format!("run {id} has no snapshots"), hint));
+            }
         };
         let snapshot = match self {
             Self::Now => return Ok(None),
@@ -73,7 +79,7 @@ impl RestorePoint {
                 Ok(None) => return Ok(None),
                 Err(NoSnapshotThen) => {
                     let message = format!("run {id} has no snapshot from before its last message");
-                    let hint = format!("its first snapshot is of iteration {}", first.iteration);
+                    let hint = format!("its first snapshot is of iteration {first}");
                     return Err(CommandFailure::not_found(message, hint));
                 }
             },
@@ -89,7 +95,7 @@ impl RestorePoint {
                 timeline.at_end_of(*number).ok_or_else(|| {
                     let message =
                         format!("run {id} has no snapshot from iteration {number} or before");
-                    let hint = format!("its first snapshot is of iteration {}", first.iteration);
+                    let hint = format!("its first snapshot is of iteration {first}");
                     CommandFailure::not_found(message, hint)
                 })?
             }

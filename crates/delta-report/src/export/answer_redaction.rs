@@ -99,6 +99,7 @@ impl SensitiveAnswers {
             | Payload::EngineEnd { .. }
             | Payload::LimitsChanged(_)
             | Payload::Turn { .. }
+            | Payload::Sent(_)
             | Payload::RunTrusted { .. } => {}
         }
         event

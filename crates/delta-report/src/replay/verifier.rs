@@ -135,6 +135,7 @@ impl RunVerifier<'_> {
             | Payload::Discard { .. }
             | Payload::Fork(_)
             | Payload::Turn { .. }
+            | Payload::Sent(_)
             | Payload::RunTrusted { .. } => {}
         }
         // Calls that start at the same time have all their gates before their requests.

@@ -304,7 +304,8 @@ impl Sealer {
             | Payload::Rollback { .. }
             | Payload::Apply(_)
             | Payload::ApplyEnd { .. }
-            | Payload::Discard { .. } => {
+            | Payload::Discard { .. }
+            | Payload::Sent(_) => {
                 if !link.is_chained || self.status.signer.is_none() {
                     return SealCheck::NotSealed;
                 }
@@ -386,7 +387,8 @@ impl Sealer {
             | Payload::Rollback { .. }
             | Payload::Apply(_)
             | Payload::ApplyEnd { .. }
-            | Payload::Discard { .. } => {}
+            | Payload::Discard { .. }
+            | Payload::Sent(_) => {}
             _ => return,
         }
         let Some(key) = self.keys.own_key() else { return };
@@ -523,7 +525,8 @@ mod tests {
         ];
         for (first, last, signer, is_result_sealed) in cases {
             let agent_home = "/agent".to_owned();
-            let trusted = Payload::RunTrusted { run_id: run_id(), agent_home, seal: None };
+            let trusted =
+                Payload::RunTrusted { run_id: run_id(), agent_home, received: None, seal: None };
             let lines = seal_lines([(first, trusted), (last, end())]);
             let status = check(&mut Sealer::new(keys.clone(), run_id()), &lines);
             let is_edited = !is_result_sealed;

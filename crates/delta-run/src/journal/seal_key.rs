@@ -274,6 +274,12 @@ impl SealedBytes {
         Self { earlier_label: b"delta message", label, parts: join_parts(parts) }
     }
 
+    /// What a run is sent with.
+    pub fn of_transfer(parts: &[&[u8]]) -> Self {
+        let label = Some(&b"delta transfer 1"[..]);
+        Self { earlier_label: b"delta transfer", label, parts: join_parts(parts) }
+    }
+
     /// What earlier versions sealed in a line without a chain value.
     pub fn of_earlier_line(label: &'static [u8], parts: &[&[u8]]) -> Self {
         Self { earlier_label: label, label: None, parts: join_parts(parts) }

@@ -274,7 +274,7 @@ fn mark_of_line(line: &[u8], seq: u64) -> Option<EventMark> {
 
 /// Whether an event of this type is the request of an act, which counts only with the turn that follows it.
 fn is_act(kind: &str) -> bool {
-    matches!(kind, "ACTION_REQUEST" | "ENGINE_END" | "ROLLBACK" | "APPLY" | "DISCARD")
+    matches!(kind, "ACTION_REQUEST" | "ENGINE_END" | "ROLLBACK" | "APPLY" | "DISCARD" | "SENT")
 }
 
 /// Whether an event is the request of an act: see [`is_act`].
@@ -286,6 +286,7 @@ pub(crate) fn is_act_request(payload: &Payload) -> bool {
             | Payload::Rollback { .. }
             | Payload::Apply(_)
             | Payload::Discard { .. }
+            | Payload::Sent(_)
     )
 }
 

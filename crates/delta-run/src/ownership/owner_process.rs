@@ -53,7 +53,8 @@ pub fn owner_status(process: &ProcessInfo) -> OwnerStatus {
     }
 }
 
-pub(crate) fn hostname() -> String {
+/// The name of this host.
+pub fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 

@@ -52,7 +52,8 @@ impl SnapshotTimeline {
     /// Adds the snapshot of an event, if it has one.
     pub fn apply(&mut self, payload: &Payload) {
         self.apply_message(payload);
-        if let Some((iteration, tree)) = saved_before_change(payload) {
+        let last = self.points.last().map_or(0, |last| last.iteration);
+        if let Some((iteration, tree)) = saved_before_change(payload, last) {
             let exclude = self.last_exclude();
             let point =
                 SnapshotPoint { iteration, is_iteration_end: false, tree, exclude, saved: None };
@@ -161,8 +162,9 @@ impl SnapshotTimeline {
 }
 
 /// The state that an apply or a discard has saved. It is not the end of an iteration.
-fn saved_before_change(payload: &Payload) -> Option<(u32, SnapshotId)> {
+fn saved_before_change(payload: &Payload, last: u32) -> Option<(u32, SnapshotId)> {
     match payload {
+        Payload::RunTrusted { received: Some(received), .. } => Some((last, received.saved?)),
         Payload::Apply(apply) => Some((apply.iteration, apply.saved)),
         Payload::Discard { iteration, saved, .. } => Some((*iteration, *saved)),
         _ => None,

@@ -91,7 +91,8 @@ pub fn ensure_run(
         Err(JournalError::NoEvents(_)) => return Ok(None),
         folded => folded.map_err(|error| unreadable_journal_failure(id, error))?,
     };
-    if !folded.seals.is_own() && is_ended(&dir, &folded, task.retry) {
+    let is_elsewhere = !folded.seals.is_own() || folded.state.sent.is_some();
+    if is_elsewhere && is_ended(&dir, &folded, task.retry) {
         print_notes(id, &folded.state, task, agent, workspace, options)?;
         return take_stored_result(id, &dir, &folded);
     }

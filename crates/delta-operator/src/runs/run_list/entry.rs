@@ -101,6 +101,9 @@ pub struct RunListEntry {
     /// Tokens and cost.
     #[serde(flatten, serialize_with = "serialize_usage")]
     pub usage: UsageSummary,
+    /// Where it is, if it was sent away, or is a copy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moved_to: Option<String>,
     /// The run and event of which this one is a fork.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<ForkOrigin>,
@@ -172,6 +175,7 @@ impl RunListEntry {
             (self.calls_at_work > 0, "tool at work"),
             (self.waits() && self.status != RunListStatus::WaitingForInput, "waits"),
             (self.staged, "staged"),
+            (self.moved_to.is_some(), "moved"),
         ];
         let mut notes: Vec<String> =
             notes.iter().filter(|(holds, _)| *holds).map(|(_, note)| (*note).to_owned()).collect();
@@ -183,12 +187,13 @@ impl RunListEntry {
 
     /// Whether it has an open question, whatever ended its process.
     pub fn waits(&self) -> bool {
-        self.status == RunListStatus::WaitingForInput || self.waits_for.is_some()
+        let is_asked = self.status == RunListStatus::WaitingForInput || self.waits_for.is_some();
+        is_asked && self.moved_to.is_none()
     }
 
-    /// Whether `delta continue` can continue it: no process works on it, and its files are readable.
+    /// Whether `delta continue` can continue it: it is here, no process works on it, and its files are readable.
     pub fn is_resumable(&self) -> bool {
-        self.status != RunListStatus::Damaged && !self.active
+        self.status != RunListStatus::Damaged && !self.active && self.moved_to.is_none()
     }
 
     /// Whether its process died while it worked on it.
@@ -241,6 +246,7 @@ impl RunListEntry {
             agent_name: summary.agent_name,
             workspace: workspace.root.clone(),
             usage: summary.usage,
+            moved_to: summary.moved_to,
             origin: summary.origin,
             parent: summary.parent,
             agent_home: summary.agent_home,
@@ -270,6 +276,7 @@ impl RunListEntry {
             agent_name: String::new(),
             workspace: workspace.root.clone(),
             usage: UsageSummary::default(),
+            moved_to: None,
             origin: None,
             parent: None,
             agent_home: String::new(),

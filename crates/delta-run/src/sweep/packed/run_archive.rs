@@ -114,29 +114,55 @@ impl WorkspaceArchiver<'_> {
         content: &[u8],
     ) -> io::Result<()> {
         let [path, link] = [path, link].map(|name| name.as_os_str().as_bytes());
-        for (kind, name) in [(EntryType::GNULongLink, link), (EntryType::GNULongName, path)] {
-            if name.len() > MAX_NAME_BYTES {
-                let header = new_header(kind, 0o644);
-                self.append_block(header, b"././@LongLink", &[name, b"\0"].concat())?;
-            }
-        }
+        append_long_name(&mut self.archive, EntryType::GNULongLink, link)?;
         header.set_link_name_literal(&link[..link.len().min(MAX_NAME_BYTES)])?;
-        self.append_block(header, &path[..path.len().min(MAX_NAME_BYTES)], content)?;
+        header.set_size(content.len() as u64);
+        append_named(&mut self.archive, header, path, content)?;
         if self.archive.get_ref().len() > MAX_ARCHIVE_BYTES {
             return Err(io::Error::other(format!("it has more than {MAX_ARCHIVE_BYTES} bytes")));
         }
         Ok(())
     }
-
-    fn append_block(&mut self, mut header: Header, name: &[u8], content: &[u8]) -> io::Result<()> {
-        header.as_old_mut().name[..name.len()].copy_from_slice(name);
-        header.set_size(content.len() as u64);
-        header.set_cksum();
-        self.archive.append(&header, content)
-    }
 }
 
-fn new_header(kind: EntryType, mode: u32) -> Header {
+/// Appends an entry with a name of any length and bytes. `header` has the length of the content.
+pub(crate) fn append_named(
+    archive: &mut Builder<impl io::Write>,
+    header: Header,
+    name: &[u8],
+    content: impl Read,
+) -> io::Result<()> {
+    append_long_name(archive, EntryType::GNULongName, name)?;
+    append_block(archive, header, &name[..name.len().min(MAX_NAME_BYTES)], content)
+}
+
+/// Appends a name that does not fit the header of the next entry.
+fn append_long_name(
+    archive: &mut Builder<impl io::Write>,
+    kind: EntryType,
+    name: &[u8],
+) -> io::Result<()> {
+    if name.len() <= MAX_NAME_BYTES {
+        return Ok(());
+    }
+    let name = [name, b"\0"].concat();
+    let mut header = new_header(kind, 0o644);
+    header.set_size(name.len() as u64);
+    append_block(archive, header, b"././@LongLink", &name[..])
+}
+
+fn append_block(
+    archive: &mut Builder<impl io::Write>,
+    mut header: Header,
+    name: &[u8],
+    content: impl Read,
+) -> io::Result<()> {
+    header.as_old_mut().name[..name.len()].copy_from_slice(name);
+    header.set_cksum();
+    archive.append(&header, content)
+}
+
+pub(crate) fn new_header(kind: EntryType, mode: u32) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
     header.set_mode(mode);

@@ -1,0 +1,4 @@
+//! The commands that move runs to other places: `delta send` and `delta receive`.
+
+pub mod receive;
+pub mod send;
