@@ -228,6 +228,42 @@ fn c_34_15_what_no_run_can_begin_with_is_refused() {
     sandbox.unverified("journals and snapshots were damaged");
 }
 
+/// The runs committed in the branch of the original, and wrote through a symlink into its files.
+#[test]
+fn c_38_1_a_recorded_run_begins_with_a_git_directory_and_symlinks_of_its_own() {
+    let sandbox = Sandbox::new(DELTA);
+    let git = |dir: &str, script: &str| {
+        let program = format!(
+            "git() {{ command git -c user.name=a -c user.email=a@example.org \"$@\"; }}; {script}"
+        );
+        let mut command = Command::new("sh");
+        command.args(["-ec", &program]).current_dir(sandbox.path(dir));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{script}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    sandbox.write("repo/f", "base\n");
+    git("repo", "git init -q && git add f && git commit -qm base && git worktree add -q ../work");
+    git("work", "ln -s $PWD/f link");
+    sandbox.script(SH, "- call: [{tool: sh, args: {script: 'true'}}]\n- say: done\n");
+    sandbox.run("the task", &["--snapshots"]).expect_code(0);
+    let commit = "git -c user.name=a -c user.email=a@example.org commit -qam step";
+    let turns = format!("- call: [{{tool: sh, args: {{script: 'echo more >> link; {commit}'}}}}]");
+    sandbox.script(SH, &format!("- say: skipped\n{turns}\n- say: done\n"));
+    let text = "name: s\nagents: [agent]\ninputs: {runs: work, at: 1}\n";
+    sandbox.write("sweep.yaml", text);
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    sweep(&sandbox, &["run", "s", "-q"]).expect_code(0);
+    let id = plan_lines(&sandbox)[0]["id"].as_str().unwrap().to_owned();
+    let fork = workspace(&sandbox, &id);
+    let log = "git log --format=%s";
+    assert_eq!(git(fork.to_str().unwrap(), log), "step\nbase\n");
+    assert_eq!(fs::read_to_string(fork.join("f")).unwrap(), "base\nmore\n");
+    assert_eq!(fs::read_link(fork.join("link")).unwrap(), fork.join("f").canonicalize().unwrap());
+    assert_eq!((git("work", log), sandbox.read("work/f")), ("base\n".into(), "base\n".into()));
+    assert_eq!(git("work", "git status --short f"), "");
+}
+
 #[test]
 fn a_run_that_a_process_works_on_is_no_input() {
     let sandbox = Sandbox::scripted(

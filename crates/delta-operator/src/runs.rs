@@ -11,4 +11,5 @@ pub mod run_arguments;
 pub mod run_input;
 pub mod run_list;
 pub mod run_watch;
+pub mod separate_copy;
 pub mod stage;

@@ -3,7 +3,6 @@
 //! A fork that continues at once does so in the same way as `delta continue`.
 
 use crate::drive::continue_run::{self, ClaimedRun, MissingMessage};
-use crate::drive::fork::separate_copy::separate_copy;
 use crate::drive::run::{self, NewRun};
 use crate::prepare::prepared_agent::PreparedAgent;
 use crate::prepare::run_result;
@@ -17,6 +16,7 @@ use delta_operator::arguments::options::{CONTINUE_OPTIONS, RunOptions, show_only
 use delta_operator::arguments::{agent_choice, completion_candidates, message};
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
+use delta_operator::runs::separate_copy::separate_copy;
 use delta_operator::runs::{own_run, run_list};
 use delta_operator::{cancel, command_line, state};
 use delta_program::number_argument::parse_number_in;
@@ -34,7 +34,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 mod initial_files;
-pub mod separate_copy;
 
 use initial_files::SourceSnapshots;
 
@@ -326,8 +325,10 @@ fn create_fork(
         ForkFiles::Kept
     } else {
         let files = initial_files::fill_workspace(args, source, &workspace, store.zip(tree))?;
-        let separated = separate_copy(&workspace.root, &source.run.workspace.root)?;
+        let root = &workspace.root;
+        let separated = separate_copy(root, &source.run.workspace.root, root)?;
         args.options.print_notes(&separated.notes);
+        args.options.print_notes(&separated.shared);
         // The fork exists with its journal: a power failure must not leave it without its files.
         durable::sync_file_system(&workspace.root)?;
         files

@@ -9,9 +9,10 @@ use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_base::time;
 use delta_operator::failure::CommandFailure;
+use delta_operator::runs::separate_copy::separate_copy;
 use delta_operator::runs::{own_run, restore_point};
 use delta_operator::state;
-use delta_run::event::{ForkFiles, ForkOrigin, RunFork};
+use delta_run::event::{Event, ForkFiles, ForkOrigin, RunFork};
 use delta_run::fork::{self, ForkError, ForkPoint};
 use delta_run::journal;
 use delta_run::journal::seal::Sealer;
@@ -56,15 +57,23 @@ impl RecordedCopy {
         Ok(SnapshotStore::open(&self.run_dir, ExcludePatterns::default())?)
     }
 
-    /// Writes the files of the iteration into an empty directory.
+    fn read_events(&self, recorded: &RecordedInput) -> Result<Vec<Event>, CommandFailure> {
+        Ok(own_run::read_journal(&recorded.run, &self.run_dir)?.events)
+    }
+
+    /// Writes the files of the iteration into an empty directory, which will be at `final_root`. What is done in them does not
+    /// change the workspace of the recorded run, where that is known; returns notes about what does.
     pub fn restore_files(
         &self,
         recorded: &RecordedInput,
         target: &Path,
-    ) -> Result<(), CommandFailure> {
-        let Some(tree) = recorded.tree else { return Ok(()) };
+        final_root: &Path,
+    ) -> Result<Vec<String>, CommandFailure> {
+        let Some(tree) = recorded.tree else { return Ok(Vec::new()) };
         self.open_snapshots()?.restore(tree, target, &Secrets::default(), None)?;
-        Ok(())
+        let start = RunState::from_events(&self.read_events(recorded)?).start;
+        let original = start.map(|start| start.work_dir).unwrap_or_default();
+        Ok(separate_copy(target, Path::new(&original), final_root)?.shared)
     }
 
     /// Writes the records of the run, unless another process has. The journal comes last and at once, so a run whose process
@@ -106,7 +115,7 @@ impl RecordedCopy {
         run_dir: &Path,
         mut ownership: Ownership,
     ) -> Result<(), CommandFailure> {
-        let events = own_run::read_journal(&recorded.run, &self.run_dir)?.events;
+        let events = self.read_events(recorded)?;
         let point = ForkPoint::find(&events, Some(recorded.at))
             .map_err(|error| CommandFailure::damaged(error.to_string(), None))?;
         let events = &events[..point.event_count];

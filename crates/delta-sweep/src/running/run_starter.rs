@@ -17,6 +17,7 @@ use delta_base::signal::CancelToken;
 use delta_operator::failure::CommandFailure;
 use delta_operator::{build_info, environment};
 use delta_process::{WorkerCommand, WorkerErrors, WorkerProcess};
+use delta_program::stdio;
 use delta_run::fork::copy_workspace;
 use delta_run::sweep::sweep_dir::{SweepDir, draft_path};
 use delta_run::workspace;
@@ -137,7 +138,14 @@ impl RunStarter {
             return Ok(());
         }
         let copy = RecordedCopy::extract(&self.dir, recorded)?;
-        make_workspace(&self.dir, definition, run, |draft| copy.restore_files(recorded, draft))?;
+        let workspace = self.dir.workspace(&run.id);
+        make_workspace(&self.dir, definition, run, |draft| {
+            let notes = copy.restore_files(recorded, draft, &workspace)?;
+            notes
+                .iter()
+                .for_each(|note| stdio::print_error_line(&format!("run {}: {note}", run.id)));
+            Ok(())
+        })?;
         copy.begin_run(recorded, &self.dir, run, &self.cancel)
     }
 

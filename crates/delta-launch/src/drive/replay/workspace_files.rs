@@ -1,13 +1,13 @@
 //! The initial files of a replay with tools, and the comparison of its final files with the run's final files.
 
 use super::OriginalRun;
-use crate::drive::fork::separate_copy::separate_copy;
 use delta_base::durable;
 use delta_base::id::SnapshotId;
 use delta_base::redact::Secrets;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::restore_point;
+use delta_operator::runs::separate_copy::separate_copy;
 use delta_report::replay::{self, ReplayDifference};
 use delta_report::run_names::RunNames;
 use delta_run::event::{Event, Payload};
@@ -88,8 +88,9 @@ impl ReplayFiles {
         store.restore(first, &workspace.root, secrets, None)?;
         files.beginning_notes.push(format!("Restored the initial files of run {id} in {dir}"));
         let original_root = Path::new(&original.start.work_dir);
-        let separated = separate_copy(&workspace.root, original_root)?;
+        let separated = separate_copy(&workspace.root, original_root, &workspace.root)?;
         files.beginning_notes.extend(separated.notes);
+        files.beginning_notes.extend(separated.shared);
         files.separated = separated.changed;
         files.not_checked = why_not_comparable(&original.events, &state);
         if let Some(last) = state.timeline.last().filter(|_| files.not_checked.is_none()) {

@@ -10,13 +10,15 @@ use std::io::{self, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// What was separated, and what could not be.
+/// What was separated, and what was not.
 #[derive(Debug, Default)]
 pub struct SeparatedCopy {
     /// The entries that differ from the original, relative to it: git directories in place of what names one, and symlinks.
     pub changed: Vec<PathBuf>,
-    /// What the user has to know.
+    /// What was done, for the user.
     pub notes: Vec<String>,
+    /// What the copy shares with the original, for the user.
+    pub shared: Vec<String>,
 }
 
 /// What a git directory does not share with its copy: work trees and the places of others, and objects, which are read
@@ -31,11 +33,16 @@ const SHARED: [&str; 8] =
 /// Where the files of the copy are, for git: one level above its git directory, wherever the original was.
 const OWN_WORK_TREE: &str = "[core]\n\tbare = false\n\tworktree = ..\n";
 
-/// Separates `copy`, the files of `original`; both are absolute, without symlinks. The original may be gone.
+/// Separates `copy`, the files of `original`, which will be at `final_root`; all are absolute, without symlinks. The original may be
+/// gone.
 ///
 /// # Errors
 /// The copy could not be written.
-pub fn separate_copy(copy: &Path, original: &Path) -> Result<SeparatedCopy, FileError> {
+pub fn separate_copy(
+    copy: &Path,
+    original: &Path,
+    final_root: &Path,
+) -> Result<SeparatedCopy, FileError> {
     let mut separated = SeparatedCopy::default();
     for link in git_links(copy, original) {
         let is_in_copy = !link.is_absolute && link.directory.starts_with(original);
@@ -62,12 +69,12 @@ pub fn separate_copy(copy: &Path, original: &Path) -> Result<SeparatedCopy, File
         ));
         separated.changed.push(link.entry);
     }
-    redirect_links(copy, original, &mut separated)?;
+    redirect_links(copy, original, final_root, &mut separated)?;
     let shared = outside_git_directories(copy).into_iter().map(|directory| {
         let directory = directory.display();
         format!("Note: git commands in the new workspace change {directory}, which it shares")
     });
-    separated.notes.extend(shared);
+    separated.shared.extend(shared);
     Ok(separated)
 }
 
@@ -117,6 +124,7 @@ fn copy_missing(from: &Path, to: &Path, is_copied: &dyn Fn(&str) -> bool) -> io:
 fn redirect_links(
     copy: &Path,
     original: &Path,
+    final_root: &Path,
     separated: &mut SeparatedCopy,
 ) -> Result<(), FileError> {
     let mut directories = vec![copy.to_owned()];
@@ -127,8 +135,9 @@ fn redirect_links(
             if kind.is_dir() && !path.ends_with(".delta") {
                 directories.push(path);
             } else if kind.is_symlink()
-                && let Some(target) = place_in_copy(&path, copy, original)
+                && let Some(inner) = place_in_copy(&path, copy, original)
             {
+                let target = final_root.join(inner);
                 replace_link(&path, &target).map_err(|source| FileError {
                     action: "write the symlink",
                     path: path.clone(),
@@ -147,7 +156,7 @@ fn redirect_links(
     Ok(())
 }
 
-/// Where a symlink of the copy has to lead that would lead into the original, or that leads into it from there.
+/// Where in the copy a symlink of it has to lead that would lead into the original, or that leads into it from there.
 fn place_in_copy(link: &Path, copy: &Path, original: &Path) -> Option<PathBuf> {
     let named = fs::read_link(link).ok()?;
     let from_copy = link.canonicalize().ok();
@@ -159,7 +168,7 @@ fn place_in_copy(link: &Path, copy: &Path, original: &Path) -> Option<PathBuf> {
     let missing = named.is_absolute().then_some(named);
     let targets = [from_copy, from_original, missing];
     let inner = targets.iter().flatten().find_map(|target| target.strip_prefix(original).ok())?;
-    (!inner.starts_with(".delta")).then(|| copy.join(inner))
+    (!inner.starts_with(".delta")).then(|| inner.to_owned())
 }
 
 fn replace_link(link: &Path, target: &Path) -> io::Result<()> {
