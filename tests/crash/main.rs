@@ -23,6 +23,7 @@ use test_support::wait::{processes_with, until};
 mod approvals;
 mod failpoints;
 mod fallback;
+mod gates;
 mod mcp;
 mod messages;
 mod packs;

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use test_support::sandbox::{Ran, Sandbox};
+use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 use test_support::wait::until;
 
 /// Runs git in the sandbox, with no configuration but its own.
@@ -164,6 +166,65 @@ fn c_34_14_a_gate_stops_at_the_budget_and_prints_what_is_known() {
     let text = sandbox.read("sweep.yaml").replace("3000", "100000");
     sandbox.write("sweep.yaml", text);
     assert!(gate(&sandbox, &[]).expect_code(0).stdout.contains("; 20 of 96 pairs"));
+}
+
+#[test]
+fn c_34_2_an_endpoint_that_throttles_changes_no_verdict() {
+    let verdict = |refusals: usize| {
+        let count = AtomicUsize::new(0);
+        let server = ScriptedServer::start(move |request: &RecordedRequest| {
+            let text = request.body.to_string();
+            match count.fetch_add(1, Ordering::SeqCst) {
+                number if number < refusals => {
+                    Answer::error(429, "slow down", None).header("retry-after", "0")
+                }
+                _ if text.contains("Another one") && text.contains("t1") => Answer::text("wrong"),
+                _ => Answer::text("did it"),
+            }
+        });
+        let sandbox = repository(2, "gate: {max_drop: 0.5, against: HEAD}\nrepeats: 1");
+        sandbox.agent(&format!("model: test-model\n  base_url: {}", server.url()), "");
+        git(&sandbox, &["commit", "-q", "-a", "-m", "asking"]);
+        sandbox.write("agent/system_prompt.md", "Another one.\n");
+        let mut verdict = gate(&sandbox, &["--format", "json"]).expect_code(3).json();
+        // The ids of commits.
+        ["base", "here"].iter().for_each(|side| drop(verdict[*side].take()));
+        (verdict, server.requests().len())
+    };
+    let (expected, requests) = verdict(0);
+    assert_eq!((&expected["difference"], requests), (&(-0.5).into(), 4));
+    assert_eq!(verdict(5), (expected, 9));
+}
+
+#[test]
+fn c_34_10_runs_of_the_base_that_are_too_old_are_replaced_by_new_repeats() {
+    let gate_of = |age: &str| format!("gate: {{against: HEAD, max_age: {age}}}\nrepeats: 1\n");
+    let sandbox = repository(1, &(gate_of("14d") + "env: {REPEAT: '${repeat}'}"));
+    // The second repeat of the base ends after the run of the second change.
+    let wait = format!(
+        "[ $REPEAT = 1 ] || until [ $(cat {}/* | wc -l) -ge 3 ]; do sleep 0.02; done",
+        sandbox.path("s/results").display()
+    );
+    let llm = "provider: script\n  model: script.yaml";
+    sandbox.agent(llm, &format!("  - {{name: act, shell: '{wait}'}}"));
+    let turns = "turns:\n  - call: [{tool: act, args: {}}]\n  - say: did it\n";
+    sandbox.write("agent/script.yaml", turns);
+    git(&sandbox, &["commit", "-q", "-a", "-m", "waiting"]);
+    let judge_change = |prompt: &str| {
+        sandbox.write("agent/system_prompt.md", prompt);
+        gate(&sandbox, &["--jobs", "2"]).expect_code(3).stdout
+    };
+    let first = judge_change("Another one.\n");
+    assert!(first.contains(", 2 new runs") && !first.contains("note:"), "{first}");
+    let text = sandbox.read("sweep.yaml").replace("14d", "1ms");
+    sandbox.write("sweep.yaml", text);
+    let second = judge_change("A third one.\n");
+    let note = "note: 1 run of the base is older than `max_age`, and not used again\n";
+    assert!(second.contains(", 2 new runs") && second.contains(note), "{second}");
+    let repeats: Vec<_> =
+        result_lines(&sandbox).iter().map(|line| line["repeat"].clone()).collect();
+    assert_eq!(repeats.iter().filter(|repeat| **repeat == 2).count(), 1, "{repeats:?}");
+    assert_eq!(repeats.len(), 4);
 }
 
 #[test]
