@@ -122,6 +122,8 @@ impl Run<'_> {
             text_call: None,
             discarded_usage: Vec::new(),
             throttled_ms: 0,
+            from: None,
+            saved_usd: None,
         })));
         self.record(Payload::ActionResult(Box::new(ActionResult {
             iteration,

@@ -168,6 +168,8 @@ fn apply(
                 text_call: None,
                 discarded_usage: Vec::new(),
                 throttled_ms: 0,
+                from: None,
+                saved_usd: None,
             };
             *ids = conversation.push_thought(&thought);
             // Ids and names that no endpoint accepts back are replaced, and then the parts are not those of the answer.

@@ -271,6 +271,8 @@ fn thought() -> Thought {
         text_call: None,
         discarded_usage: Vec::new(),
         throttled_ms: 0,
+        from: None,
+        saved_usd: None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Sweeps through the built program: plans, pools that are killed, results that are torn.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests may")]
 
+mod answers;
 mod bisect;
 mod budgets;
 mod by_hand;

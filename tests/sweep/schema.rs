@@ -33,6 +33,7 @@ run: {max_iterations: 4, max_duration: 30m, max_cost: 0.5, max_tokens: 200k, sna
 budget: {max_cost: 20, max_tokens: 2M}
 retry: {attempts: 2, on: [llm, io]}
 rate: {concurrent: 4}
+answers: true
 grade: [{name: g, command: ['true'], timeout: 5s}, {name: e, expect: {result: {contains: x}}}]
 ";
 
@@ -84,6 +85,7 @@ fn c_1_3_the_schema_and_plan_object_to_the_same_mistakes() {
         ("budget: 20", "`budget` must be a mapping"),
         ("retry: {attempts: 0}", "`attempts` must be a whole number"),
         ("retry: {on: llm}", "`on` must be a list"),
+        ("answers: 1", "`answers` must be `true` or `false`"),
         ("rate: {concurrent: 1.5}", "`concurrent` must be a whole number"),
         ("grade: [{name: g, command: 'true'}]", "`command` must be a list"),
         (

@@ -11,6 +11,7 @@ use delta_process::{Background, CallLimits, Containment, EnvVars, LaunchContext,
 use delta_run::budget::call_rate::RATE_VARIABLE;
 use delta_run::budget::ledger;
 use delta_run::limits::bounds::{DEPTH_VARIABLE, MAX_DEPTH_VARIABLE, Nesting};
+use delta_run::sweep::answer_scope::ANSWERS_VARIABLE;
 use delta_run::workspace::{self, RUNS_DIR_VARIABLE};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -161,6 +162,7 @@ impl ChildEnvironment {
             DEPTH_VARIABLE,
             MAX_DEPTH_VARIABLE,
             KEY_NAMES_VARIABLE,
+            ANSWERS_VARIABLE,
         ];
         for name in of_outer_run {
             inherited.remove(OsStr::new(name));

@@ -7,6 +7,7 @@ mod attempt_failure;
 mod key_refresh;
 mod upstream_error;
 
+use crate::answer_store::AnswerStore;
 use attempt_failure::{AttemptError, AttemptFailure, AttemptTarget, late_error_text};
 use delta_base::hex::sha256_hex;
 use delta_base::json_repair::replace_lone_surrogates;
@@ -21,8 +22,8 @@ use delta_llm::llm::wire::{
     NeutralBody, RejectedRequest, StreamAssembler, WireCodec, WriteHistory, without_stream_options,
 };
 use delta_llm::llm::{
-    AnswerError, CallObserver, CallProgress, Endpoint, LlmError, LlmRequest, Provider, StreamError,
-    quote_inexact_arguments,
+    AnswerError, CallObserver, CallProgress, Endpoint, LlmError, LlmRequest, Provider, StoreReply,
+    StreamError, quote_inexact_arguments,
 };
 use delta_words::{
     Attempt, CacheMarkers, EncodeOptions, Reply, ServiceTier, TryNumber, Usage, WireExchange,
@@ -32,6 +33,7 @@ use http::{HeaderMap, HeaderValue, header};
 pub use key_refresh::KeyRefresh;
 use serde_json::Value;
 use std::borrow::Cow;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -67,6 +69,7 @@ pub struct EndpointProvider {
     /// By its prices, the endpoint charges for writes to its cache.
     charges_writes: bool,
     tier: RequestedTier,
+    answers: Option<Rc<AnswerStore>>,
 }
 
 /// The service tier that requests ask for.
@@ -131,6 +134,7 @@ impl EndpointProvider {
             cache,
             charges_writes: false,
             tier: RequestedTier::default(),
+            answers: None,
         })
     }
 
@@ -138,6 +142,12 @@ impl EndpointProvider {
     #[must_use]
     pub fn with_tier(self, tier: RequestedTier) -> Self {
         Self { tier, ..self }
+    }
+
+    /// Shares answers with other runs.
+    #[must_use]
+    pub fn with_answers(self, answers: Option<Rc<AnswerStore>>) -> Self {
+        Self { answers, ..self }
     }
 
     /// A provider of the same endpoint with no connection.
@@ -156,6 +166,7 @@ impl EndpointProvider {
             cache: new_cache_planner(&self.endpoint),
             charges_writes: false,
             tier: self.tier,
+            answers: self.answers.clone(),
         }
         .with_write_charges(self.charges_writes)
     }
@@ -371,6 +382,11 @@ impl EndpointProvider {
         is_rejected
     }
 
+    /// What names the answer to a request in the store.
+    fn answer_key(&self, answers: &AnswerStore, sent: &SentRequest) -> String {
+        answers.key(&self.codec.url(), &self.model, &sent.encoded.body)
+    }
+
     /// Adds to a reply what was sent for it.
     fn complete_reply(&mut self, reply: Reply, sent: SentRequest) -> Reply {
         let SentRequest { encoded, shorter_body, options } = sent;
@@ -422,6 +438,11 @@ impl Provider for EndpointProvider {
                 let form = self.codec.form().name();
                 LlmError::from_message(format!("the request cannot be sent to {form}: {error}"))
             })?;
+            if let Some(answers) = &self.answers
+                && let Some(reply) = answers.read(self.answer_key(answers, &sent), request.run_id)
+            {
+                return Ok(self.complete_reply(reply, sent));
+            }
             let started_at = time::current_time();
             let timer = Instant::now();
             let mut status = None;
@@ -430,6 +451,9 @@ impl Provider for EndpointProvider {
             let error = match self.send_once(&sent.encoded, cancel, &mut status, live) {
                 Ok(mut reply) => {
                     reply.usage.iter_mut().for_each(|usage| note_tier(usage, tier));
+                    if let Some(answers) = &self.answers {
+                        answers.keep(self.answer_key(answers, &sent), &reply);
+                    }
                     return Ok(self.complete_reply(reply, sent));
                 }
                 Err(AttemptError::Http(HttpError::Cancelled)) => return Err(LlmError::Cancelled),
@@ -492,6 +516,21 @@ impl Provider for EndpointProvider {
                 Some(_) => observe(CallProgress::SentAgain),
             }
         }
+    }
+
+    fn stored_reply(&mut self, request: &LlmRequest<'_>) -> Option<Reply> {
+        let answers = self.answers.clone()?;
+        self.recall_options(request);
+        // What cannot be encoded is an error of the call.
+        let sent = self.encode(request, self.tier.tier).ok()?;
+        let reply = answers.read(self.answer_key(&answers, &sent), request.run_id)?;
+        Some(self.complete_reply(reply, sent))
+    }
+
+    fn take_unstored(&mut self) -> Option<StoreReply> {
+        let answers = self.answers.clone()?;
+        let (key, reply) = answers.take_kept()?;
+        Some(Box::new(move |from, cost_usd| answers.publish(key, from, cost_usd, reply)))
     }
 }
 

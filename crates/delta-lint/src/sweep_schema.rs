@@ -107,6 +107,12 @@ pub static SWEEP_MAPPING: MappingSchema = MappingSchema::new(
             DefaultValue::Text("direct"),
             "The service tier of the runs, as for `--tier`.",
         ),
+        KeySchema::with_default(
+            "answers",
+            ValueShape::Boolean,
+            DefaultValue::Boolean(false),
+            "Whether runs on one input share equal answers; repeats of a setting do not.",
+        ),
         KeySchema::optional(
             "grade",
             ValueShape::List(&ValueShape::Mapping(&GRADER_MAPPING)),

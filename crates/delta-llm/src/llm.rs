@@ -3,6 +3,7 @@
 //! Knows nothing of runs or journals. A [`Provider`] gets a finished [`LlmRequest`] and returns a complete [`Reply`] or
 //! an [`LlmError`]; it drops a response that breaks off.
 
+use delta_base::durable::FileError;
 use delta_base::engine_variables::EngineVars;
 use delta_base::signal::CancelToken;
 use delta_words::{Attempt, Reply, TryNumber, Unavailability, Usage, WireExchange};
@@ -140,6 +141,14 @@ impl Provider for ModelProviders {
             None => Err(LlmError::from_message("no endpoint")),
         }
     }
+
+    fn stored_reply(&mut self, request: &LlmRequest<'_>) -> Option<Reply> {
+        self.0.get_mut(request.model_changes)?.stored_reply(request)
+    }
+
+    fn take_unstored(&mut self) -> Option<StoreReply> {
+        self.0.iter_mut().find_map(|provider| provider.take_unstored())
+    }
 }
 
 /// What happens while a provider waits for a reply.
@@ -172,7 +181,21 @@ pub trait Provider {
         cancel: &CancelToken,
         observe: CallObserver<'_>,
     ) -> Result<Reply, LlmError>;
+
+    /// The reply to the request that another run got, for a provider whose replies are stored: the request is not sent.
+    fn stored_reply(&mut self, _request: &LlmRequest<'_>) -> Option<Reply> {
+        None
+    }
+
+    /// What stores the reply that was got last for other runs, if it shall be stored. The event that has the reply must be
+    /// durable before that.
+    fn take_unstored(&mut self) -> Option<StoreReply> {
+        None
+    }
 }
+
+/// Stores a reply, with the name of the event that has it, `RUN#SEQ`, and its cost in USD, if it is known.
+pub type StoreReply = Box<dyn FnOnce(String, Option<f64>) -> Result<(), FileError>>;
 
 /// Creates the provider that `config` selects: for an endpoint `endpoints`, one for each of its models. Does not
 /// connect before the first call. Only the `command` provider calls `launch`.

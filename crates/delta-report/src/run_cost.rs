@@ -87,7 +87,7 @@ impl RunCost {
                 saved = saved.zip(cache_saving(usage, prices)).map(|(sum, more)| sum + more);
             }
             if let Payload::Thought(thought) = &event.payload {
-                let usage = thought.usage.clone();
+                let usage = thought.usage.clone().filter(|_| thought.from.is_none());
                 let prices = usage.as_ref().zip(pricing);
                 let prices = prices.and_then(|(usage, pricing)| pricing.answer_prices(usage));
                 answers.push(JournalAnswer {
@@ -183,7 +183,10 @@ fn is_unused(usage: &UsageSummary) -> bool {
 /// The answers that an event says were paid for, as far as their tokens are known.
 fn paid_usages(event: &Event) -> impl Iterator<Item = &Usage> {
     let (answered, discarded) = match &event.payload {
-        Payload::Thought(thought) => (thought.usage.as_ref(), &thought.discarded_usage[..]),
+        Payload::Thought(thought) => {
+            let asked = thought.usage.as_ref().filter(|_| thought.from.is_none());
+            (asked, &thought.discarded_usage[..])
+        }
         Payload::Error { error_details, .. } => (None, &error_details.discarded_usage[..]),
         _ => (None, &[][..]),
     };

@@ -455,6 +455,8 @@ mod tests {
             text_call: None,
             discarded_usage: Vec::new(),
             throttled_ms: 0,
+            from: None,
+            saved_usd: None,
         }
     }
 

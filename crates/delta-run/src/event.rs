@@ -396,6 +396,12 @@ pub struct Thought {
     /// The time that the endpoint refused requests for since the last THOUGHT (429, 529), in milliseconds.
     #[serde(default, skip_serializing_if = "is_zero_number")]
     pub throttled_ms: u64,
+    /// The THOUGHT of another run that has the answer, `RUN#SEQ`; absent if the endpoint was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// USD that the answer cost that run, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved_usd: Option<f64>,
 }
 
 impl Thought {

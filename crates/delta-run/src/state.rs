@@ -196,6 +196,10 @@ pub struct RunState {
     pub usage: Vec<Usage>,
     /// Whether the usage of some answer is unknown, so that `usage` is incomplete.
     pub unmetered: bool,
+    /// How many answers the run got from other runs.
+    pub stored_answers: u32,
+    /// USD that these answers cost the other runs; `None` if one of the costs is unknown, or there are no such answers.
+    pub saved_usd: Option<f64>,
     /// The correction of token estimates by what the endpoint reported.
     pub ratio: TokenRatio,
     /// The number of oldest iterations that the last request left out because they did not fit.
@@ -605,6 +609,8 @@ impl RunState {
         }
         self.usage.clear();
         self.unmetered = false;
+        self.stored_answers = 0;
+        self.saved_usd = None;
         self.model_changes = 0;
         self.error = None;
         self.sent = None;
@@ -657,7 +663,12 @@ impl RunState {
                 }
                 self.add_usage(usage);
             }
-            None => self.unmetered = true,
+            None => self.unmetered |= thought.from.is_none(),
+        }
+        if thought.from.is_some() {
+            let before = if self.stored_answers == 0 { Some(0.0) } else { self.saved_usd };
+            self.saved_usd = before.zip(thought.saved_usd).map(|(sum, cost)| sum + cost);
+            self.stored_answers += 1;
         }
     }
 

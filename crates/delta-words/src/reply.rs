@@ -31,7 +31,8 @@ impl PartialEq for ResponseBody {
 }
 
 /// A complete reply of the LLM.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Reply {
     /// The text, if any.
     pub content: Option<String>,
@@ -54,6 +55,7 @@ pub struct Reply {
     /// The HTTP status, for providers that have one.
     pub status: Option<u16>,
     /// The body that was sent, if it is in the form of the request and differs from it.
+    #[serde(skip)]
     pub sent_body: Option<Arc<String>>,
     /// The exchange in the form of the endpoint, where that is another one.
     pub wire: Option<Box<WireExchange>>,
@@ -62,6 +64,12 @@ pub struct Reply {
     /// In a recorded reply, the indices of the tool calls whose arguments contained a key: the recording has them redacted,
     /// and they were not run.
     pub redacted_calls: Vec<usize>,
+    /// The THOUGHT of another run that has the reply, `RUN#SEQ`: the endpoint was not asked.
+    #[serde(skip)]
+    pub from: Option<String>,
+    /// USD that the reply cost that run, if it is known.
+    #[serde(skip)]
+    pub saved_usd: Option<f64>,
 }
 
 impl Reply {
@@ -89,6 +97,8 @@ impl Reply {
             status: self.status,
             sent_body: self.sent_body,
             wire: self.wire,
+            from: self.from,
+            saved_usd: self.saved_usd,
             ..other
         }
     }

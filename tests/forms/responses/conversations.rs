@@ -91,6 +91,8 @@ fn thought(iteration: u32, turn: &Turn, reply: Reply) -> Thought {
         text_call: None,
         discarded_usage: Vec::new(),
         throttled_ms: 0,
+        from: None,
+        saved_usd: None,
     }
 }
 

@@ -16,6 +16,7 @@ use delta_llm::llm::endpoint::{ADDRESS_VARIABLES, EnvOrigin, EnvSetting};
 use delta_run::budget::call_rate::RATE_VARIABLE;
 use delta_run::budget::ledger;
 use delta_run::limits::bounds::{DEPTH_VARIABLE, MAX_DEPTH_VARIABLE};
+use delta_run::sweep::answer_scope::ANSWERS_VARIABLE;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -32,10 +33,11 @@ pub const DOTENV_FILE: &str = ".env";
 
 /// Whether a variable counts only in the environment of the process: it is how the operator speaks to delta.
 pub fn is_process_only(name: &str) -> bool {
-    const NAMES: [&str; 10] = [
+    const NAMES: [&str; 11] = [
         IMPORT_PATH_VARIABLE,
         ledger::BUDGET_VARIABLE,
         RATE_VARIABLE,
+        ANSWERS_VARIABLE,
         DEPTH_VARIABLE,
         MAX_DEPTH_VARIABLE,
         TRUST_VARIABLE,

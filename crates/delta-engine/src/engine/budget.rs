@@ -183,6 +183,7 @@ impl Engine<'_> {
         let used = match &exchange.result {
             Err(LlmError::Cancelled) => answer.usages(),
             Err(_) => answer.lost().cloned().collect(),
+            Ok(reply) if reply.from.is_some() => answer.lost().cloned().collect(),
             Ok(reply) => {
                 let last = reply.usage.clone().unwrap_or_else(|| estimate_usage(reply, read));
                 answer.lost().cloned().chain([last]).collect()

@@ -3,10 +3,12 @@
 use super::budget::estimate_usage;
 use super::hooks::{HookEffect, HookInput};
 use super::{Engine, EngineError, duration_millis};
+use delta_agent::agent::Agent;
 use delta_agent::context::agents_md::AGENTS_MD_TYPE;
 use delta_agent::context::{ContextInputs, ContextProgram};
 use delta_agent::hook::HookPoint;
 use delta_agent::hook::answer::{self, HookAnswer, HookFailure, RequestReplacement};
+use delta_base::id::RunId;
 use delta_base::redact::{Secrets, StreamRedactor};
 use delta_llm::llm::{
     self, CallProgress, ImageReader, LlmConfig, LlmError, LlmRequest, OnEmpty, ProviderKind,
@@ -27,6 +29,7 @@ use delta_words::{
 };
 use std::borrow::Cow;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// A request ready to be sent, and what a script needs to know about it.
@@ -152,6 +155,8 @@ impl Engine<'_> {
         for warning in [dropped_tools.flatten(), text_call_warning, unknown_end_warning(&reply)] {
             warning.iter().for_each(|warning| run.notify(RunNotice::Warning(warning)));
         }
+        let is_asked = reply.from.is_none();
+        let cost_usd = reply.usage.as_ref().and_then(|usage| usage.cost_usd);
         // The THOUGHT records this answer itself; the ones before it were discarded.
         self.unrecorded_usage.get_mut().pop();
         run.record(Payload::Thought(Box::new(Thought {
@@ -173,12 +178,29 @@ impl Engine<'_> {
             script_turn: reply.script_turn,
             discarded_usage: self.unrecorded_usage.take(),
             throttled_ms: duration_millis(self.unrecorded_throttling.take()),
+            from: reply.from,
+            saved_usd: reply.saved_usd,
         })));
+        if is_asked {
+            self.store_answer(run, cost_usd)?;
+        }
         match failure {
             // The THOUGHT names the record.
             Some((kind, message)) => Err(EngineError::Answer { kind, message, invocation: None }),
             None => Ok(()),
         }
+    }
+
+    /// Stores the answer of the last event for other runs, if answers are stored.
+    fn store_answer(&mut self, run: &mut Run, cost_usd: Option<f64>) -> Result<(), EngineError> {
+        let Some(store) = self.provider.take_unstored() else { return Ok(()) };
+        // Others name the event, so it must not be lost.
+        run.commit()?;
+        let seq = run.journal_head().map_or(0, |head| head.seq);
+        if let Err(error) = store(format!("{}#{seq}", run.id), cost_usd) {
+            run.notify(RunNotice::Warning(&format!("the answer was not stored: {error}")));
+        }
+        Ok(())
     }
 
     /// Asks the LLM, and the next one of `llm.fallback` where it does not answer. The change is recorded before the next
@@ -476,6 +498,7 @@ impl Engine<'_> {
         call: &mut UnansweredCall,
     ) {
         let answer = match &exchange.result {
+            Ok(reply) if reply.from.is_some() => None,
             Ok(reply) => {
                 let input_tokens = estimated_input(run, prepared.body.text());
                 let mut usage = reply.usage.clone().unwrap_or_else(|| Usage {
@@ -507,12 +530,23 @@ impl Engine<'_> {
         run.record(Payload::Error { error_message: answer.describe(), error_details: details });
     }
 
-    /// Makes the call when the rate and the budgets allow it.
+    /// Makes the call when the rate and the budgets allow it, unless its answer is stored.
     fn exchange(
         &mut self,
         run: &mut Run,
         prepared: &mut PreparedRequest,
     ) -> Result<(LlmExchange, UnansweredCall), EngineError> {
+        let readers = RunReaders::new(run);
+        let request = readers.request(self.agent, run, prepared);
+        if let Some(reply) = self.provider.stored_reply(&request) {
+            self.check_started_runs(run)?;
+            let call = self.open_call(run, prepared)?;
+            let attempts = Vec::new();
+            return Ok((
+                LlmExchange { duration: Duration::ZERO, attempts, result: Ok(reply) },
+                call,
+            ));
+        }
         self.begin_rated_call(run)?;
         let mut call = self.open_call(run, prepared)?;
         let reserved = self.reserve_budget(run, prepared.body.text(), call.path());
@@ -531,28 +565,8 @@ impl Engine<'_> {
         prepared: &PreparedRequest,
         call: &mut UnansweredCall,
     ) -> LlmExchange {
-        let run_id = run.id.clone();
-        let run_dir = run.dir.clone();
-        let reader = ImageReader::new(&run_dir, image_file::read_data_url);
-        let read_previous_body = previous_body_reader(run);
-        let read_previous_exchange = previous_exchange_reader(run);
-        let request = LlmRequest {
-            body: prepared.body.text(),
-            task: &prepared.task,
-            last_user_message: &prepared.last_user_message,
-            last_message: prepared.body.last_message(),
-            model_changes: run.state().model_changes,
-            has_fallback: run.state().model_changes < self.agent.llm.fallback.len(),
-            script_turn: run.state().script_turn,
-            is_live: true,
-            previous_body: Some(&read_previous_body),
-            previous_exchange: Some(&read_previous_exchange),
-            has_native: run.state().conversation.has_native(),
-            forces_call: prepared.forces_call,
-            run_id: run_id.as_str(),
-            constant_messages: prepared.constant_messages,
-            images: run.state().conversation.has_images().then_some(reader),
-        };
+        let readers = RunReaders::new(run);
+        let request = readers.request(self.agent, run, prepared);
         let is_live = self.is_live;
         let mut redactors = AnswerRedactors::new(run.secrets());
         let timer = Instant::now();
@@ -594,7 +608,8 @@ impl Engine<'_> {
         });
         run.notify(RunNotice::LlmCallEnded);
         let result = result.map(|mut reply| {
-            reply.usage.iter_mut().for_each(|usage| price_usage(llm, usage));
+            let priced = reply.usage.as_mut().filter(|_| reply.from.is_none());
+            priced.into_iter().for_each(|usage| price_usage(llm, usage));
             reply
         });
         LlmExchange { duration: timer.elapsed(), attempts: call.answer.attempts().to_vec(), result }
@@ -662,18 +677,62 @@ fn price_usage(llm: &LlmConfig, usage: &mut Usage) {
     }
 }
 
-/// Reads the body of the last answered request of the run, when it is called.
-fn previous_body_reader(run: &Run) -> impl Fn() -> Option<String> + use<> {
-    let run_dir = run.dir.clone();
-    let last_invocation = run.state().last_invocation.clone();
-    move || record::read_request(&run_dir, last_invocation.as_deref()?).ok()
+/// What a provider may read of the run when it needs it.
+struct RunReaders {
+    run_id: RunId,
+    run_dir: PathBuf,
+    /// The body of the last answered request.
+    previous_body: Box<dyn Fn() -> Option<String>>,
+    /// What was sent in the last answered call.
+    previous_exchange: Box<dyn Fn() -> Option<WireExchange>>,
 }
 
-/// Reads what was sent in the last answered call of the run, when it is called.
-fn previous_exchange_reader(run: &Run) -> impl Fn() -> Option<WireExchange> + use<> {
-    let run_dir = run.dir.clone();
-    let last_invocation = run.state().last_invocation.clone();
-    move || Some(record::read_wire_exchange(&run_dir, last_invocation.as_deref()?).ok()??.wire)
+impl RunReaders {
+    fn new(run: &Run) -> Self {
+        let run_dir = run.dir.clone();
+        let body_dir = run_dir.clone();
+        let body_record = run.state().last_invocation.clone();
+        let exchange_dir = run_dir.clone();
+        let exchange_record = body_record.clone();
+        Self {
+            run_id: run.id.clone(),
+            run_dir,
+            previous_body: Box::new(move || {
+                record::read_request(&body_dir, body_record.as_deref()?).ok()
+            }),
+            previous_exchange: Box::new(move || {
+                let name = exchange_record.as_deref()?;
+                Some(record::read_wire_exchange(&exchange_dir, name).ok()??.wire)
+            }),
+        }
+    }
+
+    fn request<'a>(
+        &'a self,
+        agent: &Agent,
+        run: &Run,
+        prepared: &'a PreparedRequest,
+    ) -> LlmRequest<'a> {
+        let state = run.state();
+        let images = ImageReader::new(&self.run_dir, image_file::read_data_url);
+        LlmRequest {
+            body: prepared.body.text(),
+            task: &prepared.task,
+            last_user_message: &prepared.last_user_message,
+            last_message: prepared.body.last_message(),
+            model_changes: state.model_changes,
+            has_fallback: state.model_changes < agent.llm.fallback.len(),
+            script_turn: state.script_turn,
+            is_live: true,
+            previous_body: Some(&*self.previous_body),
+            previous_exchange: Some(&*self.previous_exchange),
+            has_native: state.conversation.has_native(),
+            forces_call: prepared.forces_call,
+            run_id: self.run_id.as_str(),
+            constant_messages: prepared.constant_messages,
+            images: state.conversation.has_images().then_some(images),
+        }
+    }
 }
 
 /// Whether opaque parts contain a secret. Redacted, they would not be what the endpoint sent, so they are left out.

@@ -10,6 +10,7 @@ use delta_base::durable::FileError;
 use delta_base::engine_variables::EngineVars;
 use delta_base::redact::Secrets;
 use delta_base::url_secrets::url_secrets;
+use delta_endpoint::answer_store::AnswerStore;
 use delta_endpoint::endpoint_provider::EndpointProvider;
 use delta_llm::llm::endpoint::ADDRESS_VARIABLES;
 use delta_llm::llm::{self, LlmConfig, Provider};
@@ -29,9 +30,11 @@ use delta_run::event::{AgentCopy, EngineStart};
 use delta_run::limits::Limits;
 use delta_run::limits::bounds::{Nesting, RunBounds};
 use delta_run::record::agent_copy;
+use delta_run::sweep::answer_scope::{ANSWERS_VARIABLE, AnswerScope};
 use delta_run::workspace::Workspace;
 use delta_words::Pricing;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// The variables for an agent, with the note about one that can change its own directory.
@@ -202,13 +205,14 @@ impl PreparedAgent {
         // Models of the same endpoint have the same note.
         notes.dedup();
         options.print_notes(&notes);
+        let answers = read_answer_scope(&secrets)?;
         let endpoints: Vec<_> = prepared
             .into_iter()
             .zip(agent.llm.models())
             .map(|(it, llm)| {
                 let charges = llm.pricing.as_ref().is_some_and(Pricing::charges_cache_writes);
                 let provider = it.into_provider(&secrets).with_write_charges(charges);
-                provider.with_tier(choose_tier(llm, tier))
+                provider.with_tier(choose_tier(llm, tier)).with_answers(answers.clone())
             })
             .collect();
         if !endpoints.is_empty() {
@@ -346,6 +350,22 @@ impl PreparedAgent {
             environment.vars(),
         )?)
     }
+}
+
+/// The store of answers that a sweep has named for this run.
+///
+/// # Errors
+/// The variable is not as delta sets it.
+fn read_answer_scope(secrets: &Secrets) -> Result<Option<Rc<AnswerStore>>, CommandFailure> {
+    let Some(text) = environment::variable(ANSWERS_VARIABLE) else { return Ok(None) };
+    let AnswerScope { dir, input, repeat } = serde_json::from_str(&text).map_err(|error| {
+        let message = format!("{ANSWERS_VARIABLE} is not as delta sets it: {error}");
+        CommandFailure::config(
+            message,
+            "remove it; `answers: true` in sweep.yaml sets it".to_owned(),
+        )
+    })?;
+    Ok(Some(Rc::new(AnswerStore::new(dir, input, repeat, secrets.clone()))))
 }
 
 /// What must never be written: keys, and what is secret in addresses.

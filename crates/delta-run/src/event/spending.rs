@@ -5,10 +5,13 @@ use crate::limits::{BudgetAmount, Usd, estimate_answer_tokens};
 use delta_words::Usage;
 
 /// What the answers of a run used after one more event: as the endpoint reported it, or else estimated. Answers that a
-/// fork copied do not count. `before` is the amount before the event.
+/// fork copied, or another run paid for, do not count. `before` is the amount before the event.
 pub fn add_spending(before: BudgetAmount, payload: &Payload) -> BudgetAmount {
     match payload {
         Payload::Fork(_) => BudgetAmount::default(),
+        Payload::Thought(thought) if thought.from.is_some() => {
+            before.saturating_add(discarded_amount(&thought.discarded_usage))
+        }
         Payload::Thought(thought) => before
             .saturating_add(thought_amount(thought))
             .saturating_add(discarded_amount(&thought.discarded_usage)),

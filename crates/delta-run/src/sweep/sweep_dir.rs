@@ -122,6 +122,11 @@ impl SweepDir {
         self.root.join("rate")
     }
 
+    /// The answers that its runs share; `None` for the forks of its runs, which are independent of each other.
+    pub fn answers(&self) -> Option<PathBuf> {
+        (self.runs_root == self.root).then(|| self.root.join("answers"))
+    }
+
     /// The scripts and logs of Slurm.
     pub fn slurm(&self) -> PathBuf {
         self.root.join("slurm")

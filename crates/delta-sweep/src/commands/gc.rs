@@ -85,6 +85,11 @@ fn find_garbage(dir: &SweepDir, plan: &SweepPlan) -> Result<Vec<PathBuf>, Comman
         let shard = dir.runs().join(&shard.name);
         garbage.extend(find_unnamed(&shard, |name| planned.contains(name))?);
     }
+    if let Some(answers) = dir.answers() {
+        for shard in list(&answers)? {
+            garbage.extend(find_unnamed(&answers.join(&shard.name), |_| true)?);
+        }
+    }
     let mut trees: HashSet<&str> = HashSet::new();
     for header in &plan.headers {
         trees.extend(header.agents.values().map(String::as_str));

@@ -85,7 +85,8 @@ pub fn submit_command(args: &SubmitArgs) -> Result<ExitCode, CommandFailure> {
         slurm.require_sbatch(&args.dir)?;
     }
     let per_task = args.per_task.unwrap_or_else(|| {
-        let settled = results.lines.values().filter(|line| line.settled);
+        let lines = results.lines.values();
+        let settled = lines.filter(|line| line.settled && line.answers.is_none());
         estimate_runs_per_task(settled.map(|line| line.duration_ms).collect())
     });
     let program = find_delta()?;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 /// The columns before and after the parameters.
 const PLAN_COLUMNS: [&str; 7] = ["n", "id", "agent", "model", "input", "group", "repeat"];
-const RESULT_COLUMNS: [&str; 19] = [
+const RESULT_COLUMNS: [&str; 21] = [
     "status",
     "error_type",
     "error",
@@ -25,12 +25,15 @@ const RESULT_COLUMNS: [&str; 19] = [
     "cost_usd",
     "saved_usd",
     "cache_breaks",
+    "stored_answers",
+    "answers_saved_usd",
     "result",
     "host",
     "ended_at",
 ];
 /// The columns of numbers that a run need not have.
-const NUMBERS_OR_NONE: [&str; 3] = ["cost_usd", "saved_usd", "cache_breaks"];
+const NUMBERS_OR_NONE: [&str; 6] =
+    ["duration_ms", "throttled_ms", "cost_usd", "saved_usd", "cache_breaks", "answers_saved_usd"];
 
 /// The lines as CSV, with a header. Each parameter is a column `param.NAME`; each grader has the columns `score.NAME` and
 /// `pass.NAME`, which `grades_of` fills in the order of `graders`.
@@ -89,6 +92,8 @@ fn record(line: &ResultLine, params: &BTreeSet<&str>) -> Vec<String> {
     cells.extend(
         params.iter().map(|name| line.params.get(*name).map(value_text).unwrap_or_default()),
     );
+    let time = |time: u64| line.answers.map_or_else(|| time.to_string(), |_| String::new());
+    let saved = line.answers.map_or(Some(0.0), |answers| answers.saved_usd);
     let result = line.result.as_ref().and_then(|result| serde_json::from_str(result.get()).ok());
     cells.extend([
         line.status.to_string(),
@@ -98,8 +103,8 @@ fn record(line: &ResultLine, params: &BTreeSet<&str>) -> Vec<String> {
         line.attempts.to_string(),
         line.epoch.to_string(),
         line.iterations.to_string(),
-        line.duration_ms.to_string(),
-        line.throttled_ms.to_string(),
+        time(line.duration_ms),
+        time(line.throttled_ms),
         line.usage.input_tokens.to_string(),
         line.usage.cached_input_tokens.to_string(),
         line.usage.cache_write_tokens.to_string(),
@@ -107,6 +112,8 @@ fn record(line: &ResultLine, params: &BTreeSet<&str>) -> Vec<String> {
         line.cost_usd.map(|cost| cost.to_string()).unwrap_or_default(),
         line.saved_usd.map(|saved| saved.to_string()).unwrap_or_default(),
         line.cache_breaks.map(|breaks| breaks.to_string()).unwrap_or_default(),
+        line.answers.map_or(0, |answers| answers.stored).to_string(),
+        saved.map(|saved| saved.to_string()).unwrap_or_default(),
         result.as_ref().map(value_text).unwrap_or_default(),
         line.host.clone(),
         line.ended_at.clone(),

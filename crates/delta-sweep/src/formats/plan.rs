@@ -65,6 +65,9 @@ pub struct PlanHeader {
     /// The service tier of the runs.
     #[serde(default, skip_serializing_if = "TierChoice::is_direct")]
     pub tier: TierChoice,
+    /// Whether the runs share answers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub answers: bool,
     /// The graders.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub grade: Vec<PlannedGrader>,
@@ -222,6 +225,7 @@ impl PlanHeader {
             retry: file.retry.clone(),
             rate: file.rate.clone(),
             tier: file.tier,
+            answers: file.answers,
             grade,
         }
     }

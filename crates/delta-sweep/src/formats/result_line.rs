@@ -75,6 +75,9 @@ pub struct ResultLine {
     /// How many requests of these runs paid again for input of the request before them, null if their records cannot be read.
     #[serde(default)]
     pub cache_breaks: Option<u64>,
+    /// Where the answers came from; absent if no answer was stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<AnswerSources>,
     /// The models that the endpoint says have answered the run, if they are others than the one that was asked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answered_by: Vec<String>,
@@ -88,6 +91,17 @@ pub struct ResultLine {
     pub host: String,
     /// When the run ended.
     pub ended_at: String,
+}
+
+/// Where the answers of a run came from.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct AnswerSources {
+    /// Answers of the endpoint.
+    pub asked: u32,
+    /// Answers that another run of the sweep had stored.
+    pub stored: u32,
+    /// USD that the stored ones cost the other runs, null where a cost is unknown.
+    pub saved_usd: Option<f64>,
 }
 
 /// The error of a run.
@@ -131,6 +145,18 @@ impl ResultLine {
             && kind.is_some_and(is_infrastructure_error)
     }
 
+    /// The time of the run without the time that it was throttled, in milliseconds; `None` with stored answers, which take none.
+    pub fn unthrottled_ms(&self) -> Option<u64> {
+        let duration = self.duration_ms.saturating_sub(self.throttled_ms);
+        self.answers.is_none().then_some(duration)
+    }
+
+    /// USD that the run costs where no answer is stored.
+    pub fn full_cost_usd(&self) -> Option<f64> {
+        let saved = self.answers.map_or(Some(0.0), |answers| answers.saved_usd);
+        self.cost_usd.zip(saved).map(|(cost, saved)| cost + saved)
+    }
+
     /// A line with the fields of the plan, for a run that has done nothing yet.
     pub fn for_run(run: &PlannedRun, status: RunStatus) -> Self {
         Self {
@@ -155,6 +181,7 @@ impl ResultLine {
             cost_usd: None,
             saved_usd: None,
             cache_breaks: None,
+            answers: None,
             answered_by: Vec::new(),
             result: None,
             result_cut: false,

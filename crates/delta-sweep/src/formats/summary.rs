@@ -113,6 +113,7 @@ impl SweepSummary {
         let mut summary = Self::empty(plan, results.damaged);
         let mut groups: BTreeMap<(String, String), FailureGroup> = BTreeMap::new();
         let mut settled_ms = 0;
+        let mut timed_runs = 0;
         for run in &plan.runs {
             let line = results.lines.get(&run.id);
             let is_settled = line.is_some_and(|line| line.settled);
@@ -125,8 +126,9 @@ impl SweepSummary {
                 continue;
             };
             summary.add_line(line, is_running);
-            if line.settled {
+            if line.settled && line.answers.is_none() {
                 settled_ms += line.duration_ms;
+                timed_runs += 1;
             }
             if line.status == RunStatus::Failed {
                 add_failure(&mut groups, line);
@@ -135,7 +137,7 @@ impl SweepSummary {
         summary.hosts = hosts.len() as u64;
         summary.failures = groups.into_values().collect();
         summary.failures.sort_by(|a, b| b.runs.cmp(&a.runs).then_with(|| a.kind.cmp(&b.kind)));
-        summary.run_ms = settled_ms.checked_div(summary.settled);
+        summary.run_ms = settled_ms.checked_div(timed_runs);
         let jobs: u64 = live.iter().map(|worker| worker.jobs as u64).sum();
         // A run that waits for a person is not worked on.
         let left = summary.runs - summary.settled - summary.waiting;
@@ -170,8 +172,10 @@ impl SweepSummary {
 
     fn add_line(&mut self, line: &ResultLine, is_running: bool) {
         self.settled += u64::from(line.settled);
-        self.duration_ms += line.duration_ms;
-        self.throttled_ms += line.throttled_ms;
+        if line.answers.is_none() {
+            self.duration_ms += line.duration_ms;
+            self.throttled_ms += line.throttled_ms;
+        }
         if let Some(cost) = line.cost_usd {
             self.cost_usd = Some(round_usd(self.cost_usd.unwrap_or_default() + cost));
         }

@@ -15,6 +15,7 @@ use delta_lint::sweep_schema::{
 use delta_run::budget::call_rate::RATE_VARIABLE;
 use delta_run::budget::ledger::BUDGET_VARIABLE;
 use delta_run::limits::bounds::{DEPTH_VARIABLE, MAX_DEPTH_VARIABLE};
+use delta_run::sweep::answer_scope::ANSWERS_VARIABLE;
 use delta_run::sweep::sweep_dir::{SweepBudget, SweepRate};
 use delta_run::workspace::RUNS_DIR_VARIABLE;
 use delta_words::TierChoice;
@@ -126,6 +127,8 @@ pub struct SweepFile {
     pub rate: SweepRate,
     /// The service tier of the runs.
     pub tier: TierChoice,
+    /// Whether the runs share answers.
+    pub answers: bool,
     /// The graders, as the author wrote them.
     pub grade: Vec<GraderEntry>,
     /// How a change is judged.
@@ -155,13 +158,14 @@ impl Default for GateSettings {
 }
 
 /// The variables that the runs of a sweep must have in common, or that delta sets for its children, each with what to do instead.
-const OWN_VARIABLES: [(&str, &str); 10] = [
+const OWN_VARIABLES: [(&str, &str); 11] = [
     (
         RUNS_DIR_VARIABLE,
         "the records of each run are in its workspace, where the sweep finds them; remove it",
     ),
     (BUDGET_VARIABLE, "write `budget: {max_cost: 2}`"),
     (RATE_VARIABLE, "write `rate: {concurrent: 8}`"),
+    (ANSWERS_VARIABLE, "write `answers: true`"),
     ("DELTA_STATE_DIR", "set it for `delta sweep run`, which checks the seals of the runs too"),
     ("DELTA_SEAL_KEY_FILE", "set it for `delta sweep run`, which checks the seals of the runs too"),
     (DEPTH_VARIABLE, "delta counts the levels of runs; remove it"),
@@ -231,6 +235,7 @@ impl SweepFile {
             retry: read_retry(doc, fields)?,
             rate: read_rate(doc, fields)?,
             tier: fields.text("tier").and_then(TierChoice::parse).unwrap_or_default(),
+            answers: fields.boolean("answers"),
             grade: read_graders(doc, fields.list("grade"), names.clone()),
             gate: read_gate(doc, fields)?,
             agents,

@@ -219,7 +219,8 @@ impl<'a> RunPool<'a> {
     }
 
     fn median_duration(&self) -> Duration {
-        let lines = self.results.results.lines.values().filter(|line| line.settled);
+        let lines = self.results.results.lines.values();
+        let lines = lines.filter(|line| line.settled && line.answers.is_none());
         let mut durations: Vec<u64> = lines.map(|line| line.duration_ms).collect();
         durations.sort_unstable();
         Duration::from_millis(durations.get(durations.len() / 2).copied().unwrap_or(0))

@@ -1,14 +1,14 @@
 //! What became of a run, by its directory: a result line that is missing is made again from it.
 
 use crate::formats::plan::PlannedRun;
-use crate::formats::result_line::{ResultError, ResultLine, ResultUsage};
+use crate::formats::result_line::{AnswerSources, ResultError, ResultLine, ResultUsage};
 use crate::formats::retry_policy::{Remaining, RetryPolicy};
 use delta_base::id::RunId;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::own_run;
 use delta_program::stdio;
 use delta_report::run_cost::TreeCost;
-use delta_run::event::RunStatus;
+use delta_run::event::{RunStatus, round_usd};
 use delta_run::journal::{self, JournalError, JournalFold};
 use delta_run::ownership::Ownership;
 use delta_run::ownership::owner_process::{self, OwnerStatus};
@@ -168,6 +168,12 @@ fn left_run(
     let cost = TreeCost::read(run_dir, run_dir);
     line.saved_usd = usage.cost_usd.and_then(|_| cost.saved_usd());
     line.cache_breaks = cost.cache_breaks();
+    let stored = state.stored_answers;
+    line.answers = (stored > 0).then(|| AnswerSources {
+        asked: line.iterations.saturating_sub(stored),
+        stored,
+        saved_usd: state.saved_usd.map(round_usd),
+    });
     line.answered_by = answering_models(state);
     line.ended_at = result.metrics.end_time.to_string();
     result.result.iter().for_each(|value| line.set_result(value));

@@ -13,12 +13,14 @@ use crate::planning::source_copies;
 use crate::running::delta_program::find_delta;
 use crate::running::recorded_start::{RecordedCopy, has_iterations};
 use delta_base::durable;
+use delta_base::json::to_json;
 use delta_base::signal::CancelToken;
 use delta_operator::failure::CommandFailure;
 use delta_operator::{build_info, environment};
 use delta_process::{WorkerCommand, WorkerErrors, WorkerProcess};
 use delta_program::stdio;
 use delta_run::fork::copy_workspace;
+use delta_run::sweep::answer_scope::{ANSWERS_VARIABLE, AnswerScope};
 use delta_run::sweep::sweep_dir::{SweepDir, draft_path};
 use delta_run::workspace;
 use delta_words::TierChoice;
@@ -111,6 +113,7 @@ impl RunStarter {
             env.to_mut().insert(OsString::from(name), OsString::from(value));
         }
         env.to_mut().extend(self.variables.iter().cloned());
+        env.to_mut().extend(self.answers_variable(plan, run));
         env.to_mut().extend([build_info::starter_variable()]);
         let command = WorkerCommand {
             program: &self.program,
@@ -147,6 +150,17 @@ impl RunStarter {
             Ok(())
         })?;
         copy.begin_run(recorded, &self.dir, run, &self.cancel)
+    }
+
+    /// The variable with which the run finds the answers that it shares.
+    fn answers_variable(&self, plan: &SweepPlan, run: &PlannedRun) -> Option<(OsString, OsString)> {
+        plan.settings().filter(|settings| settings.answers)?;
+        let scope = AnswerScope {
+            dir: self.dir.answers()?,
+            input: run.input.to_string(),
+            repeat: run.repeat,
+        };
+        Some((ANSWERS_VARIABLE.into(), to_json(&scope).into()))
     }
 
     fn define(

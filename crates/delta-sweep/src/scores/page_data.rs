@@ -1,5 +1,6 @@
 //! The data of the page of a sweep: its tables, and all runs in few bytes.
 
+use crate::formats::result_line::ResultLine;
 use crate::scores::pair_table::{InputsView, PairedRow, compare_values};
 use crate::scores::score_table::{ScoreRow, ScoredRun, score_rows};
 use delta_agent::tool::value_text;
@@ -92,7 +93,7 @@ fn run_row(scored: &ScoredRun<'_>, names: &mut NameTable, params: usize, has_pag
         reason.map(|(kind, _)| names.index(kind)),
         reason.map(|(_, note)| names.index(note)),
         line.map(|line| line.iterations),
-        line.map(|line| line.duration_ms.saturating_sub(line.throttled_ms) as f64 / 1000.0),
+        line.and_then(ResultLine::unthrottled_ms).map(|time| time as f64 / 1000.0),
         line.and_then(|line| line.cost_usd),
         line.map(|line| line.usage.input_tokens + line.usage.output_tokens),
         u8::from(has_page),

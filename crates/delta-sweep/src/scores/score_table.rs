@@ -197,7 +197,7 @@ impl CostMeasure {
 
     fn of_line(self, line: &ResultLine) -> Option<f64> {
         match self {
-            Self::Usd => line.cost_usd,
+            Self::Usd => line.full_cost_usd(),
             Self::Tokens => Some((line.usage.input_tokens + line.usage.output_tokens) as f64),
         }
     }
@@ -295,7 +295,7 @@ fn score_row(key: Vec<(String, String)>, runs: &[&ScoredRun<'_>], seed: u64) -> 
         cost_usd: summarize_amounts(runs, seed, |line| CostMeasure::Usd.of_line(line)),
         tokens: summarize_amounts(runs, seed, |line| CostMeasure::Tokens.of_line(line)),
         seconds: summarize_amounts(runs, seed, |line| {
-            Some(line.duration_ms.saturating_sub(line.throttled_ms) as f64 / 1000.0)
+            line.unthrottled_ms().map(|time| time as f64 / 1000.0)
         }),
     }
 }
