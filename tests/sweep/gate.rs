@@ -1,5 +1,6 @@
 //! `delta sweep gate`: base against working tree, in batches, until the scores decide.
 
+use super::one_command::page_data;
 use super::{DELTA, result_lines, sweep};
 use std::collections::BTreeSet;
 use std::fs;
@@ -88,6 +89,11 @@ fn c_34_9_a_gate_stops_at_the_look_that_decides_and_pays_no_run_twice() {
     let markdown = gate(&sandbox, &["--format", "markdown"]).expect_code(1).stdout;
     assert!(markdown.starts_with("### right: FAIL\n\n```text\ngate  right"), "{markdown}");
     assert_eq!(result_lines(&sandbox).len(), 60);
+    // The page has the last verdict.
+    sweep(&sandbox, &["view", "s"]).expect_code(0);
+    let shown = page_data(&sandbox.read("s.html"))["gate"]["verdicts"][0].clone();
+    assert_eq!((&shown["verdict"], &shown["max_drop"]), (&"FAIL".into(), &0.5.into()));
+    assert!(shown["text"].as_str().unwrap().contains("\nFAIL  right 1.00 -> 0.00"), "{shown}");
 }
 
 #[test]

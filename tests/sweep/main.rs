@@ -14,6 +14,7 @@ mod packs;
 mod plan_checks;
 mod plans;
 mod pools;
+mod race;
 mod rates;
 mod recorded;
 mod results;

@@ -124,7 +124,7 @@ fn c_34_27_not_passed_lists_runs_with_a_grade_that_is_no_pass() {
 }
 
 /// The data of a page of runs.
-fn page_data(page: &str) -> Value {
+pub(super) fn page_data(page: &str) -> Value {
     let data = page.split_once("id=\"data\">").unwrap().1.split_once("</script>").unwrap().0;
     serde_json::from_str(data).unwrap()
 }

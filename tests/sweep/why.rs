@@ -1,5 +1,6 @@
 //! `why`: forks of a run that was lost, made once however often the command is killed.
 
+use super::one_command::page_data;
 use super::{DELTA, planned, status, sweep, write_sweep};
 use std::collections::BTreeSet;
 use std::fs;
@@ -73,6 +74,11 @@ fn c_34_18_the_iteration_in_which_a_run_was_lost_is_named() {
     assert_eq!(again["estimate"]["most_forks"], 120);
     assert_eq!(again["points"][2]["passed"], 0);
     assert_eq!(calls(&sandbox).len(), forks);
+    // The page has the curve.
+    sweep(&sandbox, &["view", "s"]).expect_code(0);
+    let curve = page_data(&sandbox.read("s.html"))["losses"][0].clone();
+    assert_eq!((&curve["lost"], &curve["points"]), (&again["lost"], &again["points"]));
+    assert!(curve["text"].as_str().unwrap().starts_with(expected), "{curve}");
 }
 
 /// The command is killed while forks work; what is left of a fork that was not made to its end is made anew.

@@ -12,6 +12,8 @@ pub mod frontier;
 mod normal;
 pub mod pass;
 mod resampling;
+#[cfg(test)]
+mod scipy;
 pub mod sequential;
 pub mod step;
 mod student_t;

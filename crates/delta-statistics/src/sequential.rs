@@ -6,6 +6,7 @@
 //! so the chance of a wrong verdict at any of them stays what it is for one test.
 
 mod boundaries;
+pub mod race;
 
 use crate::estimate::{mean, variance_of_mean};
 use crate::student_t::{student_quantile, upper_tail};

@@ -13,6 +13,7 @@ mod grade;
 mod list;
 mod pack;
 mod plan;
+mod race;
 mod rounds;
 mod run;
 mod status;

@@ -11,3 +11,4 @@ pub mod run_pool;
 pub mod run_standing;
 pub mod run_starter;
 pub mod status_painter;
+pub mod sweep_record;

@@ -9,6 +9,7 @@ pub mod page_data;
 pub mod pair_table;
 pub mod score_table;
 pub mod score_text;
+pub mod setting_race;
 pub mod setting_table;
 pub mod step_text;
 pub mod verdict;

@@ -112,6 +112,15 @@ const incomplete = (bounds, text = fixed) => bounds ? h('div', { class: 'warn', 
 function head(...names) {
   return h('thead', {}, h('tr', {}, names.map(name => h('th', { class: name.startsWith('#') ? 'num' : null }, name.replace('#', '')))));
 }
+const keyText = key => clean(key.map(([, value]) => value).join(' '));
+const less = { cost_usd: 'costs less', tokens: 'uses fewer tokens' };
+const domination = row => row.dominated ? `dominated by ${keyText(row.dominated.by)}` : '';
+// What a row is marked with: a race has stopped it, or another one dominates it.
+function marks(row) {
+  const { stopped, dominated } = row;
+  return [stopped ? h('div', { class: 'dim' }, `stopped at look ${stopped.look[0]} of ${stopped.look[1]}: worse than ${clean(stopped.leader)}`) : '',
+    dominated ? h('div', { class: 'warn', title: `${keyText(dominated.by)} ${less[dominated.less]}, and a drop of ${fixed(dominated.max_drop)} is excluded` }, domination(row)) : ''];
+}
 function rowsTable(table) {
   const mean = (amount, text) => h('td', { class: 'num' }, amount ? text(amount.mean.value) : '–');
   const body = table.rows.map(row => {
@@ -121,7 +130,7 @@ function rowsTable(table) {
     return h('tr', {}, h('td', { class: 'name', title: clean(value) }, link(clean(value), () => filterBy({ [table.by]: value }))),
       h('td', { class: 'wide' }, row.score ? withInterval(row.score.value, row.score.interval) : '–',
         intervalPlot(row.score ? row.score.value : null, row.score && row.score.interval, 0, row.bounds)),
-      h('td', { class: 'covered' }, `${count(row.graded)} of ${count(row.planned)}`, missing ? h('span', { class: 'dim' }, missing) : '', incomplete(row.bounds)),
+      h('td', { class: 'covered' }, `${count(row.graded)} of ${count(row.planned)}`, missing ? h('span', { class: 'dim' }, missing) : '', incomplete(row.bounds), marks(row)),
       mean(row.cost_usd, usd), mean(row.tokens, n => count(Math.round(n))), mean(row.seconds, seconds),
       h('td', { class: 'num', title: chances.map(chance).join('\n') || null }, last ? [`${fixed(last.any)}, ${fixed(last.all)}`, h('span', { class: 'dim' }, ` k = ${last.k}`)] : '–'));
   });
@@ -194,6 +203,21 @@ function showScores() {
 
 // ---- cost against score -------------------------------------------------------------------------------------------
 
+// A plot is as wide as its place, so that its text has one size on every screen.
+function chart(height, label) {
+  const width = Math.max(280, Math.min(720, $('figures').clientWidth - 34));
+  const plot = svg('svg', { class: 'chart', width, height, role: 'img', 'aria-label': label });
+  const line = (x1, y1, x2, y2, name) => plot.append(svg('line', { x1, y1, x2, y2, class: name || '' }));
+  const text = (x, y, words, anchor, name) => plot.append(svg('text', { x, y, 'text-anchor': anchor, class: name || '' }, words));
+  return { plot, width, line, text };
+}
+// The lines of scores from 0 to 1, between these heights.
+function scoreLines({ line, text, width }, y) {
+  for (const score of [0, 0.25, 0.5, 0.75, 1]) {
+    line(50, y(score), width - 30, y(score));
+    text(42, y(score) + 4, fixed(score), 'end');
+  }
+}
 function showCosts() {
   const priced = data.combinations.filter(row => row.score && row.cost_usd && row.cost_usd.mean.value > 0);
   const isPriced = priced.length > 1;
@@ -201,35 +225,95 @@ function showCosts() {
   const undrawn = isPriced ? data.combinations.filter(row => row.score && !priced.includes(row)) : [];
   const points = (isPriced ? priced : data.combinations.filter(row => row.score && row.tokens && row.tokens.mean.value > 0)).slice(0, 60);
   if (points.length < 2) return;
+  const name = isPriced ? 'USD a run' : 'tokens a run', drawn = chart(316, `Score against ${name}`), { plot, width, line } = drawn;
   const costs = points.map(row => Math.log10(amount(row)));
   const middle = (Math.min(...costs) + Math.max(...costs)) / 2, reach = Math.max(0.5, (Math.max(...costs) - Math.min(...costs)) * 0.6);
-  const low = middle - reach, high = middle + reach, x = log => 50 + (log - low) / (high - low) * 640, y = score => 270 - score * 240;
-  const name = isPriced ? 'USD a run' : 'tokens a run';
-  const plot = svg('svg', { id: 'scatter', viewBox: '0 0 720 316', role: 'img', 'aria-label': `Score against ${name}` });
+  const low = middle - reach, high = middle + reach, x = log => 50 + (log - low) / (high - low) * (width - 80), y = score => 270 - score * 240;
   const ticks = [];
   for (let power = Math.floor(low); power <= high; power++) ticks.push(...[1, 2, 5].map(n => n * 10 ** power).filter(n => Math.log10(n) >= low && Math.log10(n) <= high));
-  for (const tick of ticks.length > 9 ? ticks.filter(n => Math.log10(n) % 1 === 0) : ticks) {
-    plot.append(svg('line', { x1: x(Math.log10(tick)), x2: x(Math.log10(tick)), y1: 30, y2: 270 }),
-      svg('text', { x: x(Math.log10(tick)), y: 288, 'text-anchor': 'middle' }, isPriced ? '$ ' + usd(tick) : count(tick)));
+  for (const tick of ticks.length > width / 80 ? ticks.filter(n => Math.abs(Math.log10(n) % 1) < 1e-9) : ticks) {
+    line(x(Math.log10(tick)), 30, x(Math.log10(tick)), 270);
+    drawn.text(x(Math.log10(tick)), 288, isPriced ? '$ ' + usd(tick) : count(tick), 'middle');
   }
-  for (const score of [0, 0.25, 0.5, 0.75, 1]) {
-    plot.append(svg('line', { x1: 50, x2: 690, y1: y(score), y2: y(score) }), svg('text', { x: 42, y: y(score) + 4, 'text-anchor': 'end' }, fixed(score)));
-  }
-  const label = row => clean(row.key.map(([, value]) => value).join(' '));
+  scoreLines(drawn, y);
   const taken = points.map((row, index) => [x(costs[index]) - 6, x(costs[index]) + 6, y(row.score.value)]);
   for (const [index, row] of points.entries()) {
-    const at = x(costs[index]), height = y(row.score.value), text = label(row);
-    if (row.score.interval) plot.append(svg('line', { class: 'ci', x1: at, x2: at, y1: y(row.score.interval[0]), y2: y(row.score.interval[1]) }));
-    const short = text.length > 28 ? text.slice(0, 27) + '…' : text, width = short.length * 6.2, isLeft = at + 10 + width > 712;
-    const left = isLeft ? at - 9 - width : at + 9;
-    const isFree = !taken.some(([from, to, top]) => Math.abs(top - height) < 12 && left < to && left + width > from);
-    plot.append(svg('circle', { cx: at, cy: height, r: 4.5 }, svg('title', {}, `${text}: ${fixed(row.score.value)}, ${isPriced ? '$ ' + usd(amount(row)) : count(Math.round(amount(row))) + ' tokens'} a run`)));
-    if (isFree) plot.append(svg('text', { class: 'name', x: isLeft ? at - 9 : at + 9, y: height + 4, 'text-anchor': isLeft ? 'end' : 'start' }, short));
-    if (isFree) taken.push([left, left + width, height]);
+    const at = x(costs[index]), height = y(row.score.value), text = keyText(row.key), mark = row.dominated ? ' dominated' : '';
+    if (row.score.interval) line(at, y(row.score.interval[0]), at, y(row.score.interval[1]), 'ci' + mark);
+    const short = text.length > 28 ? text.slice(0, 27) + '…' : text, space = short.length * 6.2, isLeft = at + 10 + space > width - 8;
+    const left = isLeft ? at - 9 - space : at + 9;
+    // Next to the point, or else above or below it.
+    const free = [0, -13, 13].find(by => left > 44 && !taken.some(([from, to, top]) => Math.abs(top - height - by) < 12 && left < to && left + space > from));
+    plot.append(svg('circle', { cx: at, cy: height, r: 4.5, class: mark.trim() }, svg('title', {},
+      `${text}: ${fixed(row.score.value)}, ${isPriced ? '$ ' + usd(amount(row)) : count(Math.round(amount(row))) + ' tokens'} a run${mark ? ', ' + domination(row) : ''}`)));
+    if (free === undefined) continue;
+    drawn.text(isLeft ? at - 9 : at + 9, height + free + 4, short, isLeft ? 'end' : 'start', 'name' + mark);
+    taken.push([left, left + space, height + free]);
   }
-  plot.append(svg('text', { x: 370, y: 310, 'text-anchor': 'middle' }, `${name} (logarithmic)`));
-  $('costs').append(h('h2', {}, isPriced ? 'Cost against score' : 'Tokens against score'), h('div', { class: 'card' }, plot,
-    undrawn.length ? h('p', { class: 'dim' }, 'Without a cost: ' + undrawn.slice(0, 20).map(row => `${label(row)} ${fixed(row.score.value)}`).join(', ')) : ''));
+  drawn.text(width / 2 + 10, 310, `${name} (logarithmic)`, 'middle');
+  const dominated = points.filter(row => row.dominated);
+  $('costs').replaceChildren(h('h2', {}, isPriced ? 'Cost against score' : 'Tokens against score'), h('div', { class: 'card' }, plot,
+    dominated.length ? h('p', { class: 'dim' }, `Hollow: another one ${less[dominated[0].dominated.less]}, and a drop of ${fixed(dominated[0].dominated.max_drop)} is excluded.`) : '',
+    undrawn.length ? h('p', { class: 'dim' }, 'Without a cost: ' + undrawn.slice(0, 20).map(row => `${keyText(row.key)} ${fixed(row.score.value)}`).join(', ')) : ''));
+}
+
+// ---- the verdict of the gate ----------------------------------------------------------------------------------------
+
+// The difference with its ends, 0, and the drop that PASS excludes.
+function differencePlot({ difference, low, high, max_drop }) {
+  const reach = Math.min(1, Math.max(2 * max_drop, Math.abs(low), Math.abs(high)) * 1.1);
+  const { plot, width, line, text } = chart(52, 'The difference of the scores');
+  const x = at => width / 2 + Math.max(-1, Math.min(1, at / reach)) * (width / 2 - 30);
+  for (const [at, name] of [[-max_drop, 'limit'], [0, 'zero']]) {
+    line(x(at), 4, x(at), 32, name);
+    text(at ? x(at) + 10 : x(at), 47, at ? `drop of ${fixed(max_drop)}` : '0', at ? 'end' : 'middle');
+  }
+  line(x(low), 18, x(high), 18, 'ci');
+  plot.append(svg('circle', { cx: x(difference), cy: 18, r: 4.5 }));
+  return plot;
+}
+function showGate() {
+  if (!data.gate) return;
+  const cards = data.gate.verdicts.map(verdict => {
+    const [head, ...rest] = verdict.text.split('\n').map(clean);
+    return h('div', { class: 'card' }, h('div', { class: 'row' }, h('span', { class: 'chip ' + verdict.verdict }, verdict.verdict), h('span', { class: 'dim' }, head.split(/ {2,}/).slice(1).join(' · '))),
+      rest.map((line, index) => h('p', { class: index ? 'verdict dim' : 'verdict head' }, line.replace(/^(PASS|FAIL|INCONCLUSIVE) +/, ''))),
+      verdict.difference === null || verdict.difference === undefined ? '' : differencePlot(verdict));
+  });
+  $('gate').replaceChildren(h('h2', {}, `Verdict of the gate, ${data.gate.at.slice(0, 16).replace('T', ' ')} UTC`), ...cards);
+}
+
+// ---- where runs were lost -------------------------------------------------------------------------------------------
+
+// The mean score of the forks after each iteration; the iteration in which the run was lost has a band.
+function curvePlot({ points, iterations, lost }) {
+  const drawn = chart(200, 'The score of forks after each iteration'), { plot, width, line, text } = drawn;
+  const y = score => 160 - score * 140, x = at => 64 + at / Math.max(1, iterations - 1) * (width - 108);
+  if (lost) plot.append(svg('rect', { class: 'step', x: x(lost.iteration - 1), width: x(lost.iteration) - x(lost.iteration - 1), y: 14, height: 146 }));
+  scoreLines(drawn, y);
+  plot.append(svg('polyline', { points: points.map(point => `${x(point.after)},${y(point.score)}`).join(' ') }));
+  let free = 0;
+  for (const point of points) {
+    const isLost = lost && lost.iteration === point.after;
+    line(x(point.after), y(point.low), x(point.after), y(point.high), 'ci');
+    plot.append(svg('circle', { cx: x(point.after), cy: y(point.score), r: 4.5, class: isLost ? 'lost' : '' },
+      svg('title', {}, `after ${point.after}: ${fixed(point.score)} [${fixed(point.low)}, ${fixed(point.high)}], ${point.passed} of ${plural(point.forks, 'fork')} passed`)));
+    if (x(point.after) < free) continue;
+    text(x(point.after), 177, String(point.after), 'middle');
+    free = x(point.after) + 18;
+  }
+  text(width / 2 + 10, 195, 'forked after iteration', 'middle');
+  return plot;
+}
+function showLosses() {
+  if (!data.losses.length) return;
+  const cards = data.losses.slice(0, 50).map(loss => {
+    const run = runs.find(({ id }) => id === loss.run);
+    const call = loss.lost && loss.lost.call ? h('span', { class: 'mono' }, clean(loss.lost.call)) : '';
+    return h('div', { class: 'card' }, h('div', { class: 'row' }, h('b', {}, runLink(run)), h('span', { class: 'dim' }, clean([run.model, run.agent].join(', '))), call),
+      h('p', { class: 'verdict' }, clean(loss.text)), curvePlot(loss));
+  });
+  $('losses').replaceChildren(h('h2', {}, 'Where runs were lost'), ...cards);
 }
 
 // ---- failures -------------------------------------------------------------------------------------------------------
@@ -330,7 +414,7 @@ function runLink(run) {
 }
 // Below the row or the item of a run: what is known of it, and how to see all of it.
 function showRun(button, run) {
-  const at = button.closest('tr,li'), next = at.nextElementSibling;
+  const at = button.closest('tr,li,.row'), next = at.nextElementSibling;
   if (next && next.classList.contains('about')) return next.remove();
   const shard = run.id.slice(run.id.lastIndexOf('.') + 1).slice(0, 2);
   const command = `delta view ${run.id} -w '${`${data.dir}/runs/${shard}/${run.id}`.replaceAll("'", "'\\''")}' --open`;
@@ -340,7 +424,7 @@ function showRun(button, run) {
   } }, 'copy');
   const inside = [h('div', { class: 'mono' }, run.id), run.note ? h('p', {}, h('b', {}, clean(run.kind) + ': '), clean(run.note)) : '',
     run.status ? h('div', { class: 'row' }, h('code', { class: 'mono' }, clean(command)), copy) : h('p', { class: 'dim' }, 'It was not run.')];
-  at.after(at.tagName === 'TR' ? h('tr', { class: 'about' }, h('td', { colspan: COLUMNS.length }, inside)) : h('li', { class: 'about' }, inside));
+  at.after(at.tagName === 'TR' ? h('tr', { class: 'about' }, h('td', { colspan: COLUMNS.length }, inside)) : h(at.tagName === 'LI' ? 'li' : 'div', { class: 'about' }, inside));
 }
 function runRow(run) {
   const cells = { score: run.score === null ? h('span', { class: 'dim' }, clean(run.missing || '–')) : h('span', { class: run.pass ? 'good' : '' }, fixed(run.score)),
@@ -385,9 +469,16 @@ $('theme').addEventListener('click', () => {
   const dark = document.documentElement.dataset.theme === 'dark' || !document.documentElement.dataset.theme && matchMedia('(prefers-color-scheme: dark)').matches;
   document.documentElement.dataset.theme = dark ? 'light' : 'dark';
 });
+// As wide as their place.
+function showCharts() {
+  showGate();
+  showCosts();
+  showLosses();
+}
 showFigures();
 showScores();
-showCosts();
+showCharts();
+addEventListener('resize', showCharts);
 showFailures();
 $('runs').append(h('h2', {}, 'Runs'), h('div', { class: 'row', id: 'controls' }), h('div', { class: 'card', id: 'list' }));
 function start() {

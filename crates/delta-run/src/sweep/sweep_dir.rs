@@ -127,6 +127,21 @@ impl SweepDir {
         (self.runs_root == self.root).then(|| self.root.join("answers"))
     }
 
+    /// The last verdict of a gate.
+    pub fn gate(&self) -> PathBuf {
+        self.root.join("gate.json")
+    }
+
+    /// Where a run was lost, as far as `why` has found it.
+    pub fn loss(&self, id: &RunId) -> PathBuf {
+        self.forks().join(format!("{id}.json"))
+    }
+
+    /// What the last race has stopped.
+    pub fn race(&self) -> PathBuf {
+        self.root.join("race.json")
+    }
+
     /// The scripts and logs of Slurm.
     pub fn slurm(&self) -> PathBuf {
         self.root.join("slurm")

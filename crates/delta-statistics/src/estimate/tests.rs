@@ -1,7 +1,9 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::normal::normal_quantile;
 use crate::resampling::SplitMix64;
+use crate::scipy::{assert_equal, scipy_numbers};
 use crate::student_t::power_series;
 
 fn close(left: f64, right: f64, places: i32) {
@@ -179,4 +181,33 @@ fn an_interval_of_all_runs_as_samples_would_not_hold() {
     };
     let share = coverage(20, 5, 0.5, naive);
     assert!(share < 80.0, "{share} %");
+}
+
+#[test]
+fn quantiles_tails_and_intervals_are_those_of_scipy() {
+    let script = "
+from scipy.stats import binomtest, norm, t
+for share in [0.5, 0.6, 0.8, 0.95, 0.975, 0.999, 0.99999]:
+    print(norm.ppf(share))
+    for degrees in [1, 2, 7, 30, 499]:
+        print(t.ppf(share, degrees) if share < 0.999 else t.sf(share * 3, degrees))
+for passed, runs in [(0, 8), (7, 8), (3, 40), (399, 400)]:
+    print(*binomtest(passed, runs).proportion_ci(0.95, 'wilson'), sep='\\n')";
+    let Some(expected) = scipy_numbers(script) else { return };
+    let mut found = Vec::new();
+    for share in [0.5, 0.6, 0.8, 0.95, 0.975, 0.999, 0.999_99] {
+        found.push(normal_quantile(share));
+        found.extend([1, 2, 7, 30, 499].map(|degrees| {
+            if share < 0.999 {
+                student_t::student_quantile(share, degrees)
+            } else {
+                student_t::upper_tail(share * 3.0, degrees)
+            }
+        }));
+    }
+    for (passed, runs) in [(0.0, 8.0), (7.0, 8.0), (3.0, 40.0), (399.0, 400.0)] {
+        let both = wilson(passed / runs, runs, normal_quantile(0.975));
+        found.extend([both.low, both.high]);
+    }
+    assert_equal(&found, &expected);
 }

@@ -67,6 +67,7 @@ fn falling_root(function: impl Fn(f64) -> f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scipy::{assert_equal, scipy_numbers};
 
     /// The value above which a tail of the normal distribution is.
     fn quantile(tail: f64) -> f64 {
@@ -87,6 +88,36 @@ mod tests {
         for (found, expected) in found.iter().zip([4.877, 3.357, 2.680, 2.290, 2.031]) {
             assert!((found - expected).abs() < 0.000_6, "{found} is not {expected}");
         }
+    }
+
+    /// With the quadrature of Gauss and Legendre in place of equal steps.
+    #[test]
+    fn boundaries_are_those_of_scipy() {
+        let script = "
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import roots_legendre
+from scipy.stats import norm
+nodes, weights = roots_legendre(160)
+times = [look / 10 for look in range(1, 11)]
+for level in [0.05, 0.01, 0.0025]:
+    sums, chances, before = np.zeros(1), np.ones(1), 0.0
+    for time in times:
+        spent, deviation, scale = level * (time ** 2 - before ** 2), (time - before) ** 0.5, time ** 0.5
+        crossing = lambda z: chances @ norm.sf((z * scale - sums) / deviation) - spent
+        boundary = brentq(crossing, -2, 9, xtol=1e-13)
+        print(norm.sf(boundary))
+        width = (boundary + 8) * scale
+        at = boundary * scale - width * (nodes + 1) / 2
+        density = norm.pdf((at[:, None] - sums[None, :]) / deviation) / deviation @ chances
+        sums, chances, before = at, density * weights * width / 2, time";
+        let Some(expected) = scipy_numbers(script) else { return };
+        let times: Vec<f64> = (1..=10).map(|look| f64::from(look) / 10.0).collect();
+        let tails = |level: f64| {
+            let spent = times.iter().map(|time| level * (time.powi(2) - (time - 0.1).powi(2)));
+            one_sided_tails(&times, &spent.collect::<Vec<_>>())
+        };
+        assert_equal(&[0.05, 0.01, 0.002_5].map(tails).concat(), &expected);
     }
 
     #[test]

@@ -7,7 +7,7 @@ const RULE: Rule = Rule { max_drop: 0.1, fail_level: 0.01, pass_level: 0.05 };
 
 /// So many trials, or all with `DELTA_FULL_TESTS`. This crate uses no other one of delta, so it asks itself.
 #[allow(clippy::disallowed_methods, reason = "tests may")]
-fn cases(gate: usize, full: usize) -> usize {
+pub(super) fn cases(gate: usize, full: usize) -> usize {
     if std::env::var_os("DELTA_FULL_TESTS").is_some() { full } else { gate }
 }
 
@@ -34,7 +34,7 @@ struct World {
 const WORLD: World =
     World { inputs: 100, repeats: 4, rate: 0.8, correlation: 0.5, drop: 0.0, effect: Effect::All };
 
-fn share(numbers: &mut SplitMix64) -> f64 {
+pub(super) fn share(numbers: &mut SplitMix64) -> f64 {
     (numbers.next() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
@@ -44,7 +44,7 @@ fn normal(numbers: &mut SplitMix64) -> f64 {
 }
 
 /// G. Marsaglia, W. W. Tsang, "A simple method for generating gamma variables" (2000).
-fn gamma(shape: f64, numbers: &mut SplitMix64) -> f64 {
+pub(super) fn gamma(shape: f64, numbers: &mut SplitMix64) -> f64 {
     if shape < 1.0 {
         let factor = (1.0 - share(numbers)).powf(1.0 / shape);
         return gamma(shape + 1.0, numbers) * factor;

@@ -1,5 +1,6 @@
 use super::*;
 use crate::resampling::SplitMix64;
+use crate::scipy::{assert_equal, scipy_numbers};
 use proptest::prelude::*;
 
 /// A search as `why` makes it, among so many runs.
@@ -121,6 +122,48 @@ fn intervals_are_those_of_another_program() {
         let ends = ends.unwrap();
         assert!((ends.0 - low).abs() < 1e-9 && (ends.1 - high).abs() < 1e-9, "{ends:?}");
     }
+}
+
+/// All pairs of rates at once, and Newcombe's interval from SciPy's Wilson intervals.
+#[test]
+fn places_and_intervals_are_those_of_scipy() {
+    let script = "
+import numpy as np
+from scipy.special import softmax, xlog1py, xlogy
+from scipy.stats import binomtest
+rates = (np.arange(20) + 0.5) / 20
+def likelihood(runs, passed):
+    return xlogy(passed, rates) + xlog1py(runs - passed, -rates)
+for drop, follows, points in [(0.25, 1, [(9, 8), (5, 3.5), (0, 0), (12, 2)]), (0.1, 0, [(80, 66), (40, 30), (70, 41)])]:
+    allowed = np.where(rates[:, None] - rates[None, :] >= drop - 1e-9, 0, -np.inf)
+    joint = []
+    for place in range(1, len(points) + follows):
+        before, after = ([sum(column) for column in zip((0, 0), *part)] for part in (points[:place], points[place:]))
+        joint.append(likelihood(*before)[:, None] + likelihood(*after)[None, :] + allowed)
+    joint = softmax(np.array(joint))
+    for weights in joint:
+        chance = weights.sum()
+        print(chance, rates @ weights.sum(1) / chance, rates @ weights.sum(0) / chance, sep='\\n')
+for (passed, runs), (others, of) in [((0, 8), (7, 8)), ((100, 400), (137, 390))]:
+    first, other = passed / runs, others / of
+    low, high = binomtest(passed, runs).proportion_ci(0.98, 'wilson')
+    lower, upper = binomtest(others, of).proportion_ci(0.98, 'wilson')
+    print(first - other - np.hypot(first - low, upper - other), first - other + np.hypot(high - first, other - lower), sep='\\n')";
+    let Some(expected) = scipy_numbers(script) else { return };
+    let mut found = Vec::new();
+    for (search, points) in [
+        (WHY, scores(&[(9, 8.0), (5, 3.5), (0, 0.0), (12, 2.0)])),
+        (ENDS, scores(&[(80, 66.0), (40, 30.0), (70, 41.0)])),
+    ] {
+        let places = search.places(&points);
+        found.extend(places.iter().flat_map(|it| [it.chance, it.before, it.after]));
+    }
+    for pair in [[(8, 0.0), (8, 7.0)], [(400, 100.0), (390, 137.0)]] {
+        let points = scores(&pair);
+        let both = difference_interval(points[0], points[1]);
+        found.extend([both.low, both.high]);
+    }
+    assert_equal(&found, &expected);
 }
 
 /// The end of a search with runs that pass at the rate of their point, and how many there were.

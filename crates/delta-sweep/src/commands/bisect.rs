@@ -4,7 +4,7 @@
 
 use crate::commands::compare::{fail_unlike_a_verdict, parse_max_drop};
 use crate::commands::gate::{GateBase, GateBatch, GatePlan, most_cost_text};
-use crate::commands::rounds::{Round, Rounds, RoundsEnd};
+use crate::commands::rounds::{Round, Rounds, RoundsEnd, is_open_run};
 use crate::commands::run::{PoolArgs, report_failed_runs};
 use crate::commands::status::{ReportFormat, terminal_width};
 use crate::grading::sweep_scores::SweepScores;
@@ -414,9 +414,7 @@ impl BisectPlan<'_> {
             index if index == last => &sides.here,
             _ => &point.ids,
         });
-        let is_open = |scored: &ScoredRun<'_>| {
-            !tried.contains(&scored.run.id) && scored.line.is_none_or(|line| !line.settled)
-        };
+        let is_open = |scored: &ScoredRun<'_>| is_open_run(scored, tried);
         let points: Vec<&HashSet<RunId>> = ids.collect();
         let chain = search_chain(&points, failed, &runs, self.max_drop, &is_open);
         Ok(Bisected { judged, chain: Some(chain) })

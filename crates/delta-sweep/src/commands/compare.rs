@@ -5,11 +5,13 @@ use crate::formats::plan_file::SweepPlan;
 use crate::formats::selection::RunSelection;
 use crate::grading::sweep_scores::SweepScores;
 use crate::running::run_choice::ONLY_HELP;
+use crate::running::sweep_record::read_sweep_record;
 use crate::scores::pair_table::{InputsView, PairedRow, compare_values};
 use crate::scores::score_table::{
     ScoreRow, ScoredRun, changed_agent_labels, has_several_values, score_rows,
 };
 use crate::scores::score_text::{pairs_text, rows_text};
+use crate::scores::setting_race::RaceStops;
 use crate::scores::setting_table::mark_dominated;
 use crate::scores::verdict::{JudgedPair, KeyValue, judge, worst_verdict};
 use crate::scores::verdict_text::{VerdictContext, VerdictFormat, verdict_json, verdicts_in};
@@ -171,6 +173,9 @@ pub fn print_table(
     let seed = scores.seed();
     let mut rows = score_rows(&runs, &keys, seed);
     mark_dominated(&mut rows, &runs, &keys, view.max_drop);
+    if let Some(stops) = read_sweep_record::<RaceStops>(&SweepDir::new(dir).race())? {
+        stops.mark(&mut rows);
+    }
     let compared = compared_key.map(|key| compare_values(&runs, key, seed, view.inputs));
     let compared = compared.unwrap_or_else(|| Ok(Vec::new()));
     let pairs: &[PairedRow] = compared.as_deref().unwrap_or_default();
@@ -288,7 +293,8 @@ fn agent_ages(dir: &SweepDir, plan: &SweepPlan) -> BTreeMap<String, String> {
 
 /// What would make incomplete rows complete.
 fn next_step(rows: &[ScoreRow], dir: &str) -> Option<String> {
-    let missing = |why: &str| rows.iter().filter_map(|row| row.missing.get(why)).sum::<u64>();
+    let racing = || rows.iter().filter(|row| row.stopped.is_none());
+    let missing = |why: &str| racing().filter_map(|row| row.missing.get(why)).sum::<u64>();
     match (missing("not run"), missing("not graded")) {
         (0, 0) => None,
         (0, count) => Some(format!("{count} runs are not graded: `delta sweep grade {dir}`")),

@@ -2,7 +2,7 @@
 
 use crate::commands::compare::{fail_unlike_a_verdict, parse_max_drop, print_judged, verdict_code};
 use crate::commands::plan::{PlanChange, plan_sources};
-use crate::commands::rounds::{Round, Rounds, RoundsEnd};
+use crate::commands::rounds::{Round, Rounds, RoundsEnd, is_open_run};
 use crate::commands::run::{PoolArgs, report_failed_runs};
 use crate::formats::ignored_inputs::parse_ignored_inputs;
 use crate::formats::result_line::ResultLine;
@@ -13,12 +13,13 @@ use crate::planning::plan_reader::unreadable_file;
 use crate::planning::plan_sources::{PlanAgents, PlanSources, SourceDirs};
 use crate::running::result_reader::ResultReader;
 use crate::running::run_pool::{absolute_dir, install_pool_cancel};
+use crate::running::sweep_record::replace_sweep_record;
 use crate::scores::gate_runs::{GateRuns, GateSides};
 use crate::scores::score_table::ScoredRun;
 use crate::scores::score_text::cost_text;
 use crate::scores::verdict::{JudgedPair, KeyValue, judge, open_runs, worst_verdict};
 use crate::scores::verdict_text::{
-    GateFacts, VerdictContext, VerdictFormat, equal_sides_in, verdicts_in,
+    GateFacts, VerdictContext, VerdictFormat, equal_sides_in, verdicts_in, verdicts_record,
 };
 use clap::Args;
 use delta_agent::tool::value_text;
@@ -162,6 +163,8 @@ fn run_gate(args: &GateArgs) -> Result<ExitCode, CommandFailure> {
     let judged = plan.judge(&selected, max_drop)?;
     let facts = plan.facts(&selected, &rounds.tried);
     let context = VerdictContext { grader, max_drop, retry: &command, gate: Some(&facts) };
+    let record = verdicts_record(&judged, context, &time::current_time().to_string());
+    replace_sweep_record(&dir.gate(), &record)?;
     let verdict = worst_verdict(&judged);
     print_judged(&verdicts_in(args.format, &judged, context), Some(verdict))?;
     Ok(verdict_code(verdict))
@@ -393,9 +396,7 @@ impl<'a> GatePlan<'a> {
         if selected.lacking > 0 && repeats <= self.sides.repeats {
             return Ok(Round::Batch(GateBatch::BaseRepeats(repeats)));
         }
-        let is_open = |scored: &ScoredRun<'_>| {
-            !tried.contains(&scored.run.id) && scored.line.is_none_or(|line| !line.settled)
-        };
+        let is_open = |scored: &ScoredRun<'_>| is_open_run(scored, tried);
         let closed = selected.runs.iter().filter(|scored| !is_open(scored));
         let base_runs: Vec<_> = closed.filter(|scored| self.sides.is_base(scored)).collect();
         // Without a score of any run of the base, more runs would only fail as these did.

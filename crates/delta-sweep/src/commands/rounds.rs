@@ -7,6 +7,7 @@
 use crate::commands::grade::grade_finished_runs;
 use crate::commands::run::{BatchEnd, PoolArgs, work_on_batch};
 use crate::grading::sweep_scores::SweepScores;
+use crate::scores::score_table::ScoredRun;
 use delta_base::id::RunId;
 use delta_base::signal::CancelToken;
 use delta_operator::failure::CommandFailure;
@@ -32,6 +33,11 @@ pub enum RoundsEnd<T> {
     Stopped,
     /// Runs of an agent and a model cannot begin; that was reported.
     Broken,
+}
+
+/// Whether a run has not ended, and this process has not tried it.
+pub fn is_open_run(scored: &ScoredRun<'_>, tried: &HashSet<RunId>) -> bool {
+    !tried.contains(&scored.run.id) && scored.line.is_none_or(|line| !line.settled)
 }
 
 /// The rounds of a command in a sweep.

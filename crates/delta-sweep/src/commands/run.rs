@@ -3,6 +3,7 @@
 use crate::commands::compare::{TableView, print_table};
 use crate::commands::grade::grade_finished_runs;
 use crate::commands::plan::plan_file;
+use crate::commands::race::RaceCommand;
 use crate::commands::status;
 use crate::formats::host_grant::describe_used_budget;
 use crate::formats::plan::PlanHeader;
@@ -58,6 +59,9 @@ pub struct RunSweepArgs {
     dir: Option<PathBuf>,
     #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]
     only: Option<RunSelection>,
+    /// Grade between batches, and stop each value of KEY, such as model, that is shown to be worse than the one that leads
+    #[arg(long, value_name = "KEY")]
+    race: Option<String>,
     #[command(flatten)]
     pool: PoolArgs,
 }
@@ -118,6 +122,7 @@ Examples:
   delta sweep run sweep.yaml       # plan, run, grade and compare
   delta sweep run terse-or-not --jobs 32
   delta sweep run terse-or-not --only 'model=local input=a*'
+  delta sweep run sweep.yaml --race model   # stops models that are worse
 
 Exit codes: 0 no run remains, 1 a run FAILED, with --strict, or is ungraded, with FILE, 2 usage error, 3 the remaining runs cannot start now, 126 the plan has an error or runs do not start, 130 stopped, and runs remain";
 
@@ -187,6 +192,11 @@ impl PoolArgs {
         &self.env_files.env_file
     }
 
+    /// Whether a run that FAILED is a failure of the command.
+    pub fn is_strict(&self) -> bool {
+        self.strict
+    }
+
     /// Whether only errors are printed.
     pub fn is_quiet(&self) -> bool {
         self.quiet
@@ -242,6 +252,9 @@ pub fn run_sweep_command(args: &RunSweepArgs) -> Result<ExitCode, CommandFailure
         let hint = "write the directory alone, or name the file that describes the sweep";
         return Err(CommandFailure::usage("`--dir` requires FILE".to_owned(), hint.to_owned()));
     }
+    if let Some(key) = &args.race {
+        return args.race(key, &absolute_dir(&args.path)?);
+    }
     let runs = work_on_selected(args, &args.path)?;
     if runs.needs_grades {
         let dir = shell_quote_path(&args.path);
@@ -256,6 +269,9 @@ fn run_file(args: &RunSweepArgs) -> Result<ExitCode, CommandFailure> {
     let PoolArgs { quiet, env_files, .. } = &args.pool;
     if !quiet {
         stdio::print_text(&planned.report);
+    }
+    if let Some(key) = &args.race {
+        return args.race(key, &planned.dir);
     }
     let dir = planned.dir.root;
     let code = work_on_selected(args, &dir)?.code;
@@ -273,6 +289,28 @@ fn run_file(args: &RunSweepArgs) -> Result<ExitCode, CommandFailure> {
     Ok(if code == 0 { graded } else { code.into() })
 }
 
+impl RunSweepArgs {
+    /// The command that works on what is left.
+    fn command(&self) -> String {
+        let mut command = format!("delta sweep run {}", shell_quote_path(&self.path));
+        if let Some(dir) = &self.dir {
+            command.push_str(&format!(" -d {}", shell_quote_path(dir)));
+        }
+        if let Some(only) = &self.only {
+            command.push_str(&format!(" --only {}", shell_quote(&only.to_string())));
+        }
+        if let Some(key) = &self.race {
+            command.push_str(&format!(" --race {}", shell_quote(key)));
+        }
+        command
+    }
+
+    fn race(&self, key: &str, dir: &SweepDir) -> Result<ExitCode, CommandFailure> {
+        let only = self.only.as_ref();
+        RaceCommand { dir, key, only, pool: &self.pool, command: &self.command() }.work()
+    }
+}
+
 /// Works on the runs of the sweep at `dir` that `--only` selects.
 fn work_on_selected(args: &RunSweepArgs, path: &Path) -> Result<WorkedOn, CommandFailure> {
     let cancel = install_pool_cancel()?;
@@ -283,14 +321,7 @@ fn work_on_selected(args: &RunSweepArgs, path: &Path) -> Result<WorkedOn, Comman
     let indexes: Vec<usize> = (0..plan.runs.len())
         .filter(|index| only.is_none_or(|only| only.selects(&plan.runs[*index])))
         .collect();
-    let mut command = format!("delta sweep run {}", shell_quote_path(&args.path));
-    if let Some(dir) = &args.dir {
-        command.push_str(&format!(" -d {}", shell_quote_path(dir)));
-    }
-    if let Some(only) = only {
-        command.push_str(&format!(" --only {}", shell_quote(&only.to_string())));
-    }
-    let runs = SelectedRuns { dir, plan, indexes, share: TaskShare::ALL, command };
+    let runs = SelectedRuns { dir, plan, indexes, share: TaskShare::ALL, command: args.command() };
     work_on_share(&runs, results, &args.pool, cancel)
 }
 

@@ -3,7 +3,8 @@
 use crate::formats::selection::RunSelection;
 use crate::grading::sweep_scores::SweepScores;
 use crate::running::run_choice::ONLY_HELP;
-use crate::scores::page_data::{PageHead, page_data};
+use crate::running::sweep_record::read_sweep_record;
+use crate::scores::page_data::{PageFindings, PageHead, page_data};
 use crate::scores::score_table::{ScoredRun, has_several_values};
 use clap::{Args, ValueEnum};
 use delta_base::{durable, time};
@@ -91,7 +92,7 @@ pub fn view_sweep_command(args: &SweepViewArgs) -> Result<ExitCode, CommandFailu
         pages: &pages_dir.file_name().unwrap_or_default().to_string_lossy(),
         seed: scores.seed(),
     };
-    let data = page_data(&head, &runs, &compared_keys(&runs), &paged);
+    let data = page_data(&head, &runs, &compared_keys(&runs), &paged, &read_findings(&dir, &runs)?);
     let page = view::render_sweep_page(name, &data.to_string());
     durable::replace_private_unsynced(&file, page.as_bytes())?;
     stdio::print_text(&format!("{}\n", file.display()));
@@ -101,6 +102,17 @@ pub fn view_sweep_command(args: &SweepViewArgs) -> Result<ExitCode, CommandFailu
         open_in_browser(&path)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn read_findings(dir: &SweepDir, runs: &[ScoredRun<'_>]) -> Result<PageFindings, CommandFailure> {
+    let losses = runs.iter().filter(|scored| scored.score.as_ref().is_ok_and(|it| !it.pass));
+    let losses =
+        losses.filter_map(|scored| read_sweep_record(&dir.loss(&scored.run.id)).transpose());
+    Ok(PageFindings {
+        gate: read_sweep_record(&dir.gate())?.unwrap_or_default(),
+        losses: losses.collect::<Result<_, _>>()?,
+        stops: read_sweep_record(&dir.race())?,
+    })
 }
 
 /// What the sweep has several of; the models if it has several of nothing.

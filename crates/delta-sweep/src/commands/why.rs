@@ -21,6 +21,7 @@ use crate::running::result_reader::ResultReader;
 use crate::running::run_pool::{
     PoolOptions, PoolPass, RunPool, absolute_dir, find_last_error, install_pool_cancel,
 };
+use crate::running::sweep_record::replace_sweep_record;
 use crate::scores::fork_search::{ForkKey, MOST_FORKS, search_forks};
 use crate::scores::loss_text::{LostRun, SearchEstimate};
 use crate::scores::score_table::{RunScore, ScoredRun};
@@ -163,6 +164,9 @@ fn find_loss(args: &WhyArgs) -> Result<ExitCode, CommandFailure> {
         calls: &recorded.calls,
         cost_usd: outcome.cost_usd,
     };
+    let mut record = lost.to_json();
+    record["text"] = lost.to_text(MAX_CALL_CHARS).lines().last().into();
+    replace_sweep_record(&dir.loss(&located.id), &record)?;
     let printed = if args.format == ReportFormat::Text {
         stdio::print_result(&lost.to_text(terminal_width()))
     } else {

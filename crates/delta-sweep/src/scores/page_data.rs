@@ -3,6 +3,8 @@
 use crate::formats::result_line::ResultLine;
 use crate::scores::pair_table::{InputsView, PairedRow, compare_values};
 use crate::scores::score_table::{ScoreRow, ScoredRun, score_rows};
+use crate::scores::setting_race::RaceStops;
+use crate::scores::setting_table::mark_dominated;
 use delta_agent::tool::value_text;
 use serde_json::{Map, Value as Json, json};
 use std::collections::{HashMap, HashSet};
@@ -29,6 +31,17 @@ pub struct PageHead<'a> {
     pub seed: u64,
 }
 
+/// What commands have found in the sweep.
+#[derive(Debug, Default)]
+pub struct PageFindings {
+    /// The last verdict of a gate; null without one.
+    pub gate: Json,
+    /// Where runs were lost.
+    pub losses: Vec<Json>,
+    /// What the last race has stopped.
+    pub stops: Option<RaceStops>,
+}
+
 /// The data of the page, as JSON. `keys` are compared, each in a table of its own; `paged` has the ids of the runs with a page
 /// in the directory of [`PageHead::pages`].
 pub fn page_data(
@@ -36,14 +49,23 @@ pub fn page_data(
     runs: &[ScoredRun<'_>],
     keys: &[String],
     paged: &HashSet<&str>,
+    findings: &PageFindings,
 ) -> Json {
+    let marked_rows = |keys: &[String]| {
+        let mut rows: Vec<ScoreRow> = score_rows(runs, keys, head.seed);
+        mark_dominated(&mut rows, runs, keys, None);
+        if let Some(stops) = &findings.stops {
+            stops.mark(&mut rows);
+        }
+        rows
+    };
     let tables: Vec<Json> = keys
         .iter()
         .map(|key| {
             let comparisons = compare_values(runs, key, head.seed, InputsView::Sampled).ok();
             let comparisons: Option<Vec<Json>> =
                 comparisons.map(|rows| rows.iter().map(PairedRow::to_json).collect());
-            let rows: Vec<ScoreRow> = score_rows(runs, std::slice::from_ref(key), head.seed);
+            let rows = marked_rows(std::slice::from_ref(key));
             json!({"by": key, "rows": rows, "comparisons": comparisons})
         })
         .collect();
@@ -65,7 +87,9 @@ pub fn page_data(
         "made_at": head.made_at,
         "version": head.version,
         "tables": tables,
-        "combinations": score_rows(runs, keys, head.seed),
+        "combinations": marked_rows(keys),
+        "gate": findings.gate,
+        "losses": findings.losses,
         "pages": head.pages,
         "names": names.names,
         "params": param_values,

@@ -10,6 +10,7 @@ use crate::formats::plan_file::SweepPlan;
 use crate::formats::result_line::ResultLine;
 use crate::formats::retry_policy::is_infrastructure_error;
 use crate::formats::selection::run_field;
+use crate::scores::setting_race::StoppedValue;
 use delta_run::event::RunStatus;
 use delta_statistics::estimate::{Estimate, amount, quantile, rate};
 use delta_statistics::pass::{Passed, pass_all, pass_at};
@@ -162,6 +163,9 @@ pub struct ScoreRow {
     /// The row that costs less, and of which the score is not worse by `max_drop`; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dominated: Option<Domination>,
+    /// When a race has stopped the runs of this row; absent if none did, or if all were run nevertheless.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<StoppedValue>,
     /// Seconds of a run, without the time for which the endpoint was throttled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<AmountSummary>,
@@ -291,6 +295,7 @@ fn score_row(key: Vec<(String, String)>, runs: &[&ScoredRun<'_>], seed: u64) -> 
         missing,
         score: rate(&scores).map(Into::into),
         dominated: None,
+        stopped: None,
         pass: pass_chances(runs),
         cost_usd: summarize_amounts(runs, seed, |line| CostMeasure::Usd.of_line(line)),
         tokens: summarize_amounts(runs, seed, |line| CostMeasure::Tokens.of_line(line)),

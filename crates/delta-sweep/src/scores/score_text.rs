@@ -63,10 +63,9 @@ pub fn rows_text(
         // Line 0 is the header.
         lines_text(&align(&table, columns), width, |line| match line.checked_sub(1) {
             Some(index) if columns.contains(&score_column) => {
-                [missing_note(&rows[index]), domination_note(&rows[index], ages)]
-                    .into_iter()
-                    .flatten()
-                    .collect()
+                let row = &rows[index];
+                let notes = [missing_note(row), stop_note(row), domination_note(row, ages)];
+                notes.into_iter().flatten().collect()
             }
             _ => Vec::new(),
         })
@@ -188,6 +187,13 @@ fn missing_note(row: &ScoreRow) -> Option<String> {
     let reasons = reasons.map(|(why, count)| format!("{count} {}", strip_terminal_controls(why)));
     let reasons = reasons.collect::<Vec<_>>().join(", ");
     Some(format!("missing: {reasons}; {low:.2} if all score 0, {high:.2} if all score 1"))
+}
+
+/// `stopped at look 3 of 10: worse than good`.
+fn stop_note(row: &ScoreRow) -> Option<String> {
+    let stop = row.stopped.as_ref()?;
+    let [look, looks] = stop.look;
+    Some(format!("stopped at look {look} of {looks}: worse than {}", clip(&stop.leader)))
 }
 
 /// `dominated by good: it costs less, and a drop of 0.10 is excluded`.
@@ -327,6 +333,7 @@ fn column_width(table: &[Vec<String>], column: usize) -> usize {
 mod tests {
     use super::*;
     use crate::scores::score_table::{AmountSummary, Domination, PassChance};
+    use crate::scores::setting_race::StoppedValue;
     use delta_statistics::comparison::compare;
     use proptest::prelude::*;
 
@@ -338,6 +345,7 @@ mod tests {
             missing: missing.iter().map(|(why, count)| ((*why).to_owned(), *count)).collect(),
             score: Some(NumberWithInterval { value: 0.62, interval: Some([0.51, 0.72]) }),
             dominated: None,
+            stopped: None,
             bounds: (!missing.is_empty()).then_some([0.58, 0.64]),
             pass: Vec::new(),
             cost_usd: None,
@@ -381,10 +389,13 @@ poor   0.62 [0.51, 0.72]  44 of 50
         assert_eq!(rows_text(&rows, Some("score"), &AgentAges::new(), 80), expected);
         let by = vec![("model".to_owned(), "good".to_owned())];
         let domination = Domination { by, less: CostMeasure::Usd, max_drop: 0.1 };
-        let dominated = ScoreRow { dominated: Some(domination), ..row("m", 50, &[]) };
+        let leader = "good".to_owned();
+        let stopped = StoppedValue { value: "m".to_owned(), look: [3, 10], leader };
+        let marked =
+            ScoreRow { dominated: Some(domination), stopped: Some(stopped), ..row("m", 50, &[]) };
         assert_eq!(
-            rows_text(&[dominated], Some("score"), &AgentAges::new(), 80),
-            "model  score              graded\nm      0.62 [0.51, 0.72]  50 of 50\n  dominated by good: it costs less, and a drop of 0.10 is excluded\n"
+            rows_text(&[marked], Some("score"), &AgentAges::new(), 80),
+            "model  score              graded\nm      0.62 [0.51, 0.72]  50 of 50\n  stopped at look 3 of 10: worse than good\n  dominated by good: it costs less, and a drop of 0.10 is excluded\n"
         );
         let none = ScoreRow { score: None, missing: BTreeMap::new(), ..row("m", 0, &[]) };
         assert_eq!(

@@ -67,6 +67,16 @@ pub fn verdicts_in(
     cases_in(format, &cases.collect::<Vec<_>>())
 }
 
+/// Verdicts for the page of the sweep: `{"at", "verdicts"}`, each with its text.
+pub fn verdicts_record(judged: &[JudgedPair], context: VerdictContext<'_>, at: &str) -> Json {
+    let verdicts = judged.iter().map(|pair| {
+        let mut verdict = verdict_json(pair, context);
+        verdict["text"] = verdict_lines(pair, context).join("\n").into();
+        verdict
+    });
+    json!({"at": at, "verdicts": verdicts.collect::<Vec<Json>>()})
+}
+
 /// The verdict on sides that are the same, which needs no run.
 pub fn equal_sides_in(
     format: VerdictFormat,
