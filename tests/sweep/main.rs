@@ -7,6 +7,7 @@ mod budgets;
 mod by_hand;
 mod continued;
 mod costs;
+mod estimate;
 mod gate;
 mod grading;
 mod one_command;

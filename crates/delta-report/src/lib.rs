@@ -6,6 +6,7 @@ pub mod replay;
 pub mod request_breakdown;
 pub mod run_cost;
 pub mod run_diff;
+pub mod run_load;
 pub mod run_names;
 pub mod statement;
 pub mod sweep_facts;

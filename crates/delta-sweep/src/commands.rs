@@ -7,6 +7,7 @@ mod bisect;
 mod collect;
 mod compare;
 mod cost;
+mod estimate;
 mod gate;
 mod gc;
 mod grade;
@@ -61,6 +62,8 @@ pub enum SweepCommand {
     Gate(Box<gate::GateArgs>),
     /// Find the commit with which the score dropped
     Bisect(Box<bisect::BisectArgs>),
+    /// Estimate what a sweep will cost
+    Estimate(Box<estimate::EstimateArgs>),
     /// Render a sweep as an HTML page
     View(Box<view::SweepViewArgs>),
 }
@@ -83,6 +86,7 @@ pub fn sweep_command(command: &SweepCommand) -> ExitCode {
         SweepCommand::Why(args) => why::why_command(args),
         SweepCommand::Gate(args) => gate::gate_command(args),
         SweepCommand::Bisect(args) => bisect::bisect_command(args),
+        SweepCommand::Estimate(args) => estimate::estimate_command(args),
         SweepCommand::View(args) => view::view_sweep_command(args),
     };
     done.unwrap_or_else(|failure| failure.report())

@@ -2,6 +2,7 @@
 
 pub mod bisect_text;
 pub mod chain_search;
+pub mod cost_estimate;
 pub mod fork_search;
 pub mod gate_runs;
 pub mod loss_text;

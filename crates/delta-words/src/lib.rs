@@ -2,6 +2,7 @@
 
 mod attempt;
 mod call_arguments;
+mod cost_forecast;
 mod message;
 mod native_parts;
 mod pricing;
@@ -17,6 +18,9 @@ pub use attempt::{
     ArrivedAnswer, Attempt, TryNumber, Unavailability, is_retried_status, is_throttling_status,
 };
 pub use call_arguments::{CallArguments, are_no_arguments, is_same_json, settled_arguments};
+pub use cost_forecast::{
+    BATCH_HITS, CacheHits, CacheRules, RunCount, TierPrices, TokenLoad, TurnTokens,
+};
 pub use message::{FunctionCall, Message, ToolCall, message_text};
 pub use native_parts::NativeParts;
 pub use pricing::{PRICING_HELP, PriceOrigin, Pricing, ServicePrices, TokenPrices};

@@ -27,6 +27,9 @@ pub struct Pricing {
     /// The most tokens of a request: the model's context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_input: Option<u64>,
+    /// The tokens of the shortest prefix that the endpoint keeps in its cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_cached_prefix: Option<u64>,
 }
 
 /// Where prices are written.
@@ -126,7 +129,7 @@ impl TokenPrices {
         tokens as f64 * (mean - self.cached_input).max(0.0) / 1e6
     }
 
-    fn cost(&self, usage: &Usage) -> f64 {
+    pub(crate) fn cost(&self, usage: &Usage) -> f64 {
         let written = usage.cache_write_tokens.unwrap_or(0);
         let fresh =
             usage.input_tokens.saturating_sub(usage.cached_input_tokens).saturating_sub(written);
@@ -191,12 +194,13 @@ impl ServicePrices {
     }
 
     /// The prices of a call with so many input tokens.
-    fn for_input(&self, tokens: u64) -> &TokenPrices {
+    pub fn for_input(&self, tokens: u64) -> &TokenPrices {
         let tier = self.above.iter().rfind(|tier| tokens > tier.tokens);
         tier.map_or(&self.base, |tier| &tier.prices)
     }
 
-    fn cost(&self, usage: &Usage) -> f64 {
+    /// The cost of a call in USD.
+    pub fn cost(&self, usage: &Usage) -> f64 {
         self.for_input(usage.input_tokens).cost(usage)
     }
 
@@ -224,6 +228,7 @@ impl Pricing {
             other_tiers: BTreeMap::new(),
             max_output,
             max_input: None,
+            min_cached_prefix: None,
         }
     }
 

@@ -15,6 +15,8 @@ pub enum ServiceTier {
     Flex,
     /// Faster and dearer.
     Priority,
+    /// Cheaper, within hours, in batches, which delta does not submit.
+    Batch,
     /// One whose name delta does not know, or that was not reported although the request named one: it has no price.
     Unknown,
 }
@@ -27,6 +29,7 @@ impl ServiceTier {
             | "unspecified" => Self::Direct,
             "flex" => Self::Flex,
             "priority" | "fast" => Self::Priority,
+            "batch" => Self::Batch,
             _ => Self::Unknown,
         }
     }
@@ -37,6 +40,7 @@ impl ServiceTier {
             Self::Direct => "direct",
             Self::Flex => "flex",
             Self::Priority => "priority",
+            Self::Batch => "batch",
             Self::Unknown => "unknown",
         }
     }
@@ -45,7 +49,7 @@ impl ServiceTier {
     pub const fn reported_name(self) -> &'static str {
         match self {
             Self::Direct => "default",
-            Self::Flex | Self::Priority | Self::Unknown => self.name(),
+            Self::Flex | Self::Priority | Self::Batch | Self::Unknown => self.name(),
         }
     }
 

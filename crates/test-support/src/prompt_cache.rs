@@ -1,4 +1,4 @@
-//! An endpoint of the form `anthropic` that keeps prompts in a cache, by the rules of the vendor.
+//! An endpoint that keeps prompts in a cache, by the rules of its vendor.
 
 use crate::server::{Answer, RecordedRequest, ScriptedServer};
 use serde_json::{Value, json};
@@ -14,6 +14,8 @@ pub struct PromptCache {
     lifetime_s: u64,
     /// The time between two requests.
     pause_s: u64,
+    /// Whether the end of every block is kept without a marker, and for nothing.
+    is_automatic: bool,
     now_s: u64,
     /// The prefixes, with the time of their last use.
     entries: HashMap<String, u64>,
@@ -22,13 +24,20 @@ pub struct PromptCache {
 impl PromptCache {
     /// A cache of prefixes of at least `min_tokens` tokens, with `pause_s` seconds between two requests.
     pub fn new(min_tokens: usize, pause_s: u64) -> Self {
-        Self { min_tokens, lifetime_s: 300, pause_s, now_s: 0, entries: HashMap::new() }
+        let entries = HashMap::new();
+        Self { min_tokens, lifetime_s: 300, pause_s, is_automatic: false, now_s: 0, entries }
+    }
+
+    /// The same without markers, as of OpenAI: the end of every block is kept, for nothing.
+    #[must_use]
+    pub fn automatic(self) -> Self {
+        Self { is_automatic: true, ..self }
     }
 
     /// An endpoint with this cache, which answers as `answer` says.
     pub fn serve(
         mut self,
-        answer: impl Fn(&RecordedRequest) -> Answer + Send + 'static,
+        mut answer: impl FnMut(&RecordedRequest) -> Answer + Send + 'static,
     ) -> ScriptedServer {
         ScriptedServer::start(move |request: &RecordedRequest| {
             let usage = self.use_for(&request.body);
@@ -44,7 +53,8 @@ impl PromptCache {
             .map(|count| blocks[..count].iter().map(|(text, _)| text.as_str()).collect())
             .collect();
         let tokens = |prefix: &str| prefix.len() / 4;
-        let marked = || (0..blocks.len()).filter(|index| blocks[*index].1);
+        let is_automatic = self.is_automatic;
+        let marked = || (0..blocks.len()).filter(|index| is_automatic || blocks[*index].1);
         let (now, lifetime) = (self.now_s, self.lifetime_s);
         let is_kept =
             |prefix: &str| self.entries.get(prefix).is_some_and(|used_at| now - used_at < lifetime);
@@ -63,16 +73,20 @@ impl PromptCache {
             }
         }
         let total = prefixes.last().map_or(0, |prefix| tokens(prefix));
+        let written = if is_automatic { 0 } else { end.saturating_sub(read) };
         json!({
             "prompt_tokens": total, "completion_tokens": 7,
-            "prompt_tokens_details": {"cached_tokens": read, "cache_write_tokens": end.saturating_sub(read)},
+            "prompt_tokens_details": {"cached_tokens": read, "cache_write_tokens": written},
         })
     }
 }
 
 /// The blocks of a request in the order of its prefix, each with whether it is marked.
 pub fn cache_blocks(body: &Value) -> Vec<(String, bool)> {
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let list = |value: &Value| match value {
+        Value::String(text) => vec![json!({"type": "text", "text": text})],
+        value => value.as_array().cloned().unwrap_or_default(),
+    };
     let messages = list(&body["messages"]).into_iter();
     let messages = messages.flat_map(|message| list(&message["content"]));
     let blocks = list(&body["tools"]).into_iter().chain(list(&body["system"])).chain(messages);

@@ -53,10 +53,11 @@ const VENDOR_HOSTS: [(&str, &str); 21] = [
 const CONVERSATION_MODES: [&str; 3] = ["chat", "responses", "completion"];
 
 /// The service tiers whose prices an entry may have, and the names that end the keys of these prices.
-const OTHER_TIERS: [(Option<&str>, ServiceTier); 3] = [
+const OTHER_TIERS: [(Option<&str>, ServiceTier); 4] = [
     (None, ServiceTier::Direct),
     (Some("flex"), ServiceTier::Flex),
     (Some("priority"), ServiceTier::Priority),
+    (Some("batches"), ServiceTier::Batch),
 ];
 
 /// A model whose price is looked up, and how it is asked.
@@ -165,6 +166,8 @@ pub struct PricedModel {
     pub max_input: Option<u64>,
     /// The most tokens of an answer.
     pub max_output: Option<u64>,
+    /// The tokens of the shortest prefix that the endpoint keeps in its cache.
+    min_cached_prefix: Option<u64>,
 }
 
 impl<'a> PriceFile<'a> {
@@ -213,6 +216,7 @@ impl<'a> PriceFile<'a> {
         if let Ok(pricing) = &mut model.pricing {
             let entry = model.entry.clone();
             pricing.max_input = model.max_input;
+            pricing.min_cached_prefix = model.min_cached_prefix;
             pricing.origin = match self.kind {
                 PriceListKind::File => {
                     PriceOrigin::File { sha256: sha256_hex(self.text), model: entry }
@@ -306,6 +310,7 @@ impl<'a> PriceEntry<'a> {
             entry: self.name.to_owned(),
             pricing: self.read_pricing(query, max_output)?,
             max_input: self.count("max_input_tokens")?,
+            min_cached_prefix: self.count("prompt_cache_min_tokens")?,
             max_output,
         })
     }

@@ -202,6 +202,11 @@ impl PoolArgs {
         self.quiet
     }
 
+    /// How many runs are worked on at a time, if no option says it.
+    pub fn jobs(&self, default_jobs: u32) -> u32 {
+        self.jobs.unwrap_or(default_jobs)
+    }
+
     /// The time between two LLM calls of this host; 0 for any.
     fn call_interval_ms(&self) -> u64 {
         self.rate.map_or(0, |rate| rate.per_ms * u64::from(self.hosts) / u64::from(rate.calls))
@@ -209,7 +214,7 @@ impl PoolArgs {
 
     fn options(&self, default_jobs: u32) -> PoolOptions {
         PoolOptions {
-            jobs: self.jobs.unwrap_or(default_jobs) as usize,
+            jobs: self.jobs(default_jobs) as usize,
             grace: Duration::from_millis(self.grace),
             until: self.until.map(Until::to_instant),
             per_run: self.per_run.map(Duration::from_millis),
@@ -243,9 +248,7 @@ impl SelectedRuns {
 
 /// Works on all selected runs; returns the exit code.
 pub fn run_sweep_command(args: &RunSweepArgs) -> Result<ExitCode, CommandFailure> {
-    // A name that no directory of a sweep has: a file that is missing is reported as one.
-    let is_yaml = args.path.extension().is_some_and(|end| end == "yaml" || end == "yml");
-    if args.path.is_file() || is_yaml && !args.path.is_dir() {
+    if is_sweep_file(&args.path) {
         return run_file(args);
     }
     if args.dir.is_some() {
@@ -261,6 +264,13 @@ pub fn run_sweep_command(args: &RunSweepArgs) -> Result<ExitCode, CommandFailure
         stdio::print_text(&format!("next: delta sweep grade {dir}\n"));
     }
     Ok(runs.code.into())
+}
+
+/// Whether a path names a sweep.yaml, and not the directory of a sweep. A file that is missing is reported as one if no directory
+/// of a sweep has such a name.
+pub fn is_sweep_file(path: &Path) -> bool {
+    let is_yaml = path.extension().is_some_and(|end| end == "yaml" || end == "yml");
+    path.is_file() || is_yaml && !path.is_dir()
 }
 
 /// Plans a sweep.yaml, works on its selected runs, grades the finished ones, and compares; returns the exit code.

@@ -133,12 +133,10 @@ fn number(value: &Value) -> Option<f64> {
     value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())
 }
 
-/// Whether a key has the price of a token that delta reads: of text, asked for directly.
+/// Whether a key has the price of a token that delta reads: of text.
 fn is_price_key(key: &str) -> bool {
     let rest = PRICE_KEYS.iter().find_map(|known| key.strip_prefix(known));
-    rest.is_some_and(|rest| {
-        (rest.is_empty() || rest.starts_with('_')) && !rest.ends_with("_batches")
-    })
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
 }
 
 fn from_litellm(list: Map<String, Value>) -> BTreeMap<String, Map<String, Value>> {
@@ -162,8 +160,14 @@ fn is_priced_chat(entry: &Map<String, Value>) -> bool {
 
 /// Whether delta reads a key of an entry in LiteLLM's form.
 fn is_entry_key(key: &str) -> bool {
-    let others =
-        ["litellm_provider", "mode", "max_input_tokens", "max_output_tokens", "tiered_pricing"];
+    let others = [
+        "litellm_provider",
+        "mode",
+        "max_input_tokens",
+        "max_output_tokens",
+        "prompt_cache_min_tokens",
+        "tiered_pricing",
+    ];
     is_price_key(key) || others.contains(&key)
 }
 

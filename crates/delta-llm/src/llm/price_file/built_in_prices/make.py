@@ -18,9 +18,9 @@ VENDORS = (
     "anthropic cerebras dashscope deepseek gemini groq mistral moonshot openai perplexity together_ai xai zai".split()
 )
 FIELDS = re.compile(
-    r"litellm_provider|mode|max_(input|output)_tokens|tiered_pricing"
+    r"litellm_provider|mode|max_(input|output)_tokens|prompt_cache_min_tokens|tiered_pricing"
     r"|(input_cost_per_token|output_cost_per_token|output_cost_per_reasoning_token|cache_read_input_token_cost"
-    r"|cache_creation_input_token_cost(_above_1hr|_above_12hr)?)(_above_\d+k_tokens)?(_priority|_flex)?"
+    r"|cache_creation_input_token_cost(_above_1hr|_above_12hr)?)(_above_\d+k_tokens)?(_priority|_flex|_batches)?"
 )
 
 
