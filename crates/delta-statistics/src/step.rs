@@ -184,13 +184,13 @@ impl StepSearch {
                 }
             };
             let mut open = Vec::new();
-            for taken in 0..runs {
+            for number in 0..runs {
                 match take(point) {
                     Some(Draw::Scored { score, pass }) => points[point].add(score, pass),
                     Some(Draw::Missing) => {}
                     Some(Draw::Open(run)) => open.push(run),
                     // The runs before it are counted first, and may decide.
-                    None if taken > 0 => break,
+                    None if number > 0 => break,
                     None => return SearchedPoints { points, status: SearchStatus::UsedUp(point) },
                 }
             }

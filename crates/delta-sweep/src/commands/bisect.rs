@@ -15,7 +15,6 @@ use crate::scores::bisect_text::{BisectedDrop, BisectedPoint};
 use crate::scores::chain_search::{
     ChainKey, SearchedChain, most_runs, search_chain, searched_verdict,
 };
-use crate::scores::score_table::ScoredRun;
 use crate::scores::verdict::{JudgedPair, worst_verdict};
 use crate::scores::verdict_text::{VerdictContext, VerdictFormat, verdict_json, verdicts_in};
 use clap::Args;
@@ -129,7 +128,7 @@ fn run_bisect(args: &BisectArgs) -> Result<ExitCode, CommandFailure> {
     let dir = absolute_dir(args.dir.as_deref().unwrap_or(Path::new(&sources.file.name)))?;
     let names = [&ends.named.name, &ends.named.here].map(Clone::clone);
     let here = sources.agents();
-    let base = GateBase::Agents { named: ends.named, taken: good };
+    let base = GateBase::Agents { named: ends.named, agents: good };
     let mut plan = BisectPlan {
         args,
         gate: GatePlan::new(&dir, sources, base, here)?,
@@ -187,8 +186,8 @@ fn chain_points(
     }
     let bad = sources.take_agents(&ends.bad_homes()?)?;
     let trees = good.trees.clone();
-    let restore = |id: &str, dir: &Path| sources.copy_agent(&trees[id], dir);
-    points.extend(ends.hunks(good, &bad, restore)?);
+    let hunks = ends.hunks(good, &bad, |id, dir| sources.copy_agent(&trees[id], dir))?;
+    points.extend(hunks);
     Ok(points)
 }
 
@@ -233,10 +232,10 @@ impl BisectPlan<'_> {
                     let reason = failure.message().lines().next().unwrap_or_default();
                     let reason = reason.strip_prefix("error: ").unwrap_or(reason).to_owned();
                     // The temporary directories have other names each time.
-                    let without = |text: String, dir: &PathBuf| {
-                        text.replace(&format!("{}/", dir.display()), "")
-                    };
-                    skipped.push((change, dirs.iter().fold(reason, without)));
+                    let reason = dirs.iter().fold(reason, |reason, dir| {
+                        reason.replace(&format!("{}/", dir.display()), "")
+                    });
+                    skipped.push((change, reason));
                     continue;
                 }
             };
@@ -414,9 +413,10 @@ impl BisectPlan<'_> {
             index if index == last => &sides.here,
             _ => &point.ids,
         });
-        let is_open = |scored: &ScoredRun<'_>| is_open_run(scored, tried);
         let points: Vec<&HashSet<RunId>> = ids.collect();
-        let chain = search_chain(&points, failed, &runs, self.max_drop, &is_open);
+        let chain = search_chain(&points, failed, &runs, self.max_drop, &|scored| {
+            is_open_run(scored, tried)
+        });
         Ok(Bisected { judged, chain: Some(chain) })
     }
 }

@@ -88,7 +88,7 @@ pub fn gate_command(args: &GateArgs) -> Result<ExitCode, CommandFailure> {
 /// Where the runs of the base come from.
 pub enum GateBase {
     /// Other agents, in the same file.
-    Agents { named: BaseAgents, taken: PlanAgents },
+    Agents { named: BaseAgents, agents: PlanAgents },
     /// A value of a key of the file.
     Value(KeyValue),
 }
@@ -120,8 +120,8 @@ fn run_gate(args: &GateArgs) -> Result<ExitCode, CommandFailure> {
     let base = find_base(args, &mut sources)?;
     let first_grader = sources.file.grade.first().map(|grader| grader.name.clone());
     let grader = args.grader.as_deref().or(first_grader.as_deref());
-    if let GateBase::Agents { named, taken } = &base
-        && taken.trees == sources.header.agents
+    if let GateBase::Agents { named, agents } = &base
+        && agents.trees == sources.header.agents
     {
         read_ignored_inputs(&sources)?;
         let text = equal_sides_in(args.format, grader, max_drop, [&named.name, &named.here]);
@@ -198,8 +198,8 @@ fn find_base(args: &GateArgs, here: &mut PlanSources) -> Result<GateBase, Comman
             named.map(|(text, _)| text.as_str()),
         )?,
     };
-    let taken = here.take_agents(&named.homes)?;
-    Ok(GateBase::Agents { named, taken })
+    let agents = here.take_agents(&named.homes)?;
+    Ok(GateBase::Agents { named, agents })
 }
 
 /// The values of a key in the file; none if runs have no such key.
@@ -286,8 +286,8 @@ impl<'a> GatePlan<'a> {
 
     /// Plans what is new of the base, then of the change: the newest plan of the sweep is the one of the file.
     pub fn plan(&mut self, is_dry: bool) -> Result<(), CommandFailure> {
-        if let GateBase::Agents { taken, .. } = &self.base {
-            self.sources.use_agents(taken);
+        if let GateBase::Agents { agents, .. } = &self.base {
+            self.sources.use_agents(agents);
         }
         let repeats = self.sides.repeats + self.more_repeats;
         self.sides.base = self.plan_side(repeats, PlanChange::Runs, is_dry)?;
@@ -348,7 +348,7 @@ impl<'a> GatePlan<'a> {
         }
     }
 
-    /// Makes planned runs of a batch; returns those that are to be worked on.
+    /// Makes planned runs of a batch; returns the ones to work on.
     pub fn plan_batch(&mut self, batch: GateBatch) -> Result<HashSet<RunId>, CommandFailure> {
         match batch {
             GateBatch::Runs(ids) => Ok(ids),

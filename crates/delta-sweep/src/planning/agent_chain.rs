@@ -59,8 +59,8 @@ impl ChainEnds {
         }
         let git = Git::new(Path::new(&top.unwrap_or_default()), None);
         let named = BaseAgents::from_revision(agents, Some(good))?;
-        let good_commit = find_commit(&git, good)?;
-        let bad_commit = find_commit(&git, bad.unwrap_or("HEAD"))?;
+        let good_commit = resolve_commit(&git, good)?;
+        let bad_commit = resolve_commit(&git, bad.unwrap_or("HEAD"))?;
         if git.line(&["merge-base", "--is-ancestor", &good_commit, &bad_commit]).is_err() {
             let newer = bad.unwrap_or("HEAD");
             let message = format!("`{newer}` does not descend from `{good}`");
@@ -212,7 +212,7 @@ impl ChainEnds {
     }
 }
 
-fn find_commit(git: &Git, revision: &str) -> Result<String, CommandFailure> {
+fn resolve_commit(git: &Git, revision: &str) -> Result<String, CommandFailure> {
     let name = format!("{revision}^{{commit}}");
     git.line(&["rev-parse", "--verify", "--end-of-options", &name]).map_err(|failure| {
         let message = format!("there is no revision `{revision}`: {}", failure.message());

@@ -45,8 +45,8 @@ pub struct BisectedDrop<'a> {
 impl BisectedDrop<'_> {
     /// Whether the search has an answer: a change or a range of them, or ends without a drop.
     pub fn is_answered(&self) -> bool {
-        let named = |chain: &SearchedChain| matches!(chain.search.status, SearchStatus::Named(_));
-        self.ends == Verdict::Pass || self.chain.is_some_and(named)
+        let status = self.chain.map(|chain| &chain.search.status);
+        self.ends == Verdict::Pass || matches!(status, Some(SearchStatus::Named(_)))
     }
 
     /// The curve, a line for each point with runs, and the end.

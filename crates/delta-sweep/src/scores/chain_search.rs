@@ -85,7 +85,7 @@ pub fn search_chain(
                 searched.as_ref() == Some(&setting(scored.run)) && !of_ends.contains(&scored.run.id)
             });
             let mut queue: Vec<&ScoredRun<'_>> = of_setting.collect();
-            // Another order of the inputs at each point: if all began with the same ones, their scores would be those of a few.
+            // Another order of the inputs at each point: beginning with the same ones everywhere, the search would see a few inputs only.
             queue.sort_by_cached_key(|scored| {
                 let run = scored.run;
                 (run.repeat, content_hash(run.id.as_str().as_bytes()))

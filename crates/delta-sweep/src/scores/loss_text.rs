@@ -75,11 +75,10 @@ impl LostRun<'_> {
         let labels: Vec<String> =
             (0..points.len()).map(|index| format!("after {index:digits$}")).collect();
         let lost = self.iteration();
-        let note = |index: usize| {
-            let call = lost.filter(|lost| *lost == index).and_then(|lost| self.calls.get(lost - 1));
-            call.map_or("", String::as_str)
-        };
-        let notes: Vec<&str> = (0..points.len()).map(note).collect();
+        let mut notes = vec![""; points.len()];
+        if let Some((lost, call)) = lost.and_then(|lost| Some((lost, self.calls.get(lost - 1)?))) {
+            notes[lost] = call;
+        }
         let text = curve_text(points, &labels, &notes, "forks", lost, width);
         let forks = pluralize(self.search.runs(), "fork");
         text + &format!("{}; {forks}{}\n", self.end_text(), paid_text(self.cost_usd))

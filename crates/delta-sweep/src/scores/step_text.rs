@@ -20,9 +20,8 @@ pub fn curve_text(
 ) -> String {
     let most = points.iter().map(|point| point.runs).max().unwrap_or(0);
     let digits = most.to_string().len();
-    let with_runs = |index: &usize| points[*index].runs > 0;
-    let shown = labels.iter().enumerate().filter(|(index, _)| with_runs(index));
-    let label_width = shown.map(|(_, label)| display_width(label)).max().unwrap_or(0);
+    let with_runs = labels.iter().zip(points).filter(|(_, point)| point.runs > 0);
+    let label_width = with_runs.map(|(label, _)| display_width(label)).max().unwrap_or(0);
     let mut text = String::new();
     for (index, interval) in simultaneous_intervals(points).into_iter().enumerate() {
         let Some(interval) = interval else { continue };
