@@ -4,7 +4,8 @@ use super::{DELTA, result_lines, sweep, write_sweep};
 use serde_json::{Value, json};
 use test_support::prompt_cache::PromptCache;
 use test_support::sandbox::Sandbox;
-use test_support::server::{Answer, RecordedRequest, ScriptedServer};
+use test_support::server::{Answer, Gate, RecordedRequest, ScriptedServer};
+use test_support::wait::until;
 
 /// An endpoint whose runs make three calls before their result.
 fn serve(cache: PromptCache) -> ScriptedServer {
@@ -88,4 +89,32 @@ fn c_35_19_without_a_price_or_a_run_the_estimate_says_so_and_spends_nothing_more
     assert!(ran.stdout.contains("unknown: no price of test-model is known"), "{}", ran.stdout);
     assert!(ran.stdout.contains("  tokens "), "{}", ran.stdout);
     assert_eq!(server.requests().len(), 2);
+}
+
+#[test]
+fn c_35_17_one_run_writes_what_runs_share_and_the_others_wait_for_its_answer() {
+    let (gate, mut calls) = (Gate::new(), 0);
+    let held = gate.clone();
+    let server = PromptCache::new(1024, 1).serve(move |_| {
+        calls += 1;
+        if calls == 2 { Answer::text("done").after(&held) } else { Answer::text("done") }
+    });
+    let pricing = "input: 4, output: 20, cached_input: 0.2, cache_write: 5";
+    let sandbox = asking(&server, "anthropic", pricing);
+    write_sweep(&sandbox, 5, 1, "rate: {warm: auto}\n");
+    sweep(&sandbox, &["estimate", "sweep.yaml", "--pilot", "1", "-q"]).expect_code(0);
+    let pool = sandbox.delta(["sweep", "run", "s", "--jobs", "4", "-q"]).spawn();
+    until("three runs that wait", || {
+        let logs = sandbox.files("s/runs").into_iter().filter(|name| name.ends_with("engine.log"));
+        let texts = logs.map(|name| sandbox.read(&format!("s/runs/{name}")));
+        let waiting = texts.filter(|text| text.contains("waiting for the rate of calls"));
+        (waiting.count() == 3).then_some(())
+    });
+    assert_eq!(server.requests().len(), 2, "the finished run, and the first of the others");
+    gate.open();
+    assert!(pool.wait_with_output().unwrap().status.success());
+    assert_eq!(server.requests().len(), 5);
+    let lines = result_lines(&sandbox);
+    let waited = lines.iter().filter(|line| line["throttled_ms"].as_u64() > Some(0)).count();
+    assert_eq!(waited, 3, "{lines:?}");
 }

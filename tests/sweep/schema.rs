@@ -32,7 +32,7 @@ exclude: [{model: m, style: short}]
 run: {max_iterations: 4, max_duration: 30m, max_cost: 0.5, max_tokens: 200k, snapshots: true}
 budget: {max_cost: 20, max_tokens: 2M}
 retry: {attempts: 2, on: [llm, io]}
-rate: {concurrent: 4}
+rate: {concurrent: 4, warm: auto}
 answers: true
 grade: [{name: g, command: ['true'], timeout: 5s}, {name: e, expect: {result: {contains: x}}}]
 ";
@@ -87,6 +87,7 @@ fn c_1_3_the_schema_and_plan_object_to_the_same_mistakes() {
         ("retry: {on: llm}", "`on` must be a list"),
         ("answers: 1", "`answers` must be `true` or `false`"),
         ("rate: {concurrent: 1.5}", "`concurrent` must be a whole number"),
+        ("rate: {warm: always}", "`auto`"),
         ("grade: [{name: g, command: 'true'}]", "`command` must be a list"),
         (
             "grade: [{name: g, command: ['true'], expect: {}}]",

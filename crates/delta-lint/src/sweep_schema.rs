@@ -290,12 +290,20 @@ pub static RETRY_MAPPING: MappingSchema = MappingSchema::new(
 pub static RATE_MAPPING: MappingSchema = MappingSchema::new(
     "`rate`",
     "How much the runs ask of an endpoint.",
-    &[KeySchema::with_default(
-        "concurrent",
-        ValueShape::Integer(1..1 << 16),
-        DefaultValue::Integer(8),
-        "LLM calls at a time on one host; also the default of `--jobs`.",
-    )],
+    &[
+        KeySchema::with_default(
+            "concurrent",
+            ValueShape::Integer(1..1 << 16),
+            DefaultValue::Integer(8),
+            "LLM calls at a time on one host; also the default of `--jobs`.",
+        ),
+        KeySchema::with_default(
+            "warm",
+            ValueShape::Choice(&["auto", "off"]),
+            DefaultValue::Text("off"),
+            "`auto`: one run writes what runs share to the cache, and the others wait for it, where that saves more than 1 %.",
+        ),
+    ],
 );
 
 /// The keys of `gate`.

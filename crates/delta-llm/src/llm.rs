@@ -168,6 +168,13 @@ pub enum CallProgress<'a> {
     SentAgain,
 }
 
+impl CallProgress<'_> {
+    /// Whether it is a part of the answer.
+    pub fn is_of_answer(&self) -> bool {
+        !matches!(self, Self::AttemptFailed(..) | Self::SentAgain)
+    }
+}
+
 /// Gets the progress of a call.
 pub type CallObserver<'a> = &'a mut dyn FnMut(CallProgress<'_>);
 

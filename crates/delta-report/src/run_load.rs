@@ -33,12 +33,12 @@ pub struct MeasuredRun {
     pub has_read_first: bool,
     /// Answers whose tokens the endpoint did not report.
     pub unmeasured: usize,
-    first_request: Option<FirstRequest>,
+    first_request: Option<MeasuredRequest>,
 }
 
 /// The sizes of the first request.
 #[derive(Debug, Clone)]
-struct FirstRequest {
+struct MeasuredRequest {
     tools: String,
     messages: Vec<String>,
     /// How many messages are constant, if the form of the endpoint marks them.
@@ -46,18 +46,18 @@ struct FirstRequest {
 }
 
 #[derive(Deserialize)]
-struct RequestParts<'a> {
+struct MeasuredParts<'a> {
     #[serde(borrow, default)]
     tools: Option<&'a RawValue>,
     #[serde(borrow)]
     messages: Vec<&'a RawValue>,
 }
 
-impl FirstRequest {
+impl MeasuredRequest {
     /// Reads the record of a call; `None` without one.
     fn read(run_dir: &Path, name: &str) -> Option<Self> {
         let text = record::read_request(run_dir, name).ok()?;
-        let parts: RequestParts<'_> = serde_json::from_str(&text).ok()?;
+        let parts: MeasuredParts<'_> = serde_json::from_str(&text).ok()?;
         let sent = record::read_wire_exchange(run_dir, name).ok()?.map(|sent| sent.wire.options);
         let marked = sent.filter(|options| options.cache.is_some() || options.marks_constant);
         Some(Self {
@@ -113,7 +113,7 @@ impl MeasuredRun {
         }
         let Some(start) = start.filter(|_| !thoughts.is_empty()) else { return Ok(None) };
         let first_request = thoughts[0].1.invocation.as_deref();
-        let first_request = first_request.and_then(|name| FirstRequest::read(run_dir, name));
+        let first_request = first_request.and_then(|name| MeasuredRequest::read(run_dir, name));
         let times: Vec<Timestamp> = thoughts.iter().map(|(time, _)| *time).collect();
         let usages: Vec<_> =
             thoughts.iter().filter_map(|(_, thought)| thought.usage.as_ref()).collect();

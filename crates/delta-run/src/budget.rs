@@ -5,3 +5,4 @@ pub mod budget_account;
 pub mod budget_grant;
 pub mod call_rate;
 pub mod ledger;
+pub mod prefix_wait;

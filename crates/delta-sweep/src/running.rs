@@ -4,6 +4,7 @@ pub mod continued_runs;
 pub mod delta_program;
 pub mod host_grants;
 pub mod line_writer;
+pub mod measured_runs;
 pub mod recorded_start;
 pub mod result_reader;
 pub mod run_choice;

@@ -1,6 +1,6 @@
 //! What many runs will cost, from the tokens of a few: directly, in another service tier, in batches, without a cache.
 //!
-//! Expected values. An endpoint reads an entry of its cache if the prefix is long enough, an answer to it has begun, and the last
+//! Expected values. An endpoint reads an entry of its cache if the prefix is long enough, an answer to it began, and the last
 //! use is not too long ago.
 
 use crate::{Pricing, ServicePrices, TokenPrices, Usage, WireForm};
@@ -105,7 +105,7 @@ impl TokenLoad {
         let is_kept = self.pause_s <= rules.lifetime_s;
         let at_once = count.at_once.clamp(1, count.runs.max(1));
         let is_shared_kept = self.pause_s <= rules.lifetime_s * at_once as f64;
-        let own = if is_kept { hits.own } else { 0.0 };
+        let own_hits = if is_kept { hits.own } else { 0.0 };
         let shared = if is_shared_kept { hits.shared } else { 0.0 };
         let run_cost = |first_shared: f64| {
             let turns = self.turns.iter().enumerate();
@@ -116,7 +116,7 @@ impl TokenLoad {
                     *turn,
                     prices.for_input(turn.input),
                     rules,
-                    CacheHits { own, shared },
+                    CacheHits { own: own_hits, shared },
                 )
             });
             costs.sum::<f64>()
@@ -148,8 +148,8 @@ impl TokenLoad {
             Some(_) => TokenPrices { cache_write: prices.input * write_factor, ..*prices },
             None => *prices,
         };
-        let own = if BATCH_ROUND_S <= lifetime_s { hit } else { 0.0 };
-        let hits = CacheHits { own, shared: hit };
+        let own_hits = if BATCH_ROUND_S <= lifetime_s { hit } else { 0.0 };
+        let hits = CacheHits { own: own_hits, shared: hit };
         let turn_cost = |(index, turn): (usize, &TurnTokens), hits| {
             let prices = with_long_writes(prices.for_input(turn.input));
             self.turn_cost(index, *turn, &prices, rules, hits)

@@ -28,7 +28,7 @@ impl PromptCache {
         Self { min_tokens, lifetime_s: 300, pause_s, is_automatic: false, now_s: 0, entries }
     }
 
-    /// The same without markers, as of OpenAI: the end of every block is kept, for nothing.
+    /// The same without markers, as of OpenAI: the end of every block is kept and costs nothing.
     #[must_use]
     pub fn automatic(self) -> Self {
         Self { is_automatic: true, ..self }

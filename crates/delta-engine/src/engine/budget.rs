@@ -4,8 +4,9 @@
 use super::think::{LlmExchange, PreparedRequest};
 use super::{Engine, EngineError};
 use delta_base::durable::FileError;
-use delta_llm::llm::LlmError;
+use delta_llm::llm::{LlmConfig, LlmError};
 use delta_run::budget::ledger::{LedgerError, MAX_DURATION_OPTION};
+use delta_run::budget::prefix_wait::CallPrefix;
 use delta_run::limits::{
     self, BudgetAmount, CallUpperBound, DEFAULT_ANSWER_TOKENS, Usd, estimate_answer_tokens,
 };
@@ -15,7 +16,28 @@ use delta_run::state::RunEnding;
 use delta_run::{record, run_tree};
 use delta_words::{Pricing, Reply, Usage};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use std::path::Path;
+
+/// The members of a request that an endpoint reads before its messages.
+#[derive(Deserialize)]
+struct ToolsMember<'a> {
+    #[serde(borrow)]
+    tools: Option<&'a RawValue>,
+}
+
+/// What the request begins with in every run of the agent; `None` if that is nothing.
+fn shared_prefix(llm: &LlmConfig, prepared: &PreparedRequest) -> Option<CallPrefix> {
+    let body = &prepared.body;
+    let messages = body.messages().get(..prepared.constant_messages)?;
+    let (first, last) = messages.first().zip(messages.last())?;
+    let ToolsMember { tools } = serde_json::from_str(body.text()).ok()?;
+    let tools = tools.map_or("", RawValue::get);
+    let text = &body.text()[first.start..last.end];
+    let address = llm.base_url.as_deref().unwrap_or_default();
+    let identity = [&llm.model, address, tools, text].join("\0");
+    Some(CallPrefix { hash: record::sha256_hex(&identity), lifetime: llm.cache.lifetime()? })
+}
 
 /// The fields of a request that bound the length of its answer.
 #[derive(Deserialize)]
@@ -40,11 +62,17 @@ impl AnswerLength {
 impl Engine<'_> {
     /// Waits until the rate of this host allows a call. The run does not cause the wait: it counts as throttled, and not against
     /// the time limit.
-    pub(super) fn begin_rated_call(&mut self, run: &mut Run) -> Result<(), EngineError> {
+    pub(super) fn begin_rated_call(
+        &mut self,
+        run: &mut Run,
+        prepared: &PreparedRequest,
+    ) -> Result<(), EngineError> {
+        let llm = self.llm(run);
         let Some(rate) = self.budget.rate_mut() else { return Ok(()) };
+        let prefix = if rate.is_warm() { shared_prefix(llm, prepared) } else { None };
         let pause = self.cancel.pause_clock();
         let mut has_waited = false;
-        let began = rate.begin_call(&self.cancel, &mut || {
+        let began = rate.begin_call(prefix.as_ref(), &self.cancel, &mut || {
             has_waited = true;
             run.notify(RunNotice::Warning("waiting for the rate of calls of this host"));
         });

@@ -43,7 +43,7 @@ pub(super) struct PreparedRequest {
     /// Whether it demands a call.
     forces_call: bool,
     /// The number of messages with which every run of the agent begins.
-    constant_messages: usize,
+    pub(super) constant_messages: usize,
     task: String,
     last_user_message: String,
 }
@@ -547,7 +547,7 @@ impl Engine<'_> {
                 call,
             ));
         }
-        self.begin_rated_call(run)?;
+        self.begin_rated_call(run, prepared)?;
         let mut call = self.open_call(run, prepared)?;
         let reserved = self.reserve_budget(run, prepared.body.text(), call.path());
         if reserved.is_err() {
@@ -574,37 +574,43 @@ impl Engine<'_> {
         let llm = self.llm(run);
         let rate = self.budget.rate_mut();
         let cancel = &self.cancel;
-        let result = self.provider.complete(&request, cancel, &mut |progress| match progress {
-            CallProgress::AttemptFailed(attempt, next) => {
-                if let Some(rate) = rate.as_mut().filter(|_| attempt.is_throttled()) {
-                    // A rate that cannot be kept is reported at the end of the call.
-                    let _ = rate.note_throttled(cancel);
+        let result = self.provider.complete(&request, cancel, &mut |progress| {
+            if let Some(rate) = rate.as_mut().filter(|_| progress.is_of_answer()) {
+                // A rate that cannot be kept is reported at the end of the call.
+                let _ = rate.note_answer();
+            }
+            match progress {
+                CallProgress::AttemptFailed(attempt, next) => {
+                    if let Some(rate) = rate.as_mut().filter(|_| attempt.is_throttled()) {
+                        // A rate that cannot be kept is reported at the end of the call.
+                        let _ = rate.note_throttled(cancel);
+                    }
+                    run.notify(RunNotice::AttemptFailed(attempt, next));
+                    let mut attempt = attempt.clone();
+                    attempt.usage.iter_mut().for_each(|usage| price_usage(llm, usage));
+                    call.add(&CallPart::Failed(Cow::Borrowed(&attempt)));
+                    redactors = AnswerRedactors::new(run.secrets());
                 }
-                run.notify(RunNotice::AttemptFailed(attempt, next));
-                let mut attempt = attempt.clone();
-                attempt.usage.iter_mut().for_each(|usage| price_usage(llm, usage));
-                call.add(&CallPart::Failed(Cow::Borrowed(&attempt)));
-                redactors = AnswerRedactors::new(run.secrets());
-            }
-            CallProgress::SentAgain => call.add(&CallPart::Sent {}),
-            CallProgress::Text(piece) => {
-                let piece = redact_piece(&mut redactors.content, piece);
-                if is_live {
-                    run.notify(RunNotice::AnswerPiece(&piece));
+                CallProgress::SentAgain => call.add(&CallPart::Sent {}),
+                CallProgress::Text(piece) => {
+                    let piece = redact_piece(&mut redactors.content, piece);
+                    if is_live {
+                        run.notify(RunNotice::AnswerPiece(&piece));
+                    }
+                    call.add(&CallPart::Text(piece));
                 }
-                call.add(&CallPart::Text(piece));
-            }
-            CallProgress::Reasoning(piece) => {
-                let piece = redact_piece(&mut redactors.reasoning, piece);
-                if is_live {
-                    run.notify(RunNotice::ReasoningPiece(&piece));
+                CallProgress::Reasoning(piece) => {
+                    let piece = redact_piece(&mut redactors.reasoning, piece);
+                    if is_live {
+                        run.notify(RunNotice::ReasoningPiece(&piece));
+                    }
+                    call.add(&CallPart::Reasoning(piece));
                 }
-                call.add(&CallPart::Reasoning(piece));
+                CallProgress::Arguments(piece) => {
+                    call.add(&CallPart::Arguments(redact_piece(&mut redactors.arguments, piece)));
+                }
+                CallProgress::Usage(usage) => call.add(&CallPart::Usage(Cow::Borrowed(usage))),
             }
-            CallProgress::Arguments(piece) => {
-                call.add(&CallPart::Arguments(redact_piece(&mut redactors.arguments, piece)));
-            }
-            CallProgress::Usage(usage) => call.add(&CallPart::Usage(Cow::Borrowed(usage))),
         });
         run.notify(RunNotice::LlmCallEnded);
         let result = result.map(|mut reply| {

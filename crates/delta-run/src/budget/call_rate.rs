@@ -4,6 +4,7 @@
 //! The number of slots follows the endpoint: one more after ten calls that had to wait for a slot and were good, and half as
 //! many after an answer that throttles, at most once a second.
 
+use super::prefix_wait::{CallPrefix, MAX_PREFIX_WAIT, PrefixCall, PrefixWait};
 use delta_base::durable::{self, FileError, FileLock};
 use delta_base::signal::CancelToken;
 use serde::{Deserialize, Serialize};
@@ -47,12 +48,15 @@ pub struct RateState {
     halved_at_ms: Option<u64>,
     /// When the next call may begin.
     next_call_ms: u64,
+    /// Whether calls wait for the first one of their prefix.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_warm: bool,
 }
 
 impl RateState {
     fn new(settings: RateSettings) -> Self {
         let slots = settings.concurrent.clamp(1, MAX_SLOTS);
-        Self { settings, slots, good_calls: 0, halved_at_ms: None, next_call_ms: 0 }
+        Self { settings, slots, good_calls: 0, halved_at_ms: None, next_call_ms: 0, is_warm: false }
     }
 
     /// A call that had to wait for its slot has got a good answer.
@@ -96,6 +100,8 @@ impl RateState {
 pub struct CallRate {
     dir: PathBuf,
     slot: Option<CallSlot>,
+    /// The call, until its answer begins.
+    prefix_call: Option<PrefixCall>,
 }
 
 /// What a call holds.
@@ -109,24 +115,27 @@ struct CallSlot {
 impl CallRate {
     /// The rate in `dir`, which [`CallRate::create`] has made.
     pub fn new(dir: &Path) -> Self {
-        Self { dir: dir.to_owned(), slot: None }
+        Self { dir: dir.to_owned(), slot: None, prefix_call: None }
     }
 
-    /// Makes the rate in `dir`. If other processes have made it with the same settings, it stays as it is.
+    /// Makes the rate in `dir`. If other processes have made it with the same settings, it stays as it is; `is_warm`, whether calls
+    /// wait for the first one of their prefix, replaces what they have set.
     ///
     /// # Errors
     /// A file cannot be written.
     pub fn create(
         dir: &Path,
         settings: RateSettings,
+        is_warm: Option<bool>,
         cancel: &CancelToken,
     ) -> Result<Self, FileError> {
         durable::ensure_private_dir(dir)?;
         let rate = Self::new(dir);
         rate.change(cancel, |state| {
-            if state.as_ref().is_none_or(|state| state.settings != settings) {
-                *state = Some(RateState::new(settings));
-            }
+            let was_warm = state.as_ref().is_some_and(|state| state.is_warm);
+            let known = state.take().filter(|state| state.settings == settings);
+            let is_warm = is_warm.unwrap_or(was_warm);
+            *state = Some(RateState { is_warm, ..known.unwrap_or(RateState::new(settings)) });
         })?;
         Ok(rate)
     }
@@ -134,6 +143,11 @@ impl CallRate {
     /// The time between the beginnings of two calls, as other processes have set it.
     pub fn interval_ms(&self) -> u64 {
         self.read_state().map_or(0, |state| state.settings.interval_ms)
+    }
+
+    /// Whether calls wait for the first one of their prefix.
+    pub fn is_warm(&self) -> bool {
+        self.read_state().is_some_and(|state| state.is_warm)
     }
 
     /// The state now; `None` if it cannot be read.
@@ -166,23 +180,36 @@ impl CallRate {
         Ok(Some(done))
     }
 
-    /// Waits for a slot and for the time of a call. Calls `on_wait` once before it waits. False if the wait was cancelled.
+    /// Waits for the first call of `prefix`, for a slot and for the time of a call. Calls `on_wait` once before it waits. False if
+    /// the wait was cancelled.
     ///
     /// # Errors
     /// A file cannot be used.
     pub fn begin_call(
         &mut self,
+        prefix: Option<&CallPrefix>,
         cancel: &CancelToken,
         on_wait: &mut dyn FnMut(),
     ) -> Result<bool, FileError> {
+        let mut waits = false;
+        let mut on_wait = || {
+            if !std::mem::replace(&mut waits, true) {
+                on_wait();
+            }
+        };
+        if let Some(prefix) = prefix {
+            let waited =
+                PrefixCall::begin(&self.dir, prefix, MAX_PREFIX_WAIT, cancel, &mut on_wait)?;
+            let PrefixWait::Ready(call) = waited else { return Ok(false) };
+            self.prefix_call = Some(call);
+        }
         let mut had_to_wait = false;
         let lock = loop {
             if let Some(lock) = self.try_slots()? {
                 break lock;
             }
-            if !std::mem::replace(&mut had_to_wait, true) {
-                on_wait();
-            }
+            had_to_wait = true;
+            on_wait();
             if cancel.wait(SLOT_POLL_INTERVAL) {
                 return Ok(false);
             }
@@ -194,9 +221,7 @@ impl CallRate {
         })?;
         let Some(wait) = wait else { return Ok(false) };
         if !wait.is_zero() {
-            if !had_to_wait {
-                on_wait();
-            }
+            on_wait();
             let began = Instant::now();
             while let Some(rest) = wait.checked_sub(began.elapsed()).filter(|rest| !rest.is_zero())
             {
@@ -234,11 +259,23 @@ impl CallRate {
         .map(|_| ())
     }
 
+    /// Notes that the answer of the call begins: what it shares with others can be read now.
+    ///
+    /// # Errors
+    /// A file cannot be used.
+    pub fn note_answer(&mut self) -> Result<(), FileError> {
+        self.prefix_call.take().map_or(Ok(()), PrefixCall::note_answer)
+    }
+
     /// Gives the slot of the call back.
     ///
     /// # Errors
     /// A file cannot be used.
     pub fn end_call(&mut self, is_good: bool, cancel: &CancelToken) -> Result<(), FileError> {
+        if is_good {
+            self.note_answer()?;
+        }
+        self.prefix_call = None;
         let Some(slot) = self.slot.take() else { return Ok(()) };
         if !is_good || slot.is_throttled || !slot.had_to_wait {
             return Ok(());
@@ -249,7 +286,7 @@ impl CallRate {
 }
 
 /// Milliseconds since the boot of the kernel that all processes of the directory have.
-fn boot_ms() -> u64 {
+pub(super) fn boot_ms() -> u64 {
     crate::ownership::owner_process::uptime_ms()
         .and_then(|time| u64::try_from(time).ok())
         .unwrap_or(0)
@@ -294,17 +331,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let cancel = CancelToken::manual().unwrap();
         let settings = RateSettings { concurrent: 2, interval_ms: 0 };
-        let mut rates: Vec<CallRate> =
-            (0..3).map(|_| CallRate::create(dir.path(), settings, &cancel).unwrap()).collect();
+        let mut rates: Vec<CallRate> = (0..3)
+            .map(|_| CallRate::create(dir.path(), settings, None, &cancel).unwrap())
+            .collect();
         for rate in &mut rates[..2] {
-            assert!(rate.begin_call(&cancel, &mut || panic!("there are two slots")).unwrap());
+            assert!(rate.begin_call(None, &cancel, &mut || panic!("there are two slots")).unwrap());
         }
         assert!(rates[2].try_slots().unwrap().is_none());
         rates[0].note_throttled(&cancel).unwrap();
         rates[0].end_call(true, &cancel).unwrap();
         rates[1].end_call(true, &cancel).unwrap();
         // One slot is left.
-        assert!(rates[2].begin_call(&cancel, &mut || panic!("a slot is free")).unwrap());
+        assert!(rates[2].begin_call(None, &cancel, &mut || panic!("a slot is free")).unwrap());
         assert!(rates[1].try_slots().unwrap().is_none());
         drop(rates.pop());
         assert!(rates[1].try_slots().unwrap().is_some());

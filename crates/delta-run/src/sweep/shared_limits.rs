@@ -25,7 +25,8 @@ pub struct SharedLimits {
 
 impl SharedLimits {
     /// Opens what the processes of this host share, or makes it. `dir` is absolute. `parent` is the ledger around this process,
-    /// which [`BUDGET_VARIABLE`] names. Without `interval_ms`, the time between two calls stays what it is.
+    /// which [`BUDGET_VARIABLE`] names. Without `interval_ms`, the time between two calls stays what it is; without `is_warm`,
+    /// whether calls wait for the first one of their prefix.
     ///
     /// # Errors
     /// A file cannot be read or written, or the wait for a ledger was cancelled.
@@ -35,13 +36,14 @@ impl SharedLimits {
         budget: &SweepBudget,
         rate: &SweepRate,
         interval_ms: Option<u64>,
+        is_warm: Option<bool>,
         cancel: &CancelToken,
     ) -> Result<Self, LedgerError> {
         let holder = host_file_stem(&dir.root)?;
         let rate_dir = host_rate(dir, &holder);
         let concurrent = rate.concurrent;
         let interval_ms = interval_ms.unwrap_or_else(|| CallRate::new(&rate_dir).interval_ms());
-        CallRate::create(&rate_dir, RateSettings { concurrent, interval_ms }, cancel)?;
+        CallRate::create(&rate_dir, RateSettings { concurrent, interval_ms }, is_warm, cancel)?;
         let total = total_limits(budget);
         let ledger = if total.are_none() {
             None
@@ -80,7 +82,7 @@ impl SharedLimits {
             let known = Ledger::open(&own_host_ledger(dir).ok()?).ok()?.head.above?;
             Ledger::open_chain(Path::new(&known)).is_ok().then_some(known)
         });
-        Self::open(parent, dir, budget, rate, None, cancel)
+        Self::open(parent, dir, budget, rate, None, None, cancel)
     }
 
     /// The variables with which runs find what they share.

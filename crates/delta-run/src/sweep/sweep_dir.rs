@@ -190,6 +190,9 @@ pub struct SweepBudget {
 pub struct SweepRate {
     /// LLM calls at a time on one host.
     pub concurrent: u32,
+    /// Whether calls may wait for the first one of their prefix.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub warm: bool,
 }
 
 /// What the header of a plan says about all runs of its sweep.

@@ -3,29 +3,22 @@
 use crate::commands::plan::plan_file;
 use crate::commands::run::{BatchEnd, PoolArgs, is_sweep_file, work_on_batch};
 use crate::commands::status::{ReportFormat, terminal_width};
-use crate::formats::plan::PlannedRun;
-use crate::formats::result_line::SweepResults;
 use crate::formats::selection::RunSelection;
+use crate::running::measured_runs::{measure_runs, settings_of};
 use crate::running::result_reader::read_sweep;
 use crate::running::run_choice::{ONLY_HELP, choose_runs};
 use crate::running::run_pool::{absolute_dir, install_pool_cancel};
-use crate::scores::cost_estimate::{SettingRuns, SweepEstimate};
+use crate::scores::cost_estimate::SweepEstimate;
 use clap::Args;
 use delta_base::id::RunId;
 use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_operator::failure::CommandFailure;
 use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
-use delta_report::run_load::MeasuredRun;
-use delta_run::sweep::packed::extract_to_read;
 use delta_run::sweep::sweep_dir::SweepDir;
-use delta_run::workspace::Workspace;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
-
-/// The most runs of a setting that are measured: more change the interval little, and reading them takes time.
-const MAX_MEASURED: usize = 20;
 
 /// Estimate what a sweep will cost
 ///
@@ -135,46 +128,4 @@ impl EstimateArgs {
         }
         format!("{command} --pilot {}", self.pilot)
     }
-}
-
-/// The settings of runs, in the order of the plan, each with its runs.
-fn settings_of<'a>(runs: &[&'a PlannedRun]) -> Vec<(SettingRuns, Vec<&'a PlannedRun>)> {
-    let mut settings: Vec<(SettingRuns, Vec<&PlannedRun>)> = Vec::new();
-    for run in runs {
-        match settings.iter_mut().find(|(setting, _)| setting.includes(run)) {
-            Some((_, runs)) => runs.push(run),
-            None => settings.push((SettingRuns::of(run), vec![run])),
-        }
-    }
-    settings
-}
-
-/// Measures the first finished runs. One whose records cannot be read is left out, with a warning.
-pub fn measure_runs(
-    dir: &SweepDir,
-    runs: &[&PlannedRun],
-    results: &SweepResults,
-) -> Result<Vec<Vec<MeasuredRun>>, CommandFailure> {
-    let is_finished = |run: &&&PlannedRun| {
-        let line = results.lines.get(&run.id);
-        line.is_some_and(|line| line.settled && !line.failed_outside_of_agent())
-    };
-    let mut measured = Vec::new();
-    for run in runs.iter().filter(is_finished).take(MAX_MEASURED) {
-        let root = dir.workspace(&run.id);
-        let unpacked = if root.is_dir() { None } else { extract_to_read(dir, &run.id)? };
-        let workspace = Workspace { root: unpacked.unwrap_or(root) };
-        let Ok(Some(run_dir)) = workspace.find_run(&run.id) else { continue };
-        match MeasuredRun::read_tree(&run_dir) {
-            Ok(tree) if tree.is_empty() => {}
-            Ok(tree) => measured.push(tree),
-            Err(error) => {
-                stdio::print_error_line(&format!(
-                    "warning: run {} is not measured: {error}",
-                    run.id
-                ));
-            }
-        }
-    }
-    Ok(measured)
 }

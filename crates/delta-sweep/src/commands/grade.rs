@@ -198,7 +198,7 @@ fn grade_runs(
     let shared = match scores.plan.settings().filter(|_| has_judge && !tasks.is_empty()) {
         Some(settings) => {
             write_newest_total(dir, &scores.plan.headers)?;
-            Some(open_shared_limits(dir, settings, None, cancel)?)
+            Some(open_shared_limits(dir, settings, None, None, cancel)?)
         }
         None => None,
     };

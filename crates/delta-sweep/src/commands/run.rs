@@ -6,7 +6,7 @@ use crate::commands::plan::plan_file;
 use crate::commands::race::RaceCommand;
 use crate::commands::status;
 use crate::formats::host_grant::describe_used_budget;
-use crate::formats::plan::PlanHeader;
+use crate::formats::plan::{PlanHeader, PlannedRun};
 use crate::formats::plan_file::SweepPlan;
 use crate::formats::result_line::{ResultLine, SweepResults};
 use crate::formats::selection::{RunSelection, TaskShare};
@@ -14,9 +14,11 @@ use crate::grading::sweep_scores::{SweepScores, lacks_grades};
 use crate::planning::plan_reader::read_plan_of_run;
 use crate::running::continued_runs::record_continued_runs;
 use crate::running::host_grants::{open_shared_limits, read_host_grants, write_newest_total};
+use crate::running::measured_runs::{measure_runs, settings_of};
 use crate::running::result_reader::{ResultReader, read_sweep};
 use crate::running::run_choice::{ONLY_HELP, choose_runs};
 use crate::running::run_pool::{PoolOptions, PoolPass, RunPool, absolute_dir, install_pool_cancel};
+use crate::scores::cost_estimate::warm_saving;
 use clap::Args;
 use delta_base::id::RunId;
 use delta_base::quantity::parse_time_ms;
@@ -481,7 +483,8 @@ fn work_on<'a>(
     let own_runs = own_runs.map(|index| &plan.runs[*index]);
     record_continued_runs(dir, plan, own_runs, &mut results.results)?;
     write_newest_total(dir, &plan.headers)?;
-    let shared = open_shared_limits(dir, settings, Some(call_interval_ms), &cancel)?;
+    let is_warm = pays_to_warm(runs, settings, &results.results, options.jobs as u64)?;
+    let shared = open_shared_limits(dir, settings, Some(call_interval_ms), Some(is_warm), &cancel)?;
     let retry = settings.retry.clone();
     let options = PoolOptions { tier: options.tier.or(Some(settings.tier)), ..options };
     let mut pool = RunPool::new(dir, plan, results, retry, options, shared, cancel)?;
@@ -501,6 +504,30 @@ fn work_on<'a>(
     pool.leave_sweep()?;
     report_problems(&pool, settings, dir)?;
     Ok(pool)
+}
+
+/// Whether `rate.warm` applies: by the finished runs, the remaining ones save more than a hundredth of their cost.
+fn pays_to_warm(
+    runs: &SelectedRuns,
+    settings: &PlanHeader,
+    results: &SweepResults,
+    jobs: u64,
+) -> Result<bool, CommandFailure> {
+    /// A smaller saving is not worth a wait.
+    const MIN_SAVING: f64 = 0.01;
+    if !settings.rate.warm {
+        return Ok(false);
+    }
+    let selected: Vec<&PlannedRun> =
+        runs.indexes.iter().map(|index| &runs.plan.runs[*index]).collect();
+    let mut measured = Vec::new();
+    for (mut setting, runs_of_setting) in settings_of(&selected) {
+        let remaining = runs_of_setting.iter().filter(|run| !results.is_settled(&run.id));
+        setting.runs = remaining.count() as u64;
+        setting.measured = measure_runs(&runs.dir, &runs_of_setting, results)?;
+        measured.push(setting);
+    }
+    Ok(warm_saving(measured, jobs) > MIN_SAVING)
 }
 
 /// Prints what is left and why.

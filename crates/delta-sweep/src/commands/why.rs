@@ -402,7 +402,7 @@ impl ForkedRun<'_> {
         let plan = self.plan(keys)?;
         let settings = self.settings;
         write_newest_total(&self.dir, self.headers)?;
-        let shared = open_shared_limits(&self.dir, settings, None, &self.cancel)?;
+        let shared = open_shared_limits(&self.dir, settings, None, None, &self.cancel)?;
         let options = PoolOptions {
             jobs: self.args.jobs.unwrap_or(settings.rate.concurrent) as usize,
             grace: GRACE,

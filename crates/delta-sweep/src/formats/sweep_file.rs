@@ -645,9 +645,12 @@ fn read_retry(doc: &YamlDocument, fields: MappingFields<'_>) -> Option<RetryPoli
 }
 
 fn read_rate(doc: &YamlDocument, fields: MappingFields<'_>) -> Option<SweepRate> {
-    let Some(node) = fields.non_null("rate") else { return Some(SweepRate { concurrent: 8 }) };
+    let Some(node) = fields.non_null("rate") else {
+        return Some(SweepRate { concurrent: 8, warm: false });
+    };
     let fields = doc.fields(node, &RATE_MAPPING)?;
-    Some(SweepRate { concurrent: u32::try_from(fields.integer("concurrent")?).ok()? })
+    let concurrent = u32::try_from(fields.integer("concurrent")?).ok()?;
+    Some(SweepRate { concurrent, warm: fields.text("warm") == Some("auto") })
 }
 
 fn read_gate(doc: &YamlDocument, fields: MappingFields<'_>) -> Option<GateSettings> {

@@ -31,11 +31,12 @@ pub fn open_shared_limits(
     dir: &SweepDir,
     settings: &PlanHeader,
     interval_ms: Option<u64>,
+    is_warm: Option<bool>,
     cancel: &CancelToken,
 ) -> Result<SharedLimits, CommandFailure> {
     let parent = environment::variable(BUDGET_VARIABLE);
     let PlanHeader { budget, rate, .. } = settings;
-    Ok(SharedLimits::open(parent, dir, budget, rate, interval_ms, cancel)?)
+    Ok(SharedLimits::open(parent, dir, budget, rate, interval_ms, is_warm, cancel)?)
 }
 
 /// What each host has of the budget of the sweep, and has used of it.

@@ -131,12 +131,11 @@ impl SettingRuns {
     }
 
     fn tokens(&self, count: impl Fn(&TurnTokens) -> u64) -> Option<AmountRange> {
-        let of_run = |runs: &Vec<MeasuredRun>| {
+        let sums = self.measured.iter().map(|runs| {
             let turns = runs.iter().flat_map(|run| &run.load.turns);
             turns.map(&count).sum::<u64>() as f64
-        };
-        let amounts: Vec<_> = self.measured.iter().map(of_run).map(|sum| (sum, sum)).collect();
-        self.range_of(&amounts, 0.0)
+        });
+        self.range_of(&sums.map(|sum| (sum, sum)).collect::<Vec<_>>(), 0.0)
     }
 
     /// What the runs cost in a tier if each is like `run`, so many begin at a time, and later ones find a share of what they have
@@ -153,48 +152,48 @@ impl SettingRuns {
         Ok(run.load.direct_cost(tier_prices(run, service)?, count, hits))
     }
 
-    /// The cost in a tier; or why it is not known.
-    fn tier_cost(&self, tier: &str, jobs: u64) -> Result<AmountRange, String> {
+    /// What the runs cost in a tier at best and at worst if each is like `run`; or why that is not known.
+    fn cost_ends(&self, run: &MeasuredRun, tier: &str, jobs: u64) -> Result<(f64, f64), String> {
         let hits = self.cache_hits();
         let has_read_first = self.measured.iter().flatten().any(|run| run.has_read_first);
-        let finds_shared = hits.map_or(1.0, |hits| if hits > 0.0 { 1.0 } else { 0.0 });
+        let best_shared = hits.map_or(1.0, |hits| if hits > 0.0 { 1.0 } else { 0.0 });
         let worst_shared = hits.unwrap_or(if has_read_first { 1.0 } else { 0.0 });
-        let ends = [(1, finds_shared), (jobs, worst_shared)];
-        let cost_of = |run: &MeasuredRun| -> Result<(f64, f64), String> {
-            let directly = |service| -> Result<(f64, f64), String> {
-                let [(best_at_once, best), (worst_at_once, worst)] = ends;
-                let best = self.direct_cost(run, service, best_at_once, best)?;
-                Ok((best, self.direct_cost(run, service, worst_at_once, worst)?))
-            };
-            let runs = self.runs;
-            match tier {
-                "direct" => directly(ServiceTier::Direct),
-                "flex" => directly(ServiceTier::Flex),
-                "batch" => {
-                    let direct = tier_prices(run, ServiceTier::Direct)?.prices;
-                    let tier = tier_prices(run, ServiceTier::Batch)?;
-                    let cost = |hit| run.load.batch_cost(tier, direct, runs, hit);
-                    let (worst, best) = BATCH_HITS;
-                    Ok((cost(best), cost(worst)))
-                }
-                _ => {
-                    let direct = tier_prices(run, ServiceTier::Direct)?.prices;
-                    let cost = run.load.uncached_cost(direct, runs);
-                    Ok((cost, cost))
-                }
-            }
+        let directly = |service| -> Result<(f64, f64), String> {
+            let best = self.direct_cost(run, service, 1, best_shared)?;
+            Ok((best, self.direct_cost(run, service, jobs, worst_shared)?))
         };
+        let direct_prices = || Ok::<_, String>(tier_prices(run, ServiceTier::Direct)?.prices);
+        match tier {
+            "direct" => directly(ServiceTier::Direct),
+            "flex" => directly(ServiceTier::Flex),
+            "batch" => {
+                let direct = direct_prices()?;
+                let tier = tier_prices(run, ServiceTier::Batch)?;
+                let cost = |hit| run.load.batch_cost(tier, direct, self.runs, hit);
+                let (worst, best) = BATCH_HITS;
+                Ok((cost(best), cost(worst)))
+            }
+            _ => {
+                let cost = run.load.uncached_cost(direct_prices()?, self.runs);
+                Ok((cost, cost))
+            }
+        }
+    }
+
+    /// The cost in a tier; or why it is not known.
+    fn tier_cost(&self, tier: &str, jobs: u64) -> Result<AmountRange, String> {
+        let runs = self.runs as f64;
         let mut amounts = Vec::new();
         for tree in &self.measured {
             let mut sum = (0.0, 0.0);
             for run in tree {
-                let (one, other) = cost_of(run)?;
-                sum = (sum.0 + one / self.runs as f64, sum.1 + other / self.runs as f64);
+                let (best, worst) = self.cost_ends(run, tier, jobs)?;
+                sum = (sum.0 + best / runs, sum.1 + worst / runs);
             }
             amounts.push(sum);
         }
-        let nothing = || "no run of the setting was measured".to_owned();
-        self.range_of(&amounts, FORECAST_ERROR).ok_or_else(nothing)
+        let range = self.range_of(&amounts, FORECAST_ERROR);
+        range.ok_or_else(|| "no run of the setting was measured".to_owned())
     }
 
     /// What the runs will cost if so many begin at a time.
@@ -217,13 +216,13 @@ impl SettingRuns {
             no_cache: cost("no cache"),
         };
         let count = self.measured.len().max(1) as f64;
-        let first = || self.measured.iter().filter_map(|tree| tree.first());
+        let firsts = self.measured.iter().filter_map(|tree| tree.first());
         let requests = self.measured.iter().flatten().map(|run| run.load.turns.len());
         SettingEstimate {
             runs: self.runs,
             measured: self.measured.len(),
             requests: requests.sum::<usize>() as f64 / count,
-            shared_tokens: first().map(|run| run.load.shared_tokens as f64).sum::<f64>() / count,
+            shared_tokens: firsts.map(|run| run.load.shared_tokens as f64).sum::<f64>() / count,
             cache_hits: self.cache_hits(),
             input_tokens: self.tokens(|turn| turn.input),
             output_tokens: self.tokens(|turn| turn.output),
@@ -256,9 +255,28 @@ fn tier_prices(run: &MeasuredRun, service: ServiceTier) -> Result<TierPrices<'_>
     }
     let pricing = pricing.as_ref().ok_or_else(|| format!("no price of {model} is known"))?;
     let prices = pricing.of_tier(service);
-    let missing = || format!("{model} has no price of the tier `{}`", service.name());
+    let prices =
+        prices.ok_or_else(|| format!("{model} has no price of the tier `{}`", service.name()))?;
     let rules = CacheRules::of_endpoint(form.unwrap_or(WireForm::OpenAi), pricing);
-    Ok(TierPrices { prices: prices.ok_or_else(missing)?, rules })
+    Ok(TierPrices { prices, rules })
+}
+
+/// What the runs save if one of each setting writes what they share before the others begin, as a share of their direct cost; 0
+/// if that is not known.
+pub fn warm_saving(settings: Vec<SettingRuns>, jobs: u64) -> f64 {
+    let costs = settings.into_iter().filter_map(|mut setting| {
+        setting.find_shared_tokens();
+        let mean_cost = |at_once| {
+            let runs = setting.measured.iter().flatten();
+            let costs: Result<Vec<f64>, String> = runs
+                .map(|run| setting.direct_cost(run, ServiceTier::Direct, at_once, 1.0))
+                .collect();
+            Some(costs.ok()?.iter().sum::<f64>() / setting.measured.len().max(1) as f64)
+        };
+        Some((mean_cost(jobs)?, mean_cost(1)?))
+    });
+    let (cold, warm) = costs.fold((0.0, 0.0), |sum, cost| (sum.0 + cost.0, sum.1 + cost.1));
+    if cold > 0.0 { 1.0 - warm / cold } else { 0.0 }
 }
 
 impl TierCosts {
@@ -388,7 +406,10 @@ impl SettingEstimate {
             );
         }
         if let (Some(input), Some(output)) = (self.input_tokens, self.output_tokens) {
-            let range = |range: AmountRange| format!("{:.0} to {:.0}", range.low, range.high);
+            let range = |AmountRange { low, high }: AmountRange| match high - low {
+                ..1.0 => format!("{low:.0}"),
+                _ => format!("{low:.0} to {high:.0}"),
+            };
             let _ = writeln!(text, "  tokens    {} in, {} out", range(input), range(output));
         }
         write_costs(text, &self.tiers);

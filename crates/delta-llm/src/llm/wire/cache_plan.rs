@@ -9,7 +9,7 @@
 
 use delta_words::{CacheLifetime, CacheMarkers, Usage};
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The share of the price of a token that reading it from a cache saves.
 const READ_SAVING: f64 = 0.9;
@@ -48,6 +48,14 @@ pub enum CachePolicy {
 }
 
 impl CachePolicy {
+    /// How long the endpoint keeps an entry after its last use; `None` without entries.
+    pub fn lifetime(self) -> Option<Duration> {
+        match self {
+            Self::Off => None,
+            Self::Auto(lifetime) | Self::Constant(lifetime) => Some(lifetime.duration()),
+        }
+    }
+
     /// The policy of a run that makes a single request.
     #[must_use]
     pub const fn for_single_request(self) -> Self {
@@ -199,7 +207,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use sha2::{Digest, Sha256};
-    use std::time::Duration;
 
     /// A request as the tokens of its blocks, each with the text that identifies it; the first is the system prompt.
     type Request = Vec<(u64, u32)>;
