@@ -215,7 +215,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(12))]
 
-        /// A race that is interrupted anywhere has the same end, and stops nothing that goes on later.
+        /// A race that is interrupted anywhere has the same end, and what it has stopped stays stopped.
         #[test]
         fn a_race_that_is_interrupted_is_the_same(
             seed in any::<u64>(),

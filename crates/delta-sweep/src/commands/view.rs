@@ -22,8 +22,8 @@ use std::process::ExitCode;
 
 /// Render a sweep as an HTML page
 ///
-/// Writes one self-contained HTML file with the scores and their intervals, comparisons, costs, grouped failures and a table of
-/// all runs, and prints its path. The page loads nothing from the network.
+/// Writes one self-contained HTML file with the verdict of `gate`, scores and their intervals, comparisons, costs, what `why` has
+/// found, grouped failures and a table of all runs, and prints its path. The page loads nothing from the network.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct SweepViewArgs {
