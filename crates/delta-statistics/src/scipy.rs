@@ -14,9 +14,9 @@ pub(crate) fn scipy_numbers(script: &str) -> Option<Vec<f64>> {
 
 /// Whether two lists of numbers are equal to 1e-6.
 #[track_caller]
-pub(crate) fn assert_equal(found: &[f64], expected: &[f64]) {
-    assert_eq!(found.len(), expected.len());
-    for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
-        assert!((found - expected).abs() < 1e-6, "number {index}: {found} is not {expected}");
+pub(crate) fn assert_equal(actual: &[f64], expected: &[f64]) {
+    assert_eq!(actual.len(), expected.len());
+    for (index, (actual, expected)) in actual.iter().zip(expected).enumerate() {
+        assert!((actual - expected).abs() < 1e-6, "number {index}: {actual} is not {expected}");
     }
 }

@@ -416,8 +416,8 @@ pub(crate) fn drop_p_value(pairs: &[Pair], max_drop: f64) -> f64 {
     let p_value = |pairs: &[Pair]| {
         let sample = Sample::new(pairs).filter(|sample| sample.pairs >= FEWEST_PAIRS)?;
         let error = guarded_error(variance_of_mean(&sample.differences), sample.pairs);
-        let above = guarded_mean(sample.difference(), sample.pairs) + max_drop;
-        Some(upper_tail(above / error, sample.differences.len() - 1))
+        let distance = guarded_mean(sample.difference(), sample.pairs) + max_drop;
+        Some(upper_tail(distance / error, sample.differences.len() - 1))
     };
     let worst = with_worst_scores(pairs, Verdict::Pass);
     [p_value(pairs), p_value(&worst)].map(|p| p.unwrap_or(1.0)).into_iter().fold(0.0, f64::max)

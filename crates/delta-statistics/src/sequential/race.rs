@@ -33,7 +33,7 @@ pub struct RaceLine {
 
 /// When a setting was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stop {
+pub struct SettingStop {
     /// The number of the look, from 1.
     pub look: usize,
     /// How many looks there are.
@@ -46,7 +46,7 @@ pub struct Stop {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RaceState {
     /// For each setting when it was stopped.
-    pub stops: Vec<Option<Stop>>,
+    pub stops: Vec<Option<SettingStop>>,
     /// How many lines the next look needs, of the settings that are not stopped; none if the race has ended.
     pub needed: Option<usize>,
 }
@@ -69,7 +69,7 @@ impl Race {
     ///
     /// The order must not depend on the scores or on which run ended first.
     pub fn state(&self, lines: &[RaceLine]) -> RaceState {
-        let mut stops: Vec<Option<Stop>> = vec![None; self.settings];
+        let mut stops: Vec<Option<SettingStop>> = vec![None; self.settings];
         for look in &self.test.looks {
             let lines = &lines[..look.pairs];
             let racing: Vec<usize> = (0..self.settings).filter(|it| stops[*it].is_none()).collect();
@@ -80,7 +80,7 @@ impl Race {
             if look.pairs == self.test.planned {
                 break;
             }
-            let score = |setting: usize| mean_score(lines, setting).unwrap_or(f64::NEG_INFINITY);
+            let score = |setting: usize| setting_mean(lines, setting).unwrap_or(f64::NEG_INFINITY);
             // The first of several that are as good.
             let best = racing.iter().rev().max_by(|a, b| score(**a).total_cmp(&score(**b)));
             let Some(&leader) = best else { break };
@@ -88,7 +88,7 @@ impl Race {
                 let pairs: Vec<Pair> =
                     lines.iter().filter_map(|line| line.pair(leader, setting)).collect();
                 if self.test.look_at(look, &pairs).verdict == Verdict::Fail {
-                    stops[setting] = Some(Stop { look: look.number, looks: LOOKS, leader });
+                    stops[setting] = Some(SettingStop { look: look.number, looks: LOOKS, leader });
                 }
             }
         }
@@ -115,7 +115,7 @@ impl RaceRun {
 }
 
 /// The mean of the inputs or groups with a score.
-fn mean_score(lines: &[RaceLine], setting: usize) -> Option<f64> {
+fn setting_mean(lines: &[RaceLine], setting: usize) -> Option<f64> {
     let clusters = lines.iter().map(|line| line.cluster + 1).max()?;
     let mut scores = vec![Vec::new(); clusters];
     for line in lines {
@@ -201,7 +201,7 @@ mod tests {
             (0..100).map(line).collect()
         };
         let stops = |missing: usize| Race::new(3, 100).state(&lines(missing)).stops;
-        let stop = Stop { look: 2, looks: 10, leader: 0 };
+        let stop = SettingStop { look: 2, looks: 10, leader: 0 };
         assert_eq!(stops(0), [None, Some(stop), None]);
         assert_eq!(stops(2), [None, Some(stop), None]);
         let later = stops(15)[1].unwrap();

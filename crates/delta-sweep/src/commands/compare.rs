@@ -293,8 +293,10 @@ fn agent_ages(dir: &SweepDir, plan: &SweepPlan) -> BTreeMap<String, String> {
 
 /// What would make incomplete rows complete.
 fn next_step(rows: &[ScoreRow], dir: &str) -> Option<String> {
-    let racing = || rows.iter().filter(|row| row.stopped.is_none());
-    let missing = |why: &str| racing().filter_map(|row| row.missing.get(why)).sum::<u64>();
+    let missing = |why: &str| {
+        let racing = rows.iter().filter(|row| row.stopped.is_none());
+        racing.filter_map(|row| row.missing.get(why)).sum::<u64>()
+    };
     match (missing("not run"), missing("not graded")) {
         (0, 0) => None,
         (0, count) => Some(format!("{count} runs are not graded: `delta sweep grade {dir}`")),

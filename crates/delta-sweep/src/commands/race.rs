@@ -10,6 +10,7 @@ use crate::running::run_pool::install_pool_cancel;
 use crate::running::sweep_record::replace_sweep_record;
 use crate::scores::score_table::{ScoredRun, has_several_values};
 use crate::scores::setting_race::SettingRace;
+use crate::scores::setting_table::is_setting_key;
 use delta_operator::failure::CommandFailure;
 use delta_run::event::RunStatus;
 use delta_run::sweep::sweep_dir::SweepDir;
@@ -56,15 +57,14 @@ impl RaceCommand<'_> {
             let view = TableView::new(None, only);
             print_table(&SweepScores::read_current(dir, only)?, &dir.root, &view)?;
         }
-        let is_settled = |scored: &ScoredRun<'_>| scored.line.is_some_and(|line| line.settled);
-        let has_failed = |scored: &ScoredRun<'_>| {
-            scored.line.is_some_and(|line| line.status == RunStatus::Failed)
-        };
+        let mut racing = race.all_racing_runs();
+        let is_done = racing.all(|scored| scored.line.is_some_and(|line| line.settled));
+        let mut lines = runs.iter().filter_map(|scored| scored.line);
         Ok(ExitCode::from(match end {
             RoundsEnd::Stopped => 130,
             RoundsEnd::Broken => 126,
-            _ if !race.all_racing_runs().all(is_settled) => 3,
-            _ if pool.is_strict() && runs.iter().any(has_failed) => 1,
+            _ if !is_done => 3,
+            _ if pool.is_strict() && lines.any(|line| line.status == RunStatus::Failed) => 1,
             RoundsEnd::Decided(()) | RoundsEnd::OverBudget => 0,
         }))
     }
@@ -72,8 +72,7 @@ impl RaceCommand<'_> {
     fn check_key(&self, scores: &SweepScores) -> Result<(), CommandFailure> {
         choose_runs(&scores.plan.runs, self.only)?;
         let runs = scores.scored_runs(None, self.only)?;
-        let is_setting = matches!(self.key, "model" | "agent") || self.key.starts_with("param.");
-        if is_setting && has_several_values(&runs, self.key) {
+        if is_setting_key(self.key) && has_several_values(&runs, self.key) {
             return Ok(());
         }
         Err(CommandFailure::config(

@@ -37,6 +37,16 @@ pub struct SettingRace<'a> {
     state: RaceState,
 }
 
+fn race_run(scored: Option<&ScoredRun<'_>>, is_open: &dyn Fn(&ScoredRun<'_>) -> bool) -> RaceRun {
+    match scored {
+        None => RaceRun::Unplanned,
+        Some(scored) if is_open(scored) => RaceRun::Open,
+        Some(scored) => {
+            scored.score.as_ref().map_or(RaceRun::Missing, |score| RaceRun::Scored(score.score))
+        }
+    }
+}
+
 impl<'a> SettingRace<'a> {
     /// Races the values of `key`. A run that `is_open` counts as not ended; one that is neither open nor scored has no score.
     pub fn new(
@@ -45,16 +55,9 @@ impl<'a> SettingRace<'a> {
         is_open: &dyn Fn(&ScoredRun<'_>) -> bool,
     ) -> Self {
         let table = SettingTable::new(runs, &[key.to_owned()]);
-        let race_run = |scored: &Option<&ScoredRun<'_>>| match scored {
-            None => RaceRun::Unplanned,
-            Some(scored) if is_open(scored) => RaceRun::Open,
-            Some(scored) => {
-                scored.score.as_ref().map_or(RaceRun::Missing, |score| RaceRun::Scored(score.score))
-            }
-        };
         let lines = table.lines.iter().map(|line| RaceLine {
             cluster: line.cluster,
-            runs: line.runs.iter().map(race_run).collect(),
+            runs: line.runs.iter().map(|scored| race_run(*scored, is_open)).collect(),
         });
         let lines: Vec<RaceLine> = lines.collect();
         let state = Race::new(table.settings.len(), lines.len()).state(&lines);

@@ -19,7 +19,7 @@ pub struct SettingTable<'a> {
     pub lines: Vec<SettingLine<'a>>,
 }
 
-/// A repeat of an input, with everything that is no key of the settings.
+/// A repeat of an input, with everything but the keys of the settings.
 pub struct SettingLine<'a> {
     /// The index of the input, or of its group.
     pub cluster: usize,
@@ -90,15 +90,18 @@ impl<'a> SettingTable<'a> {
         };
         let mut costs: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
         for (cluster, base, change) in both() {
-            let (Some(base), Some(change)) = (measure.of(base), measure.of(change)) else {
-                continue;
-            };
+            let Some((base, change)) = measure.of(base).zip(measure.of(change)) else { continue };
             let of_cluster = costs.entry(cluster).or_default();
             *of_cluster = (of_cluster.0 + change - base, of_cluster.1 + 1.0);
         }
         let cost_differences = costs.into_values().map(|(sum, count)| sum / count).collect();
         (SettingPair { scores: scores.collect(), cost_differences }, measure)
     }
+}
+
+/// Whether a key names a part of a setting: an agent, a model or a parameter.
+pub fn is_setting_key(key: &str) -> bool {
+    matches!(key, "model" | "agent") || key.starts_with("param.")
 }
 
 /// Marks the rows of `keys` that another row dominates. Nothing if rows are not settings, such as inputs.
@@ -108,9 +111,7 @@ pub fn mark_dominated(
     keys: &[String],
     max_drop: Option<f64>,
 ) {
-    let is_setting =
-        |key: &String| matches!(key.as_str(), "model" | "agent") || key.starts_with("param.");
-    if rows.len() > MAX_SETTINGS || !keys.iter().all(is_setting) {
+    if rows.len() > MAX_SETTINGS || !keys.iter().all(|key| is_setting_key(key)) {
         return;
     }
     let table = SettingTable::new(runs, keys);
