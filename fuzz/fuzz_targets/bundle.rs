@@ -7,7 +7,7 @@ use delta_fuzz::directory;
 use delta_run::chain::ChainValue;
 use delta_run::event::JournalHead;
 use delta_run::fork::bundle::{
-    BundleError, BundleSink, MANIFEST_NAME, Manifest, Member, new_nonce, read_bundle,
+    BundleError, BundleSink, MANIFEST_NAME, Manifest, Member, new_nonce, read_packed_bundle,
 };
 use delta_run::journal::seal_key::SealKey;
 use flate2::Compression;
@@ -67,7 +67,7 @@ fuzz_target!(|bytes: &[u8]| {
     packed.write_all(&FIRST).and_then(|()| packed.write_all(bytes)).expect("in memory");
     let packed = packed.finish().expect("in memory");
     for archive in [bytes, &packed] {
-        let _ = read_bundle(archive, &mut Files(run_dir.clone()));
+        let _ = read_packed_bundle(archive, &mut Files(run_dir.clone()));
     }
     let names = std::fs::read_dir(HOME.join(".delta")).expect("a directory").flatten();
     assert!(names.map(|entry| entry.file_name()).all(|name| name == "r"));

@@ -4,7 +4,9 @@ use super::DELTA;
 use super::runs::TOOLS;
 use super::seals::public_key;
 use super::verify::edit_lines;
+use serde_json::Value;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use test_support::sandbox::{Delta, Ran, Sandbox};
 
@@ -158,7 +160,7 @@ fn c_36_6_a_run_comes_back_over_its_closed_original() {
     sandbox.write("work/ledger", "mine\n");
     let receive = ["receive", "back.tgz", "-w", "work"];
     let ran = here(&sandbox, &receive).expect_code(1);
-    assert!(ran.stderr.contains("differ from those of run r: ledger"), "{ran:?}");
+    assert!(ran.stderr.contains("differ from the files of run r: ledger"), "{ran:?}");
     assert_eq!(sandbox.read("work/ledger"), "mine\n");
     here(&sandbox, &["continue", "r", "-w", "work", "yes"]).expect_code(1);
     sandbox.write("work/mine", "another file\n");
@@ -191,7 +193,7 @@ fn c_36_10_what_is_damaged_or_in_the_way_changes_no_file() {
     };
     sandbox.write("there/work/ledger", "other\n");
     let ran = there(&sandbox, &RECEIVE).output().expect_code(1);
-    assert!(ran.stderr.contains("differ from those of run r: ledger"), "{ran:?}");
+    assert!(ran.stderr.contains("differ from the files of run r: ledger"), "{ran:?}");
     untouched("a conflict");
     // The last member is missing, or the archive is cut anywhere before it.
     for cut in [0, 100, whole.len() / 2, whole.len() - 400] {
@@ -278,4 +280,111 @@ fn c_36_10_changed_files_are_merged_into_the_same_beginning() {
     sandbox.unverified("its records were not sent");
     let ran = there(&sandbox, &["continue", "r", "-w", "work", "yes", "-q"]).output();
     assert_eq!(ran.expect_code(0).stdout, "done\n");
+}
+
+/// A program instead of ssh: it starts the command on the other host. `filter` is a part of a shell script, and `"$2"` the
+/// command.
+fn rsh(sandbox: &Sandbox, filter: &str) -> Delta {
+    fs::create_dir_all(sandbox.path("there/home")).unwrap();
+    let there = sandbox.path("there");
+    let [there, programs] = [&*there, Path::new(DELTA).parent().unwrap()].map(Path::display);
+    sandbox.write_program(
+        "bin/rsh",
+        &format!(
+            "#!/bin/sh\nexport PATH={programs}:$PATH HOME={there}/home\ncd {there}\n{filter}\n"
+        ),
+    );
+    let send = sandbox.delta(["send", "r", "-w", "work", "host:work"]);
+    send.env("DELTA_RSH", sandbox.path("bin/rsh"))
+}
+
+/// Passes everything, and keeps copies.
+const LOGGED: &str = "tee ../stream | sh -c \"$2\" | tee ../replies";
+
+fn is_closed(sandbox: &Sandbox) -> bool {
+    let events = sandbox.journal();
+    let last = |kind: &str| events.iter().rposition(|event| event["type"] == kind);
+    last("SENT") > last("RUN_TRUSTED")
+}
+
+fn continue_there(sandbox: &Sandbox) -> Ran {
+    there(sandbox, &["continue", "r", "-w", "work", "yes", "-q"]).output()
+}
+
+#[test]
+fn c_36_6_over_a_connection_a_run_arrives_once() {
+    let sandbox = waiting();
+    accept_there(&sandbox);
+    let ran = rsh(&sandbox, "exec sh -c \"$2\"").output().expect_code(0);
+    assert!(ran.stderr.contains("tools: note, stop, die"), "{ran:?}");
+    assert_eq!(sandbox.events("SENT")[0]["place"], "host:work");
+    let again = || rsh(&sandbox, "exec sh -c \"$2\"");
+    let ran = again().output().expect_code(0);
+    assert!(ran.stderr.contains("Run r is at host:work already"), "{ran:?}");
+    let others: [&[&str]; 3] = [&["other:work"], &["host:elsewhere"], &["-o", "r.tgz"]];
+    for other in others {
+        let ran = here(&sandbox, &[&["send", "r", "-w", "work"], other].concat()).expect_code(1);
+        assert!(ran.stderr.contains("the run was sent to host:work"), "{ran:?}");
+    }
+    let cancel = again().args(["--cancel"]);
+    cancel.output().expect_code(2);
+    let rsh = sandbox.path("bin/rsh");
+    let cancel = ["send", "r", "-w", "work", "--cancel"];
+    let ran = sandbox.delta(cancel).env("DELTA_RSH", rsh).output().expect_code(1);
+    assert!(ran.stderr.contains("run r has arrived at host:work"), "{ran:?}");
+    assert_eq!(continue_there(&sandbox).expect_code(0).stdout, "done\n");
+    for host in ["-oProxyCommand=x:y", "a/b:c", ":c", "host:"] {
+        let send = ["send", "r", "-w", "work", "--", host];
+        assert_eq!(here(&sandbox, &send).code, 2, "{host}");
+    }
+}
+
+#[test]
+fn c_36_7_a_connection_that_is_cut_anywhere_is_continued_without_complete_members() {
+    let sandbox = waiting();
+    rsh(&sandbox, LOGGED).output().expect_code(0);
+    let length = fs::read(sandbox.path("stream")).unwrap().len();
+    let needed = |sandbox: &Sandbox| -> Vec<String> {
+        let replies = sandbox.read("replies");
+        let reply: Value = serde_json::from_str(replies.lines().next().unwrap()).unwrap();
+        serde_json::from_value(reply["need"].clone()).unwrap()
+    };
+    let all = needed(&sandbox).len();
+    let forward = [0, 300, length / 2, length * 9 / 10, length - 150]
+        .map(|cut| (format!("head -c {cut} | sh -c \"$2\""), cut));
+    let replies = [0, 1, 2].map(|count| (format!("sh -c \"$2\" | head -n {count}"), length));
+    for (filter, cut) in forward.into_iter().chain(replies) {
+        let sandbox = waiting();
+        accept_there(&sandbox);
+        rsh(&sandbox, &filter).output().expect_code(1);
+        let has_arrived = sandbox.path("there/work/.delta/r").exists();
+        assert!(is_closed(&sandbox) || !has_arrived, "{filter}");
+        rsh(&sandbox, LOGGED).output().expect_code(0);
+        if cut > length * 8 / 10 && !has_arrived {
+            assert!(needed(&sandbox).len() < all / 2, "{filter}: {:?}", needed(&sandbox));
+        }
+        here(&sandbox, &["continue", "r", "-w", "work", "yes"]).expect_code(1);
+        assert_eq!(continue_there(&sandbox).expect_code(0).stdout, "done\n", "{filter}");
+    }
+}
+
+#[test]
+fn c_36_6_a_transfer_is_cancelled_where_it_has_not_arrived() {
+    let sandbox = waiting();
+    rsh(&sandbox, LOGGED).output().expect_code(0);
+    let length = fs::read(sandbox.path("stream")).unwrap().len();
+    let sandbox = waiting();
+    accept_there(&sandbox);
+    let cut = format!("head -c {} | sh -c \"$2\"", length - 150);
+    rsh(&sandbox, &cut).output().expect_code(1);
+    assert!(is_closed(&sandbox), "the lines that close the run have not arrived");
+    let _ = rsh(&sandbox, "exec sh -c \"$2\"");
+    let cancel = ["send", "r", "-w", "work", "--cancel"];
+    let cancel = || sandbox.delta(cancel).env("DELTA_RSH", sandbox.path("bin/rsh")).output();
+    cancel().expect_code(0);
+    assert!(!is_closed(&sandbox));
+    assert!(cancel().expect_code(1).stderr.contains("run r was not sent"));
+    here(&sandbox, &["verify", "r", "-w", "work"]).expect_code(0);
+    rsh(&sandbox, "exec sh -c \"$2\"").output().expect_code(0);
+    assert_eq!(continue_there(&sandbox).expect_code(0).stdout, "done\n");
 }

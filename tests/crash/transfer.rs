@@ -101,3 +101,54 @@ fn c_36_9_transfers_killed_at_random_instants_arrive_once() {
         check_arrival(&sandbox, &format!("killed after {micros} microseconds"));
     });
 }
+
+/// Sends over a connection to a host whose process has this fault, as the sender may have another.
+fn send_to_host(sandbox: &Sandbox, fault_there: &str) -> Delta {
+    let there = sandbox.path("there");
+    let programs = std::path::Path::new(DELTA).parent().unwrap();
+    let script = format!(
+        "#!/bin/sh\nexport PATH={}:$PATH HOME={}/home {fault_there}\ncd {} && exec sh -c \"$2\"\n",
+        programs.display(),
+        there.display(),
+        there.display()
+    );
+    sandbox.write_program("bin/rsh", &script);
+    let send = sandbox.delta(["send", "r", "-w", "work", "host:work"]);
+    send.env("DELTA_RSH", sandbox.path("bin/rsh"))
+}
+
+/// The run is open at one host at most, and the same command moves it.
+fn check_move(sandbox: &Sandbox, at: &str) {
+    let is_closed = sandbox.journal().iter().any(|event| event["type"] == "SENT");
+    let has_arrived = sandbox.path("there/work/.delta/r").exists();
+    assert!(is_closed || !has_arrived, "{at}: open at both hosts");
+    let ran = send_to_host(sandbox, "").output();
+    assert_eq!(ran.code, 0, "{at}: {ran:?}");
+    let ran = resume(sandbox, &["-m", "yes"]);
+    assert!(ran.code == 1 && ran.stderr.contains("was sent to host:work"), "{at}: {ran:?}");
+    let ran = there(sandbox, &["continue", "r", "-w", "work", "yes", "-q"]).output();
+    assert_eq!((ran.code, &*ran.stdout), (0, "done\n"), "{at}: {ran:?}");
+    assert_eq!(sandbox.read("there/work/ledger"), "a\nb\n", "{at}");
+}
+
+#[test]
+fn c_36_6_a_move_that_is_killed_at_either_host_ends_at_one() {
+    let sandbox = asking();
+    let count_there = sandbox.path("count there");
+    let counted = format!("DELTA_FAILPOINT_COUNT='{}'", count_there.display());
+    let count = operations(&sandbox, send_to_host(&sandbox, &counted));
+    let count_there = fs::read(count_there).unwrap().len();
+    check_move(&sandbox, "without a fault");
+    each((1..=count).collect(), |number| {
+        let sandbox = asking();
+        let fault = format!("abort:{number}");
+        send_to_host(&sandbox, "").env("DELTA_FAILPOINT", &fault).output();
+        check_move(&sandbox, &format!("here {fault}"));
+    });
+    each((1..=count_there).collect(), |number| {
+        let sandbox = asking();
+        let fault = format!("DELTA_FAILPOINT=abort:{number}");
+        send_to_host(&sandbox, &fault).output();
+        check_move(&sandbox, &format!("there {fault}"));
+    });
+}

@@ -1,5 +1,5 @@
 //! From the arguments of a command to a run that is driven: [`prepare`] makes an agent and its endpoint ready, [`drive`]
-//! has the commands that start, continue and change runs, and [`transfer`] those that send and receive them.
+//! has the commands that start, continue and change runs, and [`transfer`] sends and receives them.
 
 pub mod drive;
 pub mod prepare;

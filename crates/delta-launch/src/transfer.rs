@@ -1,4 +1,5 @@
 //! The commands that move runs to other places: `delta send` and `delta receive`.
 
 pub mod receive;
+mod remote;
 pub mod send;

@@ -1,6 +1,7 @@
 //! Runs that are already there: how they are named, found and listed, whose they are, their restore points, stages and pages.
 
 pub mod agent_hint;
+pub mod agent_store;
 pub mod approval_preview;
 pub mod own_run;
 pub mod page;
@@ -13,3 +14,4 @@ pub mod run_list;
 pub mod run_watch;
 pub mod separate_copy;
 pub mod stage;
+pub mod transfers;

@@ -1,8 +1,5 @@
 //! The operator's state directory: what delta remembers outside of every workspace.
 
-pub mod agent_store;
-pub mod transfers;
-
 use crate::environment;
 use delta_agent::allowed_calls::AllowedCalls;
 use delta_agent::child_environment::INNER_SEAL_VARIABLE;

@@ -56,7 +56,9 @@ pub use self::sandbox_entry::{
     EntrySteps, FilterInstruction, SandboxEntry, copy_inherited_descriptor,
 };
 pub use self::service::{ServiceProcess, own_program};
-pub use self::worker_process::{WorkerCommand, WorkerErrors, WorkerFile, WorkerProcess};
+pub use self::worker_process::{
+    PipedProcess, WorkerCommand, WorkerErrors, WorkerFile, WorkerProcess,
+};
 
 use self::call_limits::ChildLimits;
 use self::exec_image::ExecImage;

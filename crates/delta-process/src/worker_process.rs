@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// What a worker needs to start.
 #[derive(Debug)]
@@ -67,6 +67,40 @@ impl WorkerFile {
     /// Its path in processes that do not inherit it, as long as this process has it.
     pub fn path_for_others(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
+    }
+}
+
+/// A program of the operator that this process talks to through pipes, such as ssh. It shares the standard error of this
+/// process.
+#[derive(Debug)]
+pub struct PipedProcess(Child);
+
+impl PipedProcess {
+    /// Starts a program with this environment and no other. Returns also the pipes to its standard input and from its standard
+    /// output.
+    ///
+    /// # Errors
+    /// It could not be started.
+    pub fn start(
+        argv: &[String],
+        env: &BTreeMap<OsString, OsString>,
+    ) -> io::Result<(Self, ChildStdin, ChildStdout)> {
+        let missing = || io::Error::from(io::ErrorKind::InvalidInput);
+        let (name, arguments) = argv.split_first().ok_or_else(missing)?;
+        let mut process = Command::new(name);
+        process.args(arguments).env_clear().envs(env);
+        let mut child = process.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let input = child.stdin.take().ok_or_else(missing)?;
+        let output = child.stdout.take().ok_or_else(missing)?;
+        Ok((Self(child), input, output))
+    }
+
+    /// Waits for its end. Returns its exit code, if it has one.
+    ///
+    /// # Errors
+    /// The system cannot say how it ended.
+    pub fn wait(&mut self) -> io::Result<Option<i32>> {
+        Ok(self.0.wait()?.code())
     }
 }
 

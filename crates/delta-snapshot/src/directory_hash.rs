@@ -56,7 +56,7 @@ impl SnapshotStore {
         walk.keep_tree(&entries)
     }
 
-    /// The ids of all objects of a snapshot; without `contents`, only those of its directories.
+    /// The ids of all objects of a snapshot; without `contents`, of its directories alone.
     ///
     /// # Errors
     /// A directory is missing or damaged.

@@ -270,7 +270,7 @@ pub(super) fn copy_tree(
     Ok(to.copy_from(from, id, bytes.len() as u64)?)
 }
 
-/// Collects the ids of the objects of a tree; without `contents`, only those of its directories.
+/// Collects the ids of the objects of a tree; without `contents`, of its directories alone.
 pub(super) fn collect_objects(
     objects: &ObjectStore,
     id: SnapshotId,

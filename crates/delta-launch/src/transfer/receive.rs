@@ -16,13 +16,15 @@ use delta_llm::llm::ModelSelection;
 use delta_operator::arguments::completion_candidates;
 use delta_operator::env_files::EnvFileOptions;
 use delta_operator::failure::CommandFailure;
+use delta_operator::runs::agent_store;
+use delta_operator::runs::transfers::{self, Arrival, TransferOutcome};
 use delta_operator::runs::{own_run, restore_point};
-use delta_operator::state::agent_store;
-use delta_operator::state::transfers::{self, Arrival, TransferOutcome};
 use delta_operator::{environment, state, trust};
 use delta_program::stdio;
 use delta_run::event::{JournalHead, Payload, ReceivedRun};
-use delta_run::fork::bundle::{BundleError, BundleSink, Manifest, Member, read_bundle};
+use delta_run::fork::bundle::{
+    BundleError, BundleSink, Manifest, Member, read_bundle, read_packed_bundle,
+};
 use delta_run::journal::seal::{SealKeys, SealStatus, Sealer, Signer};
 use delta_run::journal::signature::PublicKey;
 use delta_run::journal::{self, JournalFold};
@@ -77,13 +79,14 @@ pub fn receive_command(args: &ReceiveArgs) -> Result<(), CommandFailure> {
         return Err(CommandFailure::config(message, "run the command in your own shell"));
     }
     if let Some(nonce) = &args.cancel {
-        return refuse(nonce);
+        return refuse_transfer(nonce);
     }
     let mut incoming = Incoming { args, arriving: None };
     let received = match &args.file {
-        None => read_bundle(BufReader::new(io::stdin().lock()), &mut incoming),
+        None if args.replies => read_bundle(io::stdin().lock(), &mut incoming),
+        None => read_packed_bundle(io::stdin().lock(), &mut incoming),
         Some(path) => match File::open(path) {
-            Ok(file) => read_bundle(BufReader::new(file), &mut incoming),
+            Ok(file) => read_packed_bundle(BufReader::new(file), &mut incoming),
             Err(error) => return Err(FileError::at("read", path)(error).into()),
         },
     };
@@ -98,7 +101,7 @@ pub fn receive_command(args: &ReceiveArgs) -> Result<(), CommandFailure> {
 }
 
 /// Refuses a transfer; prints what counts.
-fn refuse(nonce: &str) -> Result<(), CommandFailure> {
+fn refuse_transfer(nonce: &str) -> Result<(), CommandFailure> {
     let is_nonce = nonce.len() == 32 && nonce.bytes().all(|byte| byte.is_ascii_hexdigit());
     if !is_nonce {
         return Err(CommandFailure::usage("expected the id of a transfer", None));
@@ -163,8 +166,10 @@ impl BundleSink for Incoming<'_> {
             let message = format!("another process receives run {}", manifest.run_id);
             return Err(CommandFailure::run_active(message, "wait for it").into());
         };
-        let complete = |member: &&Member| !self.args.replies || !member.is_complete_in(&dir);
-        let expected: Vec<Member> = manifest.members.iter().filter(complete).cloned().collect();
+        let mut expected = manifest.members.clone();
+        if self.args.replies {
+            expected.retain(|member| !member.is_complete_in(&dir));
+        }
         let needed: Vec<&str> = expected.iter().map(|member| &*member.path).collect();
         let key = state::seal_key().ok().map(|key| key.public_key().to_string());
         self.reply(&json!({"need": needed, "key": key}));
@@ -377,7 +382,7 @@ impl ArrivingRun {
         if !merge.conflicts.is_empty() && !overwrites {
             let paths = restore_point::list_some_paths(&merge.conflicts);
             let dir = shell_quote_path(root);
-            let message = format!("files in {dir} differ from those of run {id}: {paths}");
+            let message = format!("files in {dir} differ from the files of run {id}: {paths}");
             let hint = "name a new directory with `-w DIR`, or replace them with `--overwrite`";
             return Err(CommandFailure::conflict(message, hint));
         }

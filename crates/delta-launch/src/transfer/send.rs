@@ -4,6 +4,7 @@
 //! So whatever is cut, at most one place continues the run, and the same command finishes what was interrupted.
 
 use crate::drive::continue_run::ClaimedRun;
+use crate::transfer::remote::{RemotePlace, RemoteReceiver};
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_agent::agent::agent_tree::store_agent_tree;
@@ -21,7 +22,7 @@ use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
 use delta_operator::runs::{own_run, run_list};
 use delta_operator::{cancel, environment, state};
 use delta_program::stdio;
-use delta_run::event::{Payload, RunStatus, SentRun};
+use delta_run::event::{Payload, ReceivedRun, RunStatus, SentRun};
 use delta_run::fork::bundle::{
     self, BundleWriter, Contents, LINES_NAME, MANIFEST_NAME, Manifest, SentFile, list_sent_files,
 };
@@ -33,16 +34,20 @@ use delta_run::run::{Run, RunNotice};
 use delta_run::state::RunState;
 use delta_run::sweep::packed::sweep_of_workspace;
 use delta_run::{journal, mailbox, run_tree};
+use serde_json::Value as Json;
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+/// The place of a run that was written to stdout.
+const PIPE: &str = "a pipe";
 /// The beginning of the line of a SENT.
 const SENT_LINE: &[u8] = b"{\"type\":\"SENT\",";
 
 /// Send a run to another place, where it continues
 ///
-/// Writes the run with its workspace and its agent into FILE, for `delta receive`, and closes the run here: commands that
-/// change it fail from then on. The same command again writes the same transfer. Keys and `.env` of the agent never go with
+/// Sends the run with its workspace and its agent over ssh, to `delta receive` on HOST, or writes it into a file; and closes it
+/// here: commands that change it fail from then on. The same command again finishes a transfer that broke off. Keys and `.env` of the agent never go with
 /// a run; stderr names what else stays. A copy closes nothing, and can be read and forked where it is received.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -50,16 +55,19 @@ pub struct SendArgs {
     /// Run: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
+    /// Host for ssh, with the workspace there [default: in the home directory, the name of the workspace here]
+    #[arg(value_name = "HOST[:DIR]", conflicts_with_all = ["output", "copy", "cancel"], required_unless_present_any = ["output", "cancel"])]
+    host: Option<String>,
     /// Workspace of the run
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
     /// Write the run into a new file; `-` is stdout
-    #[arg(short, long, value_name = "FILE", required = true)]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "cancel")]
     output: Option<PathBuf>,
     /// Only who has this key can receive the run
     #[arg(long, value_name = "KEY", value_parser = PublicKey::parse)]
     to: Option<PublicKey>,
-    /// Send a copy, and leave the run open here
+    /// Send a copy; the run stays open here
     #[arg(long)]
     copy: bool,
     /// Files of the workspace to send: what differs from the beginning of the run needs a workspace with the same beginning
@@ -68,14 +76,19 @@ pub struct SendArgs {
     /// Whether to send the records of LLM calls and tools
     #[arg(long, value_enum, default_value_t = SentRecords::All)]
     records: SentRecords,
+    /// Open the run here again: the host to which it was sent refuses it from then on, unless it has arrived there
+    #[arg(long, conflicts_with_all = ["to", "copy"])]
+    cancel: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
+  delta send RUN -w ./work host:work               # over ssh
   delta send RUN -w ./work -o run.tgz
   delta send RUN -w ./work -o run.tgz --to ed25519:Gb9E...
   delta send RUN -w ./work -o - | ssh host delta receive -w ./work
   delta send RUN -w ./work -o copy.tgz --copy      # the run stays here
+  delta send RUN -w ./work --cancel                # it has not arrived
 
 Exit codes: 0 the run is sent, 1 it is not, 126 it is foreign";
 
@@ -83,7 +96,7 @@ Exit codes: 0 the run is sent, 1 it is not, 126 it is foreign";
 enum SentFiles {
     /// All files
     All,
-    /// Those that differ from the first snapshot
+    /// The files that differ from the first snapshot
     Changed,
     /// None: the workspace there stays as it is
     None,
@@ -108,21 +121,36 @@ fn send_run(args: &SendArgs, run: &LocatedRun) -> Result<(), CommandFailure> {
         let message = "a run cannot send runs: that is for its operator";
         return Err(CommandFailure::config(message, "run the command in your own shell"));
     }
+    if args.cancel {
+        return cancel_transfer(run);
+    }
+    if let Some(host) = &args.host {
+        let host = RemotePlace::parse(host, &run.workspace.name())?;
+        let mut outgoing = Outgoing::prepare(args, run, &host.to_string())?;
+        if outgoing.send_to(&host)? {
+            outgoing.report(args, run);
+        } else {
+            stdio::print_error_line(&format!("Run {} is at {host} already", run.id));
+        }
+        return Ok(());
+    }
     let output = args.output.as_deref().unwrap_or(Path::new("-"));
     let is_pipe = output == Path::new("-");
     if !is_pipe && output.symlink_metadata().is_ok() {
         let message = format!("{} exists", output.display());
         return Err(CommandFailure::already_exists(message, "name a new file with `-o FILE`"));
     }
-    let mut outgoing = Outgoing::prepare(args, run, output)?;
+    let mut outgoing = Outgoing::prepare(args, run, &describe_file(args, run, output))?;
     let unwritable = |error| FileError::at("write", output)(error);
     if is_pipe {
-        let written = outgoing.write(BundleWriter::new(io::stdout().lock()))?;
-        written.and_then(|mut pipe| pipe.flush()).map_err(unwritable)?;
+        let written = outgoing.write(BundleWriter::packed(io::stdout().lock()))?;
+        let flushed = written.and_then(|pipe| pipe.finish()?.flush());
+        flushed.map_err(unwritable)?;
     } else {
         let absolute = std::path::absolute(output).map_err(unwritable)?;
         let draft = DraftFile::create(&absolute.with_added_extension("draft"))?;
-        let draft = outgoing.write(BundleWriter::new(DraftWriter(draft)))?.map_err(unwritable)?;
+        let written = outgoing.write(BundleWriter::packed(DraftWriter(draft)))?;
+        let draft = written.and_then(|draft| draft.finish()).map_err(unwritable)?;
         draft.0.rename_synced(&absolute)?;
     }
     outgoing.report(args, run);
@@ -155,7 +183,11 @@ struct Outgoing {
 }
 
 impl Outgoing {
-    fn prepare(args: &SendArgs, run: &LocatedRun, output: &Path) -> Result<Self, CommandFailure> {
+    fn prepare(
+        args: &SendArgs,
+        run: &LocatedRun,
+        destination: &str,
+    ) -> Result<Self, CommandFailure> {
         let LocatedRun { id, workspace, .. } = run;
         let claimed = ClaimedRun::claim_to_send(run)?;
         claimed.check_is_own()?;
@@ -168,7 +200,7 @@ impl Outgoing {
                         CommandFailure::conflict("the run is closed", "receive it first")
                     }));
             }
-            Some(sent) => check_same_key(args, sent)?,
+            Some(sent) => check_same_transfer(args, sent, destination)?,
             None => check_sendable(run, claimed.state())?,
         }
         let environment = EnvFileOptions::default();
@@ -200,7 +232,7 @@ impl Outgoing {
                     run_id: id.clone(),
                     nonce: bundle::new_nonce(),
                     to: args.to.map(|key| key.to_string()),
-                    place: describe_place(args, run, output),
+                    place: destination.to_owned(),
                     tree: tree.map(|tree| tree.tree),
                     base,
                     agent,
@@ -212,7 +244,7 @@ impl Outgoing {
                 (sent, true)
             }
         };
-        let lines = read_journal(id, &dir)?;
+        let lines = read_journal_of(id, &dir)?;
         let journal_bytes = if is_new { lines.len() } else { find_sent(&lines) };
         let before = lines[..journal_bytes].split_inclusive(|byte| *byte == b'\n').next_back();
         let head = before.and_then(journal::head_of_line).ok_or_else(|| {
@@ -250,6 +282,41 @@ impl Outgoing {
         Ok(Self { run: opened, manifest, files, sent, journal_bytes })
     }
 
+    /// Sends the archive to a `delta receive` on another host, without the members that it has. Returns false if the run has
+    /// arrived before.
+    fn send_to(&mut self, host: &RemotePlace) -> Result<bool, CommandFailure> {
+        let (mut receiver, input) = RemoteReceiver::receive(host)?;
+        let moved = self.exchange(&mut receiver, BundleWriter::new(input))?;
+        moved.ok_or_else(|| receiver.broken_off())
+    }
+
+    /// `None` if the connection breaks off.
+    fn exchange(
+        &mut self,
+        receiver: &mut RemoteReceiver,
+        mut archive: BundleWriter<impl Write>,
+    ) -> Result<Option<bool>, CommandFailure> {
+        let manifest = self.manifest.to_json();
+        if archive.append(MANIFEST_NAME, &manifest).and_then(|()| archive.flush()).is_err() {
+            return Ok(None);
+        }
+        let Some(reply) = receiver.reply("need") else { return Ok(None) };
+        if reply.get("received").is_some() {
+            return Ok(Some(false));
+        }
+        let needed: BTreeSet<&str> =
+            reply["need"].as_array().into_iter().flatten().filter_map(Json::as_str).collect();
+        let mut files = self.files.iter().filter(|file| needed.contains(&*file.member.path));
+        let sent = files.try_for_each(|file| archive.append_file(file));
+        if sent.and_then(|()| archive.flush()).is_err() || receiver.reply("ready").is_none() {
+            return Ok(None);
+        }
+        let lines = self.close()?;
+        // The input is closed here. Whether all of it has arrived, only the reply says.
+        drop(archive.append(LINES_NAME, &lines).and_then(|()| archive.finish()));
+        Ok(receiver.reply("received").map(|_| true))
+    }
+
     /// Writes the archive, and closes the run before its last entry.
     fn write<W: Write>(
         &mut self,
@@ -270,7 +337,7 @@ impl Outgoing {
         let id = self.run.id.clone();
         let state = self.run.state();
         let end = state.engine_end(&id, state.status.unwrap_or(RunStatus::Interrupted));
-        let mut lines = read_journal(&id, &self.run.dir)?;
+        let mut lines = read_journal_of(&id, &self.run.dir)?;
         match self.sent.take() {
             Some(sent) if sent.copy => {
                 let now = time::current_time();
@@ -290,7 +357,7 @@ impl Outgoing {
         // In one write with SENT: an earlier version would set an unknown last line aside.
         self.run.record(end);
         self.run.commit_act()?;
-        Ok(read_journal(&id, &self.run.dir)?.split_off(self.journal_bytes))
+        Ok(read_journal_of(&id, &self.run.dir)?.split_off(self.journal_bytes))
     }
 
     fn report(&self, args: &SendArgs, run: &LocatedRun) {
@@ -302,7 +369,7 @@ impl Outgoing {
             notes.push(format!("Sent a copy of run {id}"));
         } else {
             notes.push(format!("Sent run {id}; it is closed in {workspace}"));
-            if self.manifest.to.is_none() {
+            if self.manifest.to.is_none() && args.host.is_none() {
                 notes.push(
                     "Note: the first receiver of the file gets the run; `--to KEY` names one"
                         .to_owned(),
@@ -313,7 +380,46 @@ impl Outgoing {
     }
 }
 
-fn read_journal(id: &RunId, dir: &Path) -> Result<Vec<u8>, CommandFailure> {
+/// Opens a run again that was sent over a connection and has not arrived.
+fn cancel_transfer(run: &LocatedRun) -> Result<(), CommandFailure> {
+    let LocatedRun { id, workspace, .. } = run;
+    let claimed = ClaimedRun::claim_to_send(run)?;
+    claimed.check_is_own()?;
+    let sent = claimed.state().sent.clone().filter(|sent| !sent.copy);
+    let Some(sent) = sent else {
+        let message = format!("run {id} was not sent");
+        return Err(CommandFailure::nothing_found(message, "there is nothing to cancel"));
+    };
+    if sent.place.starts_with('/') || sent.place == PIPE {
+        let message = format!("run {id} was sent to {}, which cannot refuse it", sent.place);
+        let hint =
+            format!("receive the file here, or `delta fork {id} -w {}`", run.quoted_workspace());
+        return Err(CommandFailure::conflict(message, hint));
+    }
+    let host = RemotePlace::parse(&sent.place, "")?;
+    if !RemoteReceiver::refuse(&host, &sent.nonce)? {
+        return Err(CommandFailure::moved(format!("run {id} has arrived at {host}"), None));
+    }
+    let agent_home = claimed.start.agent_home.clone();
+    let key = state::seal_key().ok().map(|key| key.public_key().to_string());
+    let received = ReceivedRun {
+        nonce: sent.nonce,
+        from: key.unwrap_or_default(),
+        tree: None,
+        saved: None,
+        work_dir: workspace.root.to_string_lossy().into_owned(),
+        workspace_id: workspace.name(),
+    };
+    let observer = Box::new(|_: RunNotice<'_>| {});
+    let mut opened = claimed.open_run(Secrets::default(), observer, &cancel::install_cancel()?)?;
+    let received = Some(Box::new(received));
+    opened.record(Payload::RunTrusted { run_id: id.clone(), agent_home, received, seal: None });
+    opened.commit()?;
+    stdio::print_error_line(&format!("Run {id} is open here again"));
+    Ok(())
+}
+
+fn read_journal_of(id: &RunId, dir: &Path) -> Result<Vec<u8>, CommandFailure> {
     journal::read_journal_bytes(dir).map_err(|error| own_run::unreadable_journal_failure(id, error))
 }
 
@@ -329,8 +435,18 @@ fn find_sent(lines: &[u8]) -> usize {
     lines.len()
 }
 
-/// Refuses to send a run again to another key.
-fn check_same_key(args: &SendArgs, sent: &SentRun) -> Result<(), CommandFailure> {
+/// Refuses to send a run again in another way, so that it cannot arrive twice.
+fn check_same_transfer(
+    args: &SendArgs,
+    sent: &SentRun,
+    destination: &str,
+) -> Result<(), CommandFailure> {
+    let is_file = sent.place.starts_with('/') || sent.place == PIPE;
+    if is_file == args.host.is_some() || (!is_file && sent.place != destination) {
+        let message = format!("the run was sent to {}", strip_terminal_controls(&sent.place));
+        let hint = "send it there again, or receive it here first: `delta send RUN --cancel`, `delta receive FILE`";
+        return Err(CommandFailure::moved(message, hint));
+    }
     let to = args.to.map(|key| key.to_string());
     if to.is_none() || to == sent.to {
         return Ok(());
@@ -387,12 +503,12 @@ fn first_snapshot(id: &RunId, state: &RunState) -> Result<SnapshotId, CommandFai
 }
 
 /// Where the run is from now on; of a copy, where the original is.
-fn describe_place(args: &SendArgs, run: &LocatedRun, output: &Path) -> String {
+fn describe_file(args: &SendArgs, run: &LocatedRun, output: &Path) -> String {
     if args.copy {
         return format!("{}:{}", hostname(), run.workspace.root.display());
     }
     if output == Path::new("-") {
-        return "a pipe".to_owned();
+        return PIPE.to_owned();
     }
     let absolute = std::path::absolute(output).unwrap_or_else(|_| output.to_owned());
     absolute.display().to_string()

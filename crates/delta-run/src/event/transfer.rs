@@ -24,7 +24,7 @@ pub struct SentRun {
     /// The hash of the agent directory that goes with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<SnapshotId>,
-    /// What stays behind.
+    /// What does not go with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<String>,
     /// Whether this journal is a copy, which nothing opens.

@@ -1,7 +1,7 @@
-//! A run as one file, which moves it or copies it to another place: a tar.gz with `transfer.json`, the contents of the run's
-//! files, and last `sent.jsonl`, the lines that close the run where it was.
+//! A run as one file, with which it moves or is copied to another place: a tar.gz with `transfer.json`, the contents of its
+//! files, and last `sent.jsonl`, the lines that close the run where it was. Over a connection it is not packed.
 //!
-//! The archive may come from anybody: it has regular files only, exactly the ones that `transfer.json` declares, in that order
+//! The archive may come from anywhere: it has regular files only, exactly the ones that `transfer.json` declares, in that order
 //! and with these lengths and hashes, so a reader needs no more memory and no more room than was declared.
 
 use crate::event::{JournalHead, SentRun};
@@ -44,7 +44,7 @@ const NONCE_BYTES: usize = 16;
 const RUN_FILES: [&str; 4] = [JOURNAL_FILE, "budget.jsonl", "engine.log", "io.pack"];
 /// The same of its directories.
 const RUN_DIRS: [&str; 4] = ["agent", "files", "interaction", "io"];
-/// Those that `--records none` leaves behind.
+/// What `--records none` leaves out.
 const RECORDS: [&str; 3] = ["io", "io.pack", "engine.log"];
 
 /// What `transfer.json` declares.
@@ -73,7 +73,7 @@ pub struct Manifest {
     pub base: Option<SnapshotId>,
     /// The hash of the agent directory.
     pub agent: Option<SnapshotId>,
-    /// What stays behind.
+    /// What does not go with it.
     pub left: Vec<String>,
     /// The files, in the order of the archive.
     pub members: Vec<Member>,
@@ -398,12 +398,19 @@ pub fn list_objects(run_dir: &Path) -> BTreeSet<SnapshotId> {
 }
 
 /// Writes an archive.
-pub struct BundleWriter<W: Write>(Builder<GzEncoder<W>>);
+pub struct BundleWriter<W: Write>(Builder<W>);
+
+impl<W: Write> BundleWriter<GzEncoder<W>> {
+    /// An archive without entries, in a file.
+    pub fn packed(output: W) -> Self {
+        Self::new(GzEncoder::new(output, Compression::default()))
+    }
+}
 
 impl<W: Write> BundleWriter<W> {
-    /// An archive without entries.
+    /// An archive without entries, over a connection.
     pub fn new(output: W) -> Self {
-        Self(Builder::new(GzEncoder::new(output, Compression::default())))
+        Self(Builder::new(output))
     }
 
     /// Appends an entry.
@@ -442,7 +449,7 @@ impl<W: Write> BundleWriter<W> {
     /// # Errors
     /// The output cannot be written.
     pub fn finish(self) -> io::Result<W> {
-        self.0.into_inner()?.finish()
+        self.0.into_inner()
     }
 }
 
@@ -470,12 +477,24 @@ pub trait BundleSink {
     fn ready(&mut self) -> Result<(), Self::Error>;
 }
 
-/// Reads an archive up to its last entry, whose content it returns.
+/// Reads an archive in a file up to its last entry, whose content it returns.
+///
+/// # Errors
+/// The archive is damaged or breaks off, or the sink does not take it.
+pub fn read_packed_bundle<S: BundleSink>(
+    source: impl Read,
+    sink: &mut S,
+) -> Result<Vec<u8>, S::Error> {
+    read_bundle(GzDecoder::new(source), sink)
+}
+
+/// Reads an archive as [`read_packed_bundle`] does, over a connection: no byte is awaited before the sink has all entries up to
+/// it.
 ///
 /// # Errors
 /// The archive is damaged or breaks off, or the sink does not take it.
 pub fn read_bundle<S: BundleSink>(source: impl Read, sink: &mut S) -> Result<Vec<u8>, S::Error> {
-    let mut archive = Archive::new(GzDecoder::new(source));
+    let mut archive = Archive::new(source);
     let entries = archive.entries().map_err(BundleError::BrokenOff)?;
     let mut entries = EntryReader(entries.raw(true));
     let json = entries.read_small(MANIFEST_NAME, MAX_MANIFEST_BYTES)?;
@@ -515,8 +534,13 @@ impl<'a, R: Read> EntryReader<'a, R> {
     }
 
     fn next_entry(&mut self, name: &str) -> Result<tar::Entry<'a, R>, BundleError> {
-        let end = || io::Error::new(io::ErrorKind::UnexpectedEof, format!("`{name}` is missing"));
-        self.0.next().unwrap_or_else(|| Err(end())).map_err(BundleError::BrokenOff)
+        self.0
+            .next()
+            .unwrap_or_else(|| {
+                let reason = format!("`{name}` is missing");
+                Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason))
+            })
+            .map_err(BundleError::BrokenOff)
     }
 
     fn read_small(&mut self, name: &str, limit: u64) -> Result<Vec<u8>, BundleError> {
@@ -578,13 +602,13 @@ mod tests {
     }
 
     fn archive(manifest: &Manifest, contents: &[(&str, &[u8])]) -> Vec<u8> {
-        let mut writer = BundleWriter::new(Vec::new());
+        let mut writer = BundleWriter::packed(Vec::new());
         writer.append(MANIFEST_NAME, &manifest.to_json()).unwrap();
         for (name, content) in contents {
             writer.append(name, content).unwrap();
         }
         writer.append(LINES_NAME, b"{}\n").unwrap();
-        writer.finish().unwrap()
+        writer.finish().unwrap().finish().unwrap()
     }
 
     fn receive(archive: &[u8]) -> Result<Vec<String>, String> {
@@ -592,7 +616,7 @@ mod tests {
         let root = dir.path().join(".delta/r");
         std::fs::create_dir_all(&root).unwrap();
         let outside = dir.path().join("outside");
-        let read = read_bundle(archive, &mut Stored(root.clone()));
+        let read = read_packed_bundle(archive, &mut Stored(root.clone()));
         assert!(!outside.exists());
         read.map_err(|error| error.to_string())?;
         let mut files: Vec<String> = Vec::new();

@@ -4,7 +4,7 @@ use delta_base::durable;
 use delta_operator::env_files::EnvFileOptions;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::restore_point;
-use delta_operator::state::transfers::{self, Arrival, TransferOutcome};
+use delta_operator::runs::transfers::{self, Arrival, TransferOutcome};
 use delta_run::state::RunState;
 use delta_run::workspace;
 use delta_snapshot::SnapshotStore;
