@@ -107,6 +107,25 @@ fn c_35_20_the_cost_of_a_sweep_adds_up_to_its_lines_and_what_is_not_planted_is_n
     assert!(text.contains("saved") && text.contains(gone), "{text}");
 }
 
+/// Runs of a job follow each other on one server of the endpoint, below its rate for a key.
+#[test]
+fn c_35_15_the_runs_of_a_job_of_a_sweep_have_one_cache_key() {
+    let server = ScriptedServer::start(vec![Answer::text("done"), Answer::text("done")]);
+    let sandbox = Sandbox::new(DELTA);
+    let url = server.url();
+    sandbox.agent(&format!("provider: responses\n  model: m\n  base_url: {url}"), "");
+    sandbox.write("agent/system_prompt.md", "Keep to the facts. ".repeat(400));
+    write_sweep(&sandbox, 2, 1, "rate: {concurrent: 1}\n");
+    delta(&sandbox, &["sweep", "plan"]).expect_code(0);
+    let ran = sandbox.delta(["sweep", "run", "s", "-q"]).env("OPENAI_API_KEY", "k");
+    ran.output().expect_code(0);
+    let requests = server.requests();
+    let keys: Vec<&str> =
+        requests.iter().filter_map(|it| it.body["prompt_cache_key"].as_str()).collect();
+    assert!(keys.len() == 2 && keys[0] == keys[1] && keys[0].ends_with("-0"), "{keys:?}");
+    assert_eq!(keys[0].len(), 34, "{keys:?}");
+}
+
 #[test]
 fn c_35_20_a_block_that_changes_before_the_journal_is_named_with_its_amount() {
     let server = serve(3, 1);

@@ -68,6 +68,8 @@ pub struct EndpointProvider {
     cache: Option<CachePlanner>,
     /// By its prices, the endpoint charges for writes to its cache.
     charges_writes: bool,
+    /// The least tokens of a prefix that the endpoint keeps, if they are known.
+    min_cached_prefix: Option<u64>,
     tier: RequestedTier,
     answers: Option<Rc<AnswerStore>>,
 }
@@ -133,6 +135,7 @@ impl EndpointProvider {
             options,
             cache,
             charges_writes: false,
+            min_cached_prefix: None,
             tier: RequestedTier::default(),
             answers: None,
         })
@@ -165,19 +168,33 @@ impl EndpointProvider {
             key_refresh: self.key_refresh.clone(),
             cache: new_cache_planner(&self.endpoint),
             charges_writes: false,
+            min_cached_prefix: None,
             tier: self.tier,
             answers: self.answers.clone(),
         }
-        .with_write_charges(self.charges_writes)
+        .with_cache_job(self.options.cache_job)
+        .with_cache_rules(self.charges_writes, self.min_cached_prefix)
     }
 
-    /// Takes note of prices by which the endpoint charges for writes to its cache.
+    /// Takes note of what is known of the endpoint's cache: whether writes cost more than other input, and the least tokens of a
+    /// prefix that it keeps.
     #[must_use]
-    pub fn with_write_charges(mut self, charges: bool) -> Self {
-        if let Some(CachePlanner::Implicit(history)) = self.cache.as_mut().filter(|_| charges) {
-            history.expect_charges();
+    pub fn with_cache_rules(mut self, charges_writes: bool, min_prefix: Option<u64>) -> Self {
+        match &mut self.cache {
+            Some(CachePlanner::Implicit(history)) if charges_writes => history.expect_charges(),
+            Some(CachePlanner::Marked(history)) => {
+                min_prefix.into_iter().for_each(|tokens| history.expect_prefixes_of(tokens));
+            }
+            _ => {}
         }
-        Self { charges_writes: charges, ..self }
+        Self { charges_writes, min_cached_prefix: min_prefix, ..self }
+    }
+
+    /// Runs in the job `job` of a sweep, where requests have a key for what the endpoint caches.
+    #[must_use]
+    pub fn with_cache_job(mut self, job: Option<u32>) -> Self {
+        self.options.cache_job = job.filter(|_| self.codec.form() == WireForm::Responses);
+        self
     }
 
     /// Whether requests have this key.

@@ -12,7 +12,9 @@ use delta_run::record::{self, ContextBlock, RecordError, RecordedRequests, SentC
 use delta_run::run_tree;
 use delta_run::state::RunState;
 use delta_words::{CacheUse, TokenPrices, Usage, WireExchange, WireForm};
-use paid_again::{OpeningRequest, PaidAgain, PricedRequest, RequestChange, SharedPrefix};
+use paid_again::{
+    MIN_PREFIX_TOKENS, OpeningRequest, PaidAgain, PricedRequest, RequestChange, SharedPrefix,
+};
 use std::path::{Path, PathBuf};
 
 mod cost_report;
@@ -58,6 +60,7 @@ struct JournalAnswer {
     /// The correction of token estimates by this answer.
     ratio: TokenRatio,
     prices: Option<TokenPrices>,
+    min_prefix: u64,
     answered_at: Timestamp,
 }
 
@@ -96,6 +99,9 @@ impl RunCost {
                     usage,
                     ratio: state.ratio,
                     prices: prices.copied(),
+                    min_prefix: pricing
+                        .and_then(|pricing| pricing.min_cached_prefix)
+                        .unwrap_or(MIN_PREFIX_TOKENS),
                     answered_at: event.timestamp,
                 });
             }
@@ -235,6 +241,7 @@ impl JudgedRun {
                 answered_at: answer.answered_at,
                 usage: usage.clone(),
                 prices: answer.prices,
+                min_prefix: answer.min_prefix,
                 reports_cache,
                 lifetime: markers.map(|markers| markers.lifetime).unwrap_or_default(),
                 cache_use: wire.as_ref().map_or(CacheUse::Automatic, used_cache),

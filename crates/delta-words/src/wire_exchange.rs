@@ -51,6 +51,9 @@ pub struct EncodeOptions {
     /// What the endpoint shall cache, where the form says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheMarkers>,
+    /// The job of a sweep's pool whose runs follow each other: a part of the key of runs with a constant prefix.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_job: Option<u32>,
     /// A breakpoint marks the end of the constant prefix.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub marks_constant: bool,

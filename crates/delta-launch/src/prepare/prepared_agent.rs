@@ -206,13 +206,20 @@ impl PreparedAgent {
         notes.dedup();
         options.print_notes(&notes);
         let answers = read_answer_scope(&secrets)?;
+        // Runs that share answers send equal requests.
+        let cache_job = options.cache_job.filter(|_| answers.is_none());
         let endpoints: Vec<_> = prepared
             .into_iter()
             .zip(agent.llm.models())
             .map(|(it, llm)| {
-                let charges = llm.pricing.as_ref().is_some_and(Pricing::charges_cache_writes);
-                let provider = it.into_provider(&secrets).with_write_charges(charges);
-                provider.with_tier(choose_tier(llm, tier)).with_answers(answers.clone())
+                let pricing = llm.pricing.as_ref();
+                let charges = pricing.is_some_and(Pricing::charges_cache_writes);
+                let min_prefix = pricing.and_then(|pricing| pricing.min_cached_prefix);
+                let provider = it.into_provider(&secrets).with_cache_rules(charges, min_prefix);
+                provider
+                    .with_cache_job(cache_job)
+                    .with_tier(choose_tier(llm, tier))
+                    .with_answers(answers.clone())
             })
             .collect();
         if !endpoints.is_empty() {

@@ -83,6 +83,9 @@ pub struct RunOptions {
     /// Service tier of requests; `cheapest` is `flex` where the model costs less in it
     #[arg(long, value_name = "TIER", value_parser = tier_parser(), hide_short_help = true)]
     pub tier: Option<TierChoice>,
+    /// Be a run of the job N of a sweep, whose runs follow each other
+    #[arg(long, value_name = "N", hide = true)]
+    pub cache_job: Option<u32>,
     /// Which calls start without a question, and how the others are decided.
     #[command(flatten, next_help_heading = "Approvals")]
     pub approvals: ApproveOptions,
@@ -141,6 +144,7 @@ impl RunOptions {
             model,
             llm: Vec::new(),
             tier: None,
+            cache_job: None,
             snapshots: false,
             project_skills: false,
             anchor: None,

@@ -8,8 +8,8 @@ use delta_words::{CacheLifetime, CacheUse, TokenPrices, Usage};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Endpoints keep no shorter prefixes.
-const MIN_PREFIX_TOKENS: u64 = 1024;
+/// Endpoints keep no shorter prefixes, if nothing is known of the model.
+pub(super) const MIN_PREFIX_TOKENS: u64 = 1024;
 /// What a write costs for an entry of an hour, by the price of one of five minutes.
 const LONG_WRITE_FACTOR: f64 = 2.0 / 1.25;
 
@@ -21,6 +21,8 @@ pub struct PricedRequest {
     pub answered_at: Timestamp,
     pub usage: Usage,
     pub prices: Option<TokenPrices>,
+    /// The least tokens that the endpoint keeps.
+    pub min_prefix: u64,
     /// Whether an answer of the run reports that a cache was used.
     pub reports_cache: bool,
     /// How long the endpoint keeps an entry after its last use; the shortest time if it does not say.
@@ -115,7 +117,7 @@ impl PricedRequest {
         // A block that changes is known, however little depends on it.
         let is_certain = matches!(cause, PaidAgainCause::Block(_));
         let unread = readable.min(self.usage.input_tokens).saturating_sub(read);
-        let counts = readable >= MIN_PREFIX_TOKENS && unread > 0 && (is_certain || !is_hit);
+        let counts = readable >= self.min_prefix && unread > 0 && (is_certain || !is_hit);
         (self.has_cache() && counts).then(|| PaidAgain {
             cause,
             iteration: self.iteration,
@@ -282,6 +284,7 @@ mod tests {
                 ..Usage::default()
             },
             prices: Some(PRICES),
+            min_prefix: MIN_PREFIX_TOKENS,
             reports_cache: true,
             lifetime: CacheLifetime::Short,
             cache_use: CacheUse::Marked,

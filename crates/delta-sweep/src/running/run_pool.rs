@@ -29,7 +29,7 @@ use delta_run::sweep::sweep_dir::SweepDir;
 use delta_run::sweep::sweep_worker::{BEAT_INTERVAL, BeatFile};
 use delta_words::TierChoice;
 use serde_json::Value as Json;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -67,6 +67,8 @@ pub enum PoolPass {
 /// A run that a child works on.
 struct PoolChild {
     index: usize,
+    /// The least number that no other child had when it started: its run follows another one of this number.
+    job: u32,
     process: WorkerProcess,
 }
 
@@ -277,8 +279,10 @@ impl<'a> RunPool<'a> {
         // Each file in memory is an open one more, and there may be thousands of children.
         let is_last = self.deaths.get(&index).copied().unwrap_or(0) + 1 >= self.policy.attempts;
         let errors = if is_last { WorkerErrors::Memory } else { WorkerErrors::Lost };
-        let process = self.starter.start(self.plan, self.run(index), errors)?;
-        self.children.push(PoolChild { index, process });
+        let jobs: HashSet<u32> = self.children.iter().map(|child| child.job).collect();
+        let job = (0..).find(|job| !jobs.contains(job)).unwrap_or(0);
+        let process = self.starter.start(self.plan, self.run(index), job, errors)?;
+        self.children.push(PoolChild { index, job, process });
         Ok(())
     }
 
@@ -288,7 +292,7 @@ impl<'a> RunPool<'a> {
         for position in (0..self.children.len()).rev() {
             // An error means that nothing is known of such a child.
             if !matches!(self.children[position].process.has_ended(), Ok(false)) {
-                let PoolChild { index, mut process } = self.children.swap_remove(position);
+                let PoolChild { index, mut process, .. } = self.children.swap_remove(position);
                 let output = process.read_output().unwrap_or_default();
                 let errors = process.read_errors().unwrap_or_default();
                 ended_children.push(EndedChild {

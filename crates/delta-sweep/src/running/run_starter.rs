@@ -75,11 +75,13 @@ impl RunStarter {
         Ok(Self { dir: dir.clone(), program, options, variables, inputs, cancel })
     }
 
-    /// Starts or continues the run, or waits for the process that works on it, whose standard error goes to `errors`.
+    /// Starts or continues the run in the job `job` of the pool, or waits for the process that works on it, whose standard error
+    /// goes to `errors`.
     pub fn start(
         &mut self,
         plan: &SweepPlan,
         run: &PlannedRun,
+        job: u32,
         errors: WorkerErrors,
     ) -> Result<WorkerProcess, CommandFailure> {
         let definition = self.define(plan, run)?;
@@ -89,6 +91,7 @@ impl RunStarter {
         let mut arguments = self.options.clone();
         let mut add = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
         let agent = self.dir.agent(&definition.agent_tree);
+        add("--cache-job", job.to_string());
         add("--run-id", run.id.to_string());
         add("-w", self.dir.workspace(&run.id).to_string_lossy().into_owned());
         add("--agent", agent.to_string_lossy().into_owned());

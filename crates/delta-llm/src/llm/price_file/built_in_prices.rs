@@ -49,6 +49,9 @@ mod tests {
                 pricing.prices().base().output >= 0.0 && pricing.origin.date() == Some(day),
                 "{name}"
             );
+            if name == "claude-opus-5-5" {
+                assert_eq!(pricing.min_cached_prefix, Some(512));
+            }
         }
     }
 }

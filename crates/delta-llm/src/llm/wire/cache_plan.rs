@@ -18,7 +18,7 @@ const SHORT_WRITE_SURCHARGE: f64 = 0.25;
 const LONG_WRITE_SURCHARGE: f64 = 1.0;
 /// A marker finds an entry at most this many blocks before it.
 const LOOK_BACK_BLOCKS: usize = 20;
-/// Endpoints do not keep shorter prefixes.
+/// Endpoints do not keep shorter prefixes, if nothing is known of the model.
 pub(super) const MIN_PREFIX_TOKENS: u64 = 1024;
 
 /// A block of a request, with the prefix that it ends.
@@ -84,6 +84,8 @@ const fn write_surcharge(lifetime: CacheLifetime) -> f64 {
 #[derive(Debug, Clone, Default)]
 pub struct CacheHistory {
     lifetime: CacheLifetime,
+    /// The least tokens that the endpoint keeps, if that is known of the model.
+    min_prefix: Option<u64>,
     /// Whether no request of the run follows.
     is_single_request: bool,
     /// The prefixes of the last request, in order.
@@ -103,6 +105,11 @@ impl CacheHistory {
     /// The history of a process whose run makes a single request.
     pub fn for_single_request(lifetime: CacheLifetime) -> Self {
         Self { lifetime, is_single_request: true, ..Self::default() }
+    }
+
+    /// Takes note of the least tokens of a prefix that the endpoint keeps.
+    pub fn expect_prefixes_of(&mut self, min_tokens: u64) {
+        self.min_prefix = Some(min_tokens);
     }
 
     /// Whether no request is known.
@@ -161,7 +168,8 @@ impl CacheHistory {
             markers.extend(last_markable(blocks.len()));
         } else {
             let stable = last_markable(common);
-            markers.extend(stable.filter(|&index| blocks[index].tokens >= MIN_PREFIX_TOKENS));
+            let least = self.min_prefix.unwrap_or(MIN_PREFIX_TOKENS);
+            markers.extend(stable.filter(|&index| blocks[index].tokens >= least));
         }
         markers.sort_unstable();
         markers.dedup();
@@ -369,6 +377,19 @@ mod tests {
         history.assume_sent(&blocks(&requests[1]));
         let request = blocks(&requests[2]);
         assert_eq!(history.plan(&request, Instant::now()).blocks, [0, 3]);
+    }
+
+    #[test]
+    fn c_35_15_the_least_prefix_of_the_model_counts_where_it_is_known() {
+        let before = vec![(600, 1), (700, 2)];
+        let mut after = blocks(&vec![(600, 1), (700, 3)]);
+        after[0].ends_constant = false;
+        for (least, expected) in [(None, &[][..]), (Some(512), &[0]), (Some(4096), &[])] {
+            let mut history = CacheHistory::new(CacheLifetime::Short);
+            least.into_iter().for_each(|tokens| history.expect_prefixes_of(tokens));
+            history.assume_sent(&blocks(&before));
+            assert_eq!(history.plan(&after, Instant::now()).blocks, expected, "{least:?}");
+        }
     }
 
     proptest! {

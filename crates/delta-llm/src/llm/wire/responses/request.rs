@@ -97,7 +97,7 @@ pub fn encode(
         body.push(INCLUDE_KEY, &["reasoning.encrypted_content"]);
     }
     if !body.contains(CACHE_KEY) && !run_id.is_empty() && !is_omitted(CACHE_KEY) {
-        body.push(CACHE_KEY, &cache_key(&cache_blocks, run_id));
+        body.push(CACHE_KEY, &cache_key(&cache_blocks, run_id, options.cache_job));
     }
     if options.avoids_cache_write && !body.contains(CACHE_OPTIONS_KEY) {
         body.push(CACHE_OPTIONS_KEY, &json!({"mode": "explicit"}));
@@ -122,13 +122,14 @@ fn prefix_blocks(tools: &str, items: &[Box<RawValue>]) -> Vec<CacheBlock> {
     blocks.collect()
 }
 
-/// What the endpoint keeps together: all runs of the agent if they share a prefix that it caches, else the requests of the run.
-fn cache_key<'a>(blocks: &[CacheBlock], run_id: &'a str) -> Cow<'a, str> {
+/// What the endpoint keeps together: the runs of the agent that follow each other in a job of a sweep, or all of them, if they
+/// share a prefix that it caches, else the requests of the run.
+fn cache_key<'a>(blocks: &[CacheBlock], run_id: &'a str, job: Option<u32>) -> Cow<'a, str> {
     let mut blocks = blocks.iter();
     let constant = blocks.find(|block| block.ends_constant && block.tokens >= MIN_PREFIX_TOKENS);
-    constant.map_or(Cow::Borrowed(run_id), |block| {
-        Cow::Owned(encode_hex(&block.prefix[..CACHE_KEY_BYTES]))
-    })
+    let Some(block) = constant else { return Cow::Borrowed(run_id) };
+    let hash = encode_hex(&block.prefix[..CACHE_KEY_BYTES]);
+    Cow::Owned(job.map_or_else(|| hash.clone(), |job| format!("{hash}-{job}")))
 }
 
 /// An item whose last part ends a prefix that the endpoint keeps.
