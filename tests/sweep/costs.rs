@@ -126,6 +126,42 @@ fn c_35_15_the_runs_of_a_job_of_a_sweep_have_one_cache_key() {
     assert_eq!(keys[0].len(), 34, "{keys:?}");
 }
 
+/// The script for a person with keys: whether tiers share a cache. Here they do, but for the first request of a pair.
+#[test]
+fn c_35_15_the_script_measures_what_the_second_run_of_a_pair_reads() {
+    if !test_support::needs::programs(&["jq"]) {
+        return;
+    }
+    let mut prompts = std::collections::HashSet::new();
+    let server = ScriptedServer::start(move |request: &RecordedRequest| {
+        let prompt = request.body["messages"][0]["content"].to_string();
+        let read = if prompts.insert(prompt) { 0 } else { 4096 };
+        let usage = json!({
+            "prompt_tokens": 5000, "completion_tokens": 7,
+            "prompt_tokens_details": {"cached_tokens": read},
+        });
+        Answer::text("done").usage_of(&usage)
+    });
+    let sandbox = Sandbox::new(DELTA);
+    let url = server.url();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/shared-cache.sh");
+    let ran = std::process::Command::new("bash")
+        .args([script, "openai:m"])
+        .current_dir(sandbox.path(""))
+        .envs([("DELTA", DELTA), ("DELAYS", "0"), ("REPEATS", "1"), ("OPENAI_API_KEY", "k")])
+        .envs([("TIERS", "direct:direct direct:flex"), ("OPENAI_BASE_URL", url.as_str())])
+        .envs([("HOME", sandbox.path("home"))])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(ran.stdout).unwrap();
+    let errors = String::from_utf8_lossy(&ran.stderr);
+    let rows: Vec<Vec<&str>> =
+        text.lines().skip(1).map(|line| line.split_whitespace().take(5).collect()).collect();
+    let expected =
+        ["direct:direct", "direct:flex"].map(|tiers| vec![tiers, "0", "5000", "4096", "0"]);
+    assert_eq!(rows, expected, "{text}{errors}");
+}
+
 #[test]
 fn c_35_20_a_block_that_changes_before_the_journal_is_named_with_its_amount() {
     let server = serve(3, 1);
