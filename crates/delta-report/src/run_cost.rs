@@ -190,8 +190,8 @@ fn is_unused(usage: &UsageSummary) -> bool {
 fn paid_usages(event: &Event) -> impl Iterator<Item = &Usage> {
     let (answered, discarded) = match &event.payload {
         Payload::Thought(thought) => {
-            let asked = thought.usage.as_ref().filter(|_| thought.from.is_none());
-            (asked, &thought.discarded_usage[..])
+            let usage = thought.usage.as_ref().filter(|_| thought.from.is_none());
+            (usage, &thought.discarded_usage[..])
         }
         Payload::Error { error_details, .. } => (None, &error_details.discarded_usage[..]),
         _ => (None, &[][..]),

@@ -47,7 +47,7 @@ impl SnapshotStore {
     pub fn store_directory(
         &mut self,
         dir: &Path,
-        skips: &dyn Fn(&[u8], &[Vec<u8>]) -> bool,
+        skips: SkipRule<'_>,
         limits: HashLimits,
     ) -> Option<SnapshotId> {
         let root = open_workspace(dir).ok()?;

@@ -36,6 +36,11 @@ pub struct Arrival {
 }
 
 fn outcome_file(nonce: &str) -> Result<PathBuf, CommandFailure> {
+    // It may come from an archive or the journal of another operator, and must not lead to another file.
+    let is_nonce = nonce.len() == 32 && nonce.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_nonce {
+        return Err(CommandFailure::usage("the id of a transfer has 32 hexadecimal digits", None));
+    }
     let dir = state::own_state_dir().map_err(|missing| {
         let message = format!("there is no state directory: {}", missing.reason());
         CommandFailure::config(message, "set DELTA_STATE_DIR to a directory of yours")
