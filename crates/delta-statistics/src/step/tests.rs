@@ -102,7 +102,7 @@ fn intervals_are_those_of_another_program() {
         ((400, 100.0), (390, 137.0), -0.175_749_018_320_880_8, -0.025_389_633_719_738_9),
     ] {
         let points = scores(&[first, second]);
-        let found = difference_interval(points[0], points[1]);
+        let found = difference_interval(points[0], points[1], UNSURE_CONFIDENCE);
         assert!((found.low - low).abs() < 1e-9 && (found.high - high).abs() < 1e-9, "{found:?}");
     }
     let points = scores(&[(12, 10.0), (8, 7.0), (0, 0.0), (8, 0.0), (4, 1.0)]);
@@ -160,7 +160,7 @@ for (passed, runs), (others, of) in [((0, 8), (7, 8)), ((100, 400), (137, 390))]
     }
     for pair in [[(8, 0.0), (8, 7.0)], [(400, 100.0), (390, 137.0)]] {
         let points = scores(&pair);
-        let both = difference_interval(points[0], points[1]);
+        let both = difference_interval(points[0], points[1], UNSURE_CONFIDENCE);
         found.extend([both.low, both.high]);
     }
     assert_equal(&found, &expected);
