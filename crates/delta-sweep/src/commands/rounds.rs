@@ -40,6 +40,29 @@ pub fn is_open_run(scored: &ScoredRun<'_>, tried: &HashSet<RunId>) -> bool {
     !tried.contains(&scored.run.id) && scored.line.is_none_or(|line| !line.settled)
 }
 
+/// Works on batches until `next` ends the rounds, or the work on a batch does; both get the state of the command.
+///
+/// # Errors
+/// A function fails.
+pub fn work_in_rounds<S, B, T>(
+    state: &mut S,
+    next: impl Fn(&mut S) -> Result<Round<B, T>, CommandFailure>,
+    mut work: impl FnMut(&mut S, B) -> Result<BatchEnd, CommandFailure>,
+) -> Result<RoundsEnd<T>, CommandFailure> {
+    loop {
+        let batch = match next(state)? {
+            Round::End(outcome) => return Ok(RoundsEnd::Decided(outcome)),
+            Round::Batch(batch) => batch,
+        };
+        match work(state, batch)? {
+            BatchEnd::Done => {}
+            BatchEnd::OverBudget => return Ok(RoundsEnd::OverBudget),
+            BatchEnd::Stopped => return Ok(RoundsEnd::Stopped),
+            BatchEnd::Broken => return Ok(RoundsEnd::Broken),
+        }
+    }
+}
+
 /// The rounds of a command in a sweep.
 pub struct Rounds<'a> {
     /// The directory of the sweep, absolute.
@@ -68,27 +91,25 @@ impl Rounds<'_> {
         next: impl Fn(&SweepScores, &HashSet<RunId>) -> Result<Round<B, T>, CommandFailure>,
         mut plan: impl FnMut(B) -> Result<HashSet<RunId>, CommandFailure>,
     ) -> Result<RoundsEnd<T>, CommandFailure> {
-        loop {
+        let end = work_in_rounds(
+            self,
+            |rounds| {
+                rounds.grade()?;
+                // Lines only: a run that has ended without one gets it in a batch, and then its grade.
+                next(&SweepScores::read(rounds.dir)?, &rounds.tried)
+            },
+            |rounds, batch| {
+                let batch = plan(batch)?;
+                let Rounds { dir, pool, command, cancel, .. } = rounds;
+                let end = work_on_batch(dir, &batch, pool, command, cancel.clone())?;
+                rounds.tried.extend(batch);
+                Ok(end)
+            },
+        )?;
+        if matches!(end, RoundsEnd::OverBudget) {
             self.grade()?;
-            // Lines only: a run that has ended without one gets it in a batch, and then its grade.
-            let scores = SweepScores::read(self.dir)?;
-            let batch = match next(&scores, &self.tried)? {
-                Round::End(outcome) => return Ok(RoundsEnd::Decided(outcome)),
-                Round::Batch(batch) => plan(batch)?,
-            };
-            let end =
-                work_on_batch(self.dir, &batch, self.pool, self.command, self.cancel.clone())?;
-            self.tried.extend(batch);
-            match end {
-                BatchEnd::Done => {}
-                BatchEnd::OverBudget => {
-                    self.grade()?;
-                    return Ok(RoundsEnd::OverBudget);
-                }
-                BatchEnd::Stopped => return Ok(RoundsEnd::Stopped),
-                BatchEnd::Broken => return Ok(RoundsEnd::Broken),
-            }
         }
+        Ok(end)
     }
 
     /// Grades what is finished, also by processes before this one.

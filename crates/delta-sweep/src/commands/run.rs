@@ -413,6 +413,19 @@ pub fn work_on_batch(
     cancel: CancelToken,
 ) -> Result<BatchEnd, CommandFailure> {
     let (plan, results) = read_sweep(dir)?;
+    work_on_runs_of(plan, results, dir, ids, args, command, cancel)
+}
+
+/// As [`work_on_batch`], on runs of a plan with the results that there are, such as forks.
+pub fn work_on_runs_of(
+    plan: SweepPlan,
+    results: ResultReader,
+    dir: &SweepDir,
+    ids: &HashSet<RunId>,
+    args: &PoolArgs,
+    command: &str,
+    cancel: CancelToken,
+) -> Result<BatchEnd, CommandFailure> {
     let indexes: Vec<usize> =
         (0..plan.runs.len()).filter(|index| ids.contains(&plan.runs[*index].id)).collect();
     let command = command.to_owned();

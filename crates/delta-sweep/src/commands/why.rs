@@ -4,7 +4,8 @@
 //! killed and started again. Which forks are next is decided by [`search_forks`], from the forks that there are.
 
 use crate::commands::grade::{grade_forks, wait_for_lock};
-use crate::commands::run::{MAX_JOBS, report_used_budget};
+use crate::commands::rounds::{Round, RoundsEnd, work_in_rounds};
+use crate::commands::run::{BatchEnd, PoolArgs, report_used_budget, work_on_runs_of};
 use crate::commands::status::ReportFormat;
 use crate::commands::status::terminal_width;
 use crate::formats::grader::PlannedGrader;
@@ -16,32 +17,27 @@ use crate::grading::run_grader::{JUDGE_TIMEOUT, run_grader_process};
 use crate::grading::sweep_scores::SweepScores;
 use crate::running::continued_runs::refresh_results;
 use crate::running::delta_program::find_delta;
-use crate::running::host_grants::{open_shared_limits, write_newest_total};
 use crate::running::result_reader::ResultReader;
-use crate::running::run_pool::{
-    PoolOptions, PoolPass, RunPool, absolute_dir, find_last_error, install_pool_cancel,
-};
+use crate::running::run_pool::{absolute_dir, find_last_error, install_pool_cancel};
 use crate::running::sweep_record::replace_sweep_record;
-use crate::scores::fork_search::{ForkKey, MOST_FORKS, search_forks};
+use crate::scores::fork_search::{ForkKey, search_forks};
 use crate::scores::loss_text::{LostRun, SearchEstimate};
 use crate::scores::score_table::{RunScore, ScoredRun};
 use clap::Args;
+use delta_base::durable;
 use delta_base::id::RunId;
 use delta_base::json::to_json;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
-use delta_base::{durable, terminal};
-use delta_operator::env_files::EnvFileOptions;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::own_run;
 use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
 use delta_operator::{build_info, environment};
-use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
 use delta_run::budget::ledger::amount_of_refused_call;
 use delta_run::conversation::history::{Iteration, RunHistory};
-use delta_run::event::{Event, Payload, RunStatus};
+use delta_run::event::{Event, Payload};
 use delta_run::journal::{self, JournalError};
 use delta_run::state::RunState;
 use delta_run::sweep::sweep_dir::SweepDir;
@@ -53,10 +49,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// How long forks may take to leave in order after a signal.
-const GRACE: Duration = Duration::from_secs(20);
 /// The most characters of a call that are printed.
 const MAX_CALL_CHARS: usize = 200;
 
@@ -65,7 +58,7 @@ const MAX_CALL_CHARS: usize = 200;
 /// Forks a run that did not pass after different iterations, continues the forks and grades them, until it is clear after which
 /// iteration forks stop passing. The forks are in `forks/` of the sweep. You can start it again: no fork is made twice.
 #[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(mut_arg("strict", |arg| arg.hide(true)), after_long_help = EXAMPLES)]
 pub struct WhyArgs {
     /// Directory of the sweep
     #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
@@ -76,9 +69,6 @@ pub struct WhyArgs {
     /// Use the scores of this grader [default: the first one; without graders, a run that COMPLETED has passed]
     #[arg(long, value_name = "NAME")]
     grader: Option<String>,
-    /// Work on N forks at a time, where several are needed [default: `rate.concurrent` of the sweep]
-    #[arg(short, long, value_name = "N", value_parser = parse_number_in(1..=MAX_JOBS))]
-    jobs: Option<u32>,
     /// Print the number of forks and their cost, and fork nothing
     #[arg(long)]
     dry_run: bool,
@@ -86,7 +76,7 @@ pub struct WhyArgs {
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     format: ReportFormat,
     #[command(flatten)]
-    env_files: EnvFileOptions,
+    pool: PoolArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -146,7 +136,7 @@ fn find_loss(args: &WhyArgs) -> Result<ExitCode, CommandFailure> {
     let Some(_lock) = wait_for_lock(&lock, "why", &cancel)? else {
         return Err(CommandFailure::interrupted("interrupted before anything was forked"));
     };
-    let forked = ForkedRun {
+    let mut forked = ForkedRun {
         args,
         dir: dir.with_forks(),
         headers: &scores.plan.headers,
@@ -155,14 +145,24 @@ fn find_loss(args: &WhyArgs) -> Result<ExitCode, CommandFailure> {
         iterations: recorded.iterations(),
         grader,
         cancel,
+        known: KnownForks { scores: BTreeMap::new(), cost_usd: None },
+        asked: Vec::new(),
     };
-    let outcome = forked.search()?;
+    match work_in_rounds(&mut forked, ForkedRun::next_round, ForkedRun::run_forks)? {
+        RoundsEnd::Decided(()) => {}
+        RoundsEnd::OverBudget => forked.known = forked.read_known(false)?,
+        RoundsEnd::Stopped => return Ok(ExitCode::from(130)),
+        RoundsEnd::Broken => {
+            return Err(CommandFailure::config("nothing is named: forks cannot begin", None));
+        }
+    }
+    let search = forked.known.search(forked.iterations);
     let lost = LostRun {
         run: &located.id,
         grader: grader.map(|grader| grader.name.as_str()),
-        search: &outcome.search,
+        search: &search,
         calls: &recorded.calls,
-        cost_usd: outcome.cost_usd,
+        cost_usd: forked.known.cost_usd,
     };
     let mut record = lost.to_json();
     record["text"] = lost.to_text(MAX_CALL_CHARS).lines().last().into();
@@ -178,7 +178,7 @@ fn find_loss(args: &WhyArgs) -> Result<ExitCode, CommandFailure> {
     printed.map_err(|error| {
         CommandFailure::config(format!("could not write the result to stdout: {error}"), None)
     })?;
-    let is_named = matches!(outcome.search.status, SearchStatus::Named(_));
+    let is_named = matches!(search.status, SearchStatus::Named(_));
     Ok(ExitCode::from(if is_named { 0 } else { 3 }))
 }
 
@@ -268,13 +268,9 @@ struct ForkedRun<'a> {
     iterations: u32,
     grader: Option<&'a PlannedGrader>,
     cancel: CancelToken,
-}
-
-/// The end of a search.
-struct EndedSearch {
-    search: SearchedPoints<ForkKey>,
-    /// None if the cost of a fork is not known.
-    cost_usd: Option<f64>,
+    known: KnownForks,
+    /// What the last round has asked for.
+    asked: Vec<ForkKey>,
 }
 
 /// What is known of the forks.
@@ -292,56 +288,46 @@ impl KnownForks {
 }
 
 impl ForkedRun<'_> {
-    /// Makes, continues and grades forks until the search ends, or the budget of the sweep allows no call.
-    fn search(&self) -> Result<EndedSearch, CommandFailure> {
-        let mut known = self.read_known(true)?;
-        let mut progress = SearchProgress::default();
-        loop {
-            let search = known.search(self.iterations);
-            progress.paint(&search);
-            let SearchStatus::Asks(needed) = &search.status else {
-                progress.clear();
-                return Ok(EndedSearch { search, cost_usd: known.cost_usd });
-            };
-            let mut refusal = self.run_forks(needed)?;
-            known = self.read_known(false)?;
-            let missing = needed.iter().find_map(|key| match known.scores.get(key) {
-                Some(Ok(_)) => None,
-                Some(Err(reason)) => Some((*key, reason.clone())),
-                None => Some((*key, "it did not end".to_owned())),
-            });
-            if let Some((key, reason)) = missing.filter(|_| refusal.is_none()) {
-                // A judge is a run of the sweep too.
-                if amount_of_refused_call(&reason).is_none() {
-                    progress.clear();
-                    return Err(self.unscored_fork(key, &reason));
-                }
-                refusal = Some(reason);
+    /// Reads and grades the forks that there are, and asks for the ones that say most.
+    fn next_round(&mut self) -> Result<Round<Vec<ForkKey>, ()>, CommandFailure> {
+        self.known = self.read_known(self.asked.is_empty())?;
+        let missing = self.asked.iter().find_map(|key| match self.known.scores.get(key) {
+            Some(Ok(_)) => None,
+            Some(Err(reason)) => Some((*key, reason.as_str())),
+            None => Some((*key, "it did not end")),
+        });
+        if let Some((key, reason)) = missing {
+            // A judge is a run of the sweep too.
+            if amount_of_refused_call(reason).is_none() {
+                return Err(self.unscored_fork(key, reason));
             }
-            if let Some(refusal) = refusal {
-                progress.clear();
-                report_used_budget(self.settings, &self.dir, &refusal)?;
-                let search = known.search(self.iterations);
-                return Ok(EndedSearch { search, cost_usd: known.cost_usd });
-            }
+            report_used_budget(self.settings, &self.dir, reason)?;
+            return Ok(Round::End(()));
         }
+        Ok(match self.known.search(self.iterations).status {
+            SearchStatus::Asks(keys) => {
+                self.asked.clone_from(&keys);
+                Round::Batch(keys)
+            }
+            _ => Round::End(()),
+        })
     }
 
     fn unscored_fork(&self, key: ForkKey, reason: &str) -> CommandFailure {
         let id = key.id(&self.run.id).map_or_else(String::new, |id| format!(" {id}"));
         let message = format!("fork{id} has no score: {}", strip_terminal_controls(reason));
-        let help = format!("{} takes another fork in its place", self.command());
+        let help = format!("`{}` takes another fork in its place", self.command());
         CommandFailure::config(message, help)
     }
 
     /// The command that continues the search.
     fn command(&self) -> String {
-        format!("`delta sweep why {} {}`", shell_quote_path(&self.args.dir), self.run.id)
+        format!("delta sweep why {} {}", shell_quote_path(&self.args.dir), self.run.id)
     }
 
     fn interrupted(&self) -> CommandFailure {
         CommandFailure::interrupted("interrupted")
-            .with_hint(Some(format!("{} continues", self.command())))
+            .with_hint(Some(format!("`{}` continues", self.command())))
     }
 
     fn fork_id(&self, key: ForkKey) -> Result<RunId, CommandFailure> {
@@ -379,7 +365,7 @@ impl ForkedRun<'_> {
         let read = || SweepScores::read_forks(&self.dir, self.plan(&keys)?, self.run);
         let mut forks = read()?;
         if let Some(grader) = self.grader {
-            let env_files = &self.args.env_files.env_file;
+            let env_files = self.args.pool.env_files();
             if !grade_forks(&self.dir, &forks, grader, env_files, retries, &self.cancel)? {
                 return Err(self.interrupted());
             }
@@ -395,46 +381,17 @@ impl ForkedRun<'_> {
         Ok(KnownForks { scores, cost_usd })
     }
 
-    /// Makes the forks that do not exist, and continues them to their ends. Returns why the budget of the sweep does not allow
-    /// a call, if it does not.
-    fn run_forks(&self, keys: &[ForkKey]) -> Result<Option<String>, CommandFailure> {
+    /// Makes the forks that do not exist, and continues them to their ends.
+    fn run_forks(&mut self, keys: Vec<ForkKey>) -> Result<BatchEnd, CommandFailure> {
         keys.iter().try_for_each(|key| self.ensure_fork(*key))?;
-        let plan = self.plan(keys)?;
-        let settings = self.settings;
-        write_newest_total(&self.dir, self.headers)?;
-        let shared = open_shared_limits(&self.dir, settings, None, None, &self.cancel)?;
-        let options = PoolOptions {
-            jobs: self.args.jobs.unwrap_or(settings.rate.concurrent) as usize,
-            grace: GRACE,
-            until: None,
-            per_run: None,
-            quiet: true,
-            env_files: self.args.env_files.env_file.clone(),
-            tier: Some(settings.tier),
-        };
+        let ids = keys.iter().map(|key| self.fork_id(*key)).collect::<Result<_, _>>()?;
+        // With all forks, of which the status has the numbers.
+        let known = self.known.scores.keys().copied();
+        let plan = self.plan(&known.chain(keys).collect::<Vec<_>>())?;
         let results = ResultReader::open(&self.dir)?;
-        let retry = settings.retry.clone();
-        let cancel = self.cancel.clone();
-        let mut pool = RunPool::new(&self.dir, &plan, results, retry, options, shared, cancel)?;
-        pool.work((0..plan.runs.len()).collect(), PoolPass::All)?;
-        pool.leave_sweep()?;
-        if pool.is_stopped() {
-            return Err(self.interrupted());
-        }
-        if let Some(refusal) = pool.budget_refusal.take() {
-            return Ok(Some(refusal));
-        }
-        if let Some(reason) = pool.broken_reasons().next() {
-            return Err(CommandFailure::config(reason, None));
-        }
-        let mut unresolved = pool.unresolved_runs().filter(|(run, _)| {
-            let line = pool.results.results.lines.get(&run.id);
-            line.is_none_or(|line| line.status != RunStatus::WaitingForInput)
-        });
-        if let Some((run, reason)) = unresolved.next() {
-            return Err(CommandFailure::config(format!("fork {}: {reason}", run.id), None));
-        }
-        Ok(None)
+        let command = self.command();
+        let pool = &self.args.pool;
+        work_on_runs_of(plan, results, &self.dir, &ids, pool, &command, self.cancel.clone())
     }
 
     /// Makes a fork, unless it exists. A fork of the task alone is a run of its own: `run` makes it, with the files of the
@@ -482,31 +439,5 @@ impl ForkedRun<'_> {
         let reason = reason.strip_prefix("error: ").unwrap_or(&reason);
         let message = format!("could not fork {} after {}: {reason}", self.run.id, key.iteration);
         Err(CommandFailure::config(message, None))
-    }
-}
-
-/// How many forks have a score, at a terminal.
-#[derive(Default)]
-struct SearchProgress {
-    painted: String,
-}
-
-impl SearchProgress {
-    fn paint(&mut self, search: &SearchedPoints<ForkKey>) {
-        if terminal::is_stderr_terminal() {
-            self.replace(format!("{} of at most {MOST_FORKS} forks\n", search.runs()));
-        }
-    }
-
-    fn clear(&mut self) {
-        if !self.painted.is_empty() {
-            self.replace(String::new());
-        }
-    }
-
-    fn replace(&mut self, text: String) {
-        let width = terminal::stderr_size().columns;
-        stdio::print_error_styled(&stdio::replacing_text(&self.painted, &text, width));
-        self.painted = text;
     }
 }
