@@ -79,7 +79,7 @@ pub fn receive_command(args: &ReceiveArgs) -> Result<(), CommandFailure> {
         return Err(CommandFailure::config(message, "run the command in your own shell"));
     }
     if let Some(nonce) = &args.cancel {
-        return refuse_transfer(nonce);
+        return refuse_transfer(nonce, &args.work_dir);
     }
     let mut incoming = Incoming { args, arriving: None };
     let received = match &args.file {
@@ -101,9 +101,14 @@ pub fn receive_command(args: &ReceiveArgs) -> Result<(), CommandFailure> {
 }
 
 /// Refuses a transfer; prints what counts.
-fn refuse_transfer(nonce: &str) -> Result<(), CommandFailure> {
+fn refuse_transfer(nonce: &str, work_dir: &Path) -> Result<(), CommandFailure> {
     let outcome = transfers::decide_outcome(nonce, TransferOutcome::Refused)?;
     let is_refused = outcome == TransferOutcome::Refused;
+    if let Some(workspace) = Workspace::open_existing(work_dir).ok().filter(|_| is_refused) {
+        // Nothing needs what has arrived of it.
+        let hidden = workspace.control_dir().join(hidden_name(nonce));
+        let _ = durable::remove_dir_all_no_follow(&hidden);
+    }
     stdio::print_text(&format!("{}\n", json!({"refused": is_refused})));
     Ok(())
 }
@@ -152,7 +157,7 @@ impl BundleSink for Incoming<'_> {
         check_recipient(&manifest)?;
         let workspace = Workspace::open(&self.args.work_dir).map_err(CommandFailure::from)?;
         let control = workspace.create_control().map_err(CommandFailure::from)?;
-        let dir = control.join(hidden_name(&manifest));
+        let dir = control.join(hidden_name(&manifest.nonce));
         if let Some(outcome) = transfers::find_outcome(&manifest.nonce)? {
             return Err(self.end_earlier(&manifest, outcome));
         }
@@ -478,12 +483,12 @@ fn not_received(manifest: &Manifest, outcome: &TransferOutcome) -> CommandFailur
 }
 
 /// The directory in which a run arrives. No run id begins with a dot.
-fn hidden_name(manifest: &Manifest) -> String {
-    format!(".receiving-{}", manifest.nonce)
+fn hidden_name(nonce: &str) -> String {
+    format!(".receiving-{nonce}")
 }
 
 fn hidden_dir(manifest: &Manifest, arrival: &Arrival) -> PathBuf {
-    arrival.run_dir.with_file_name(hidden_name(manifest))
+    arrival.run_dir.with_file_name(hidden_name(&manifest.nonce))
 }
 
 /// Gives a run that was received its name, and its workspace its files, as far as that is not done; this process has locked it.

@@ -76,8 +76,10 @@ impl RemoteReceiver {
 
     /// Has the transfer `nonce` refused. Returns whether it is: otherwise it has arrived.
     pub fn refuse(target: &RemotePlace, nonce: &str) -> Result<bool, CommandFailure> {
-        let (mut receiver, input) =
-            Self::start(target, &format!("delta receive --cancel {nonce}"))?;
+        let (mut receiver, input) = Self::start(
+            target,
+            &format!("delta receive --cancel {nonce} -w {}", shell_quote(&target.dir)),
+        )?;
         drop(input);
         let reply = receiver.reply("refused");
         reply.map(|reply| reply["refused"] == true).ok_or_else(|| receiver.broken_off())

@@ -213,7 +213,7 @@ impl Outgoing {
             claimed.open_run(Secrets::default(), observer, &cancel::install_cancel()?)?;
         // The end of a process that died.
         opened.commit()?;
-        let (sent, is_new) = match closed {
+        let (mut sent, is_new) = match closed {
             Some(sent) => (sent, false),
             None => {
                 let state = opened.state();
@@ -251,6 +251,9 @@ impl Outgoing {
             let message = format!("run {id} has a journal of an earlier version");
             CommandFailure::conflict(message, "continue it once with this version, then send it")
         })?;
+        if is_new && !sent.copy {
+            sent.nonce = bundle::nonce_of_move(head, destination);
+        }
         let objects = match (sent.tree, sent.base) {
             (None, _) => match sent.agent {
                 Some(agent) => store.object_ids(agent, true)?,

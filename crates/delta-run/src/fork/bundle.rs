@@ -10,7 +10,7 @@ use crate::journal::signature::{PublicKey, SignedBy};
 use crate::run_files::JOURNAL_FILE;
 use crate::sweep::packed::run_archive::{append_named, new_header};
 use delta_base::durable::{self, FileError};
-use delta_base::hex::{decode_hex, encode_hex, sha256_hex_of_reader};
+use delta_base::hex::{decode_hex, encode_hex, sha256_hex, sha256_hex_of_reader};
 use delta_base::id::{RunId, SnapshotId};
 use delta_base::random::random_bytes;
 use delta_snapshot::SNAPSHOT_DIR_NAME;
@@ -111,6 +111,15 @@ pub enum BundleError {
 /// A new id of a transfer.
 pub fn new_nonce() -> String {
     encode_hex(&random_bytes::<NONCE_BYTES>())
+}
+
+/// The id of a move to `destination` of a run whose journal ends so: an attempt that broke off before the run was closed and the
+/// next one are one transfer, so that complete members are not sent twice.
+pub fn nonce_of_move(head: JournalHead, destination: &str) -> String {
+    let JournalHead { seq, chain } = head;
+    let mut digits = sha256_hex(format!("delta transfer {seq} {} {destination}", chain.as_str()));
+    digits.truncate(2 * NONCE_BYTES);
+    digits
 }
 
 impl Manifest {
@@ -562,7 +571,6 @@ impl<'a, R: Read> EntryReader<'a, R> {
 mod tests {
     use super::*;
     use crate::chain::ChainValue;
-    use delta_base::hex::sha256_hex;
     use proptest::prelude::*;
 
     const JOURNAL: &[u8] = b"{}\n";
