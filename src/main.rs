@@ -114,7 +114,7 @@ enum DeltaCommand {
     Unpack(Box<pack::UnpackArgs>),
     /// Compare the workspace of a run at two iterations, or two runs
     Diff(Box<diff::DiffArgs>),
-    /// Export runs as traces, trajectories, chat transcripts or Markdown
+    /// Export runs as traces, trajectories, chat transcripts, Markdown or statements
     Export(Box<export::ExportArgs>),
     /// Render runs as an HTML page
     View(Box<view::ViewArgs>),

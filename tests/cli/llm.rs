@@ -62,6 +62,7 @@ fn c_7_1_streamed_or_whole_the_run_is_the_same() {
                 "duration_ms",
                 // The agents differ in one line, and so do the records, the chain and the seals.
                 "config",
+                "agent_tree",
                 "chain",
                 "seal",
             ] {

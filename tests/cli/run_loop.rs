@@ -47,7 +47,7 @@ fn c_6_1_events_have_their_fields_to_the_letter() {
     let process = "pid hostname start_time_unix process_name";
     let expected = [
         format!(
-            "type seq timestamp run_id epoch agent_home agent_name work_dir workspace_id max_iterations calls_per_answer repeats config {process} boot_id lease engine_version seal chain"
+            "type seq timestamp run_id epoch agent_home agent_name agent_tree work_dir workspace_id max_iterations calls_per_answer repeats config {process} boot_id lease engine_version seal chain"
         ),
         "type seq timestamp content chain".to_owned(),
         "type seq timestamp iteration content tool_calls finish_reason usage estimated_tokens invocation record_sha256 chain".to_owned(),
