@@ -402,6 +402,10 @@ impl From<SealKeyError> for CommandFailure {
     fn from(error: SealKeyError) -> Self {
         match error {
             SealKeyError::File(error) => error.into(),
+            SealKeyError::NoKey { .. } => {
+                let hint = "write a line of at least 16 bytes into it, or remove it: delta makes a new one";
+                Self::config(error.to_string(), hint)
+            }
             SealKeyError::Unusable { path, source } => {
                 FileError { action: "read the key", path, source }.into()
             }

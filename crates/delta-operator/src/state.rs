@@ -25,8 +25,8 @@ const SEAL_KEY_FILE: &str = "seal.key";
 pub enum MissingKey {
     /// No place can keep one; contains the reason.
     Nowhere(String),
-    /// Another attempt may find one: the disk is full, or too many files are open.
-    Unreachable(SealKeyError),
+    /// No run begins without it.
+    Required(SealKeyError),
 }
 
 impl MissingKey {
@@ -34,18 +34,14 @@ impl MissingKey {
     pub fn reason(&self) -> String {
         match self {
             Self::Nowhere(reason) => reason.clone(),
-            Self::Unreachable(error) => error.to_string(),
+            Self::Required(error) => error.to_string(),
         }
     }
 }
 
 impl From<SealKeyError> for MissingKey {
     fn from(error: SealKeyError) -> Self {
-        if error.is_temporary() {
-            Self::Unreachable(error)
-        } else {
-            Self::Nowhere(error.to_string())
-        }
+        if error.prevents_runs() { Self::Required(error) } else { Self::Nowhere(error.to_string()) }
     }
 }
 

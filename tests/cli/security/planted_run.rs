@@ -266,6 +266,19 @@ fn c_20_4_the_key_can_be_kept_elsewhere_and_a_run_without_one_says_so() {
 }
 
 #[test]
+fn c_20_4_no_run_starts_with_a_key_file_that_has_no_key() {
+    let sandbox = Sandbox::scripted(DELTA, "", "- say: first\n");
+    for content in ["\n\n", "", "short\n"] {
+        sandbox.write("seal.key", content);
+        let run = sandbox.run_command("task", &["-q"]);
+        let ran = run.env("DELTA_SEAL_KEY_FILE", sandbox.path("seal.key")).output();
+        let stderr = ran.expect_code(126).stderr;
+        assert!(stderr.contains("seal.key has no key for seals: it has fewer than"), "{stderr}");
+        assert!(!sandbox.path("work/.delta/r/journal.jsonl").exists());
+    }
+}
+
+#[test]
 fn c_20_4_a_run_directory_of_another_user_is_foreign() {
     let sandbox = own();
     let run = sandbox.path("work/.delta/r");

@@ -12,7 +12,7 @@ use delta_run::journal::seal::Sealer;
 pub fn new_sealer(id: &RunId, options: &RunOptions) -> Result<Option<Sealer>, CommandFailure> {
     match seal_key() {
         Ok(_) => Ok(Some(Sealer::new(seal_keys(), id.clone()))),
-        Err(MissingKey::Unreachable(error)) => Err(error.into()),
+        Err(MissingKey::Required(error)) => Err(error.into()),
         Err(MissingKey::Nowhere(reason)) => {
             print_unsealed_note(options, &reason);
             Ok(None)

@@ -62,7 +62,15 @@ pub enum SealKeyError {
     /// The file could not be written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The file could not be read, or has something else.
+    /// The file has no key.
+    #[error("{} has no key for seals: {reason}", path.display())]
+    NoKey {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+    /// The file could not be read.
     #[error("could not read the key {}: {source}", path.display())]
     Unusable {
         /// The file.
@@ -73,10 +81,13 @@ pub enum SealKeyError {
 }
 
 impl SealKeyError {
-    /// Whether another attempt may succeed: the disk is full or broken, or too many files are open.
-    pub fn is_temporary(&self) -> bool {
+    /// Whether no run begins without the key: its file has to be corrected, or another attempt may succeed, because the disk is
+    /// full or broken, or too many files are open.
+    pub fn prevents_runs(&self) -> bool {
         use rustix::io::Errno;
-        let (Self::File(FileError { source, .. }) | Self::Unusable { source, .. }) = self;
+        let (Self::File(FileError { source, .. }) | Self::Unusable { source, .. }) = self else {
+            return true;
+        };
         let code = source.raw_os_error();
         [Errno::MFILE, Errno::NFILE, Errno::NOSPC, Errno::DQUOT, Errno::IO]
             .iter()
@@ -104,7 +115,7 @@ impl SealKey {
             let reason = format!("it belongs to user {}", metadata.uid());
             return Err(unusable(io::Error::other(reason)));
         }
-        Self::parse(&bytes).map_err(|reason| unusable(io::Error::other(reason)))
+        Self::parse(&bytes).map_err(|reason| SealKeyError::NoKey { path: path.to_owned(), reason })
     }
 
     /// Writes a new first key into the file `path`, which then seals; the other keys still verify. Of several processes that do
@@ -130,7 +141,7 @@ impl SealKey {
         }
         let bytes = [new_key_line().as_bytes(), &bytes].concat();
         durable::replace_private_synced(&path, &bytes)?;
-        Self::parse(&bytes).map_err(|reason| unusable(io::Error::other(reason)))
+        Self::parse(&bytes).map_err(|reason| SealKeyError::NoKey { path: path.to_owned(), reason })
     }
 
     /// The keys in the content of a file: a word a line, blank lines apart. Anything else, such as a PEM file, is one key: its

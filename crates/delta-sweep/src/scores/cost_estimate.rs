@@ -251,7 +251,7 @@ impl SettingRuns {
 fn tier_prices(run: &MeasuredRun, service: ServiceTier) -> Result<TierPrices<'_>, String> {
     let MeasuredRun { model, pricing, form, .. } = run;
     if run.unmeasured > 0 {
-        return Err(format!("{model} did not report the tokens of every answer"));
+        return Err(format!("not every answer has its tokens: {model}"));
     }
     let pricing = pricing.as_ref().ok_or_else(|| format!("no price of {model} is known"))?;
     let prices = pricing.of_tier(service);
