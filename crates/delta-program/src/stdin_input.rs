@@ -81,21 +81,22 @@ pub fn read_piped_stdin(notify: &mut dyn FnMut(StdinNote)) -> Result<Vec<u8>, St
         }
         return read_all_stdin();
     }
-    if !poll_stdin() {
+    let mut is_noted = false;
+    let mut note_waiting = || {
+        if !std::mem::replace(&mut is_noted, true) {
+            notify(StdinNote::Waiting(WAITING_NOTE));
+        }
+    };
+    while !poll_stdin() {
+        // Asked again each time: a process that its caller is starting has the pipe open for a moment.
         if !is_pipeline(kind, &stat) {
             let seconds = SILENCE.as_secs();
             notify(ignored(&format!("nothing was written to it for {seconds} s")));
             return Ok(Vec::new());
         }
-        notify(StdinNote::Waiting(WAITING_NOTE));
-        return read_all_stdin();
+        note_waiting();
     }
-    let mut is_noted = false;
-    read_to_end(Some(&mut || {
-        if !std::mem::replace(&mut is_noted, true) {
-            notify(StdinNote::Waiting(WAITING_NOTE));
-        }
-    }))
+    read_to_end(Some(&mut note_waiting))
 }
 
 /// The note about input that is not read.
