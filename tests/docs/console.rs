@@ -285,7 +285,7 @@ fn wide_examples(help: &str) -> Vec<&str> {
 }
 
 /// The names of the commands, which are between the usage and the options or the programs of others, except `help`.
-fn subcommands(help: &str) -> Vec<String> {
+pub fn subcommands(help: &str) -> Vec<String> {
     let listed = help.lines().skip_while(|line| !line.ends_with("<COMMAND>")).skip(1);
     let entries =
         listed.take_while(|line| !["Options:", "Other programs:", "Examples:"].contains(line));

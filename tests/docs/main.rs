@@ -16,6 +16,7 @@ mod imports;
 mod links;
 mod markdown;
 mod prose;
+mod stability;
 mod style;
 mod syntax;
 mod tidy;
