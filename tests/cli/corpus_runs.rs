@@ -2,6 +2,7 @@
 //! they can be continued. Beside each of them is what was read; `UPDATE_CORPUS=1` writes what is read now.
 
 use super::DELTA;
+use regex::Regex;
 use serde_json::{Map, Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,8 @@ use std::time::SystemTime;
 use test_support::sandbox::{Ran, Sandbox};
 
 /// Each directory of the corpus, in order of their names, with the run in it that is continued, and how.
-const CONTINUED: [(&str, &str, &[&str]); 17] = [
+const CONTINUED: [(&str, &str, &[&str]); 23] = [
+    ("answered", "r", &["-m", "More."]),
     ("applied", "r", &["-m", "More."]),
     ("approvals", "r", &["-m", "yes"]),
     ("continued", "r", &["-m", "More."]),
@@ -19,11 +21,16 @@ const CONTINUED: [(&str, &str, &[&str]); 17] = [
     ("finished", "r", &["-m", "More."]),
     ("fork", "f", &["-m", "More."]),
     ("hooks", "r", &["-m", "More."]),
+    ("killed", "r", &[]),
     ("packed", "r", &["-m", "More."]),
     ("parallel", "r", &["-m", "More."]),
+    ("received", "r", &["-m", "More."]),
+    ("rolled-back", "r", &["-m", "More."]),
     ("sandboxed", "r", &["-m", "More."]),
+    ("sent", "r", &["-m", "More."]),
     ("snapshots", "r", &["-m", "More."]),
     ("sub-agent", "r", &["-m", "More."]),
+    ("told", "r", &["-m", "More."]),
     ("torn", "r", &["--force"]),
     ("turns", "r", &["-m", "More."]),
     ("waiting", "r", &["-m", "yes"]),
@@ -84,7 +91,8 @@ fn read(sandbox: &Sandbox, arguments: &[&str]) -> Ran {
 fn result(sandbox: &Sandbox, ran: &Ran) -> Value {
     let dir = sandbox.path("").display().to_string();
     let text = ran.stdout.replace(dir.trim_end_matches('/'), "DIR");
-    let text = text.replace(&format!("\"{}\"", env!("CARGO_PKG_VERSION")), "\"VERSION\"");
+    let version = Regex::new(r#""[0-9]+\.[0-9]+\.[0-9]+""#).unwrap();
+    let text = version.replace_all(&text, r#""VERSION""#);
     let lines: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
     json!({"code": ran.code, "stdout": lines.unwrap_or_default()})
 }
@@ -206,20 +214,53 @@ fn runs_of_before_are_continued() {
             "iterations": result["metrics"]["iterations"],
         });
         let found = json!({"continue": found});
-        // A chain begins after the lines with check values, and covers them.
         let verified = read(&sandbox, &["verify", run, "--no-seal"]);
         let expected = if name == "damaged" { 3 } else { 0 };
         assert_eq!(verified.code, expected, "{name}: {}", verified.stdout);
-        if ran.code == 0 {
-            assert!(
-                verified.stdout.contains(" of them of an earlier version"),
-                "{}",
-                verified.stdout
-            );
+        // A chain begins after the lines with check values, and covers them.
+        let first = fs::read_to_string(
+            corpus().join(name).join("work/delta").join(run).join("journal.jsonl"),
+        );
+        if ran.code == 0 && !first.unwrap().lines().next().unwrap().contains(r#","chain":"#) {
+            let count = " of them of an earlier version";
+            assert!(verified.stdout.contains(count), "{}", verified.stdout);
         }
         wrong.extend(compare(name, "continued.json", &found));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A run that `delta send -o` wrote, with its workspace and its agent.
+#[test]
+fn a_file_with_a_run_of_before_is_received() {
+    let sandbox = Sandbox::new(DELTA);
+    let file = corpus().join("sent.delta");
+    let received = read(&sandbox, &["receive", file.to_str().unwrap()]);
+    assert_eq!(received.code, 0, "{}", received.stderr);
+    assert_eq!(sandbox.read("work/f"), "one\n");
+    let verified = read(&sandbox, &["verify", "r", "--no-seal"]);
+    assert_eq!(verified.code, 0, "{}", verified.stdout);
+}
+
+#[test]
+fn the_corpus_has_every_event() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/delta-run/src/event.rs");
+    let source = fs::read_to_string(source).unwrap();
+    let (_, variants) = source.split_once("pub enum Payload {\n").unwrap();
+    let (variants, _) = variants.split_once("\n}\n").unwrap();
+    let variant = Regex::new(r"(?m)^    ([A-Z]\w+)[ ({,]").unwrap();
+    let word = Regex::new("([a-z])([A-Z])").unwrap();
+    let paths = CONTINUED.map(|(name, run, _)| {
+        corpus().join(name).join("work/delta").join(run).join("journal.jsonl")
+    });
+    let journals = paths.map(|path| fs::read_to_string(path).unwrap()).concat();
+    let mut events = 0;
+    for found in variant.captures_iter(variants) {
+        let event = word.replace_all(&found[1], "${1}_$2").to_uppercase();
+        assert!(journals.contains(&format!(r#""type":"{event}""#)), "make.sh makes no {event}");
+        events += 1;
+    }
+    assert!(events > 20, "where are the events?");
 }
 
 #[test]

@@ -21,7 +21,7 @@ export LC_ALL=C.UTF-8
 # delta ARGUMENT...: in the directory of the run that is made.
 delta() {
     env -i PATH="$programs:/usr/bin:/bin" HOME="$place" LANG=C.UTF-8 ${KEY:+DELTA_API_KEY="$KEY"} \
-        ${LEASE:+DELTA_LEASE="$LEASE"} delta "$@"
+        ${LEASE:+DELTA_LEASE="$LEASE"} ${STATE:+XDG_STATE_HOME="$STATE"} delta "$@"
 }
 
 # agent LLM TOOLS: an agent directory with the files that all of them have; the script comes from stdin.
@@ -243,6 +243,67 @@ run 0 --stage -m "Write f and g."
 delta apply r f -w work >/dev/null
 delta discard r -w work >/dev/null
 
+begin answered
+agent "$script" "$tools" <<'YAML'
+turns:
+  - call: [{tool: ask_human, args: {prompt: "Which colour?"}}]
+  - say: '${last}'
+  - say: more
+YAML
+run 101 -m "Ask me."
+delta continue r -w work -q --format json -m blue >/dev/null
+
+begin told
+agent "$script" "$tools
+  - {name: guarded, description: Asks first, exec: \"printf %s \${text}\", approve: ask}" <<'YAML'
+turns:
+  - call: [{tool: guarded, args: {text: one}}]
+  - say: done
+  - say: more
+YAML
+printf iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg== | base64 -d >dot.png
+run 101 --attach dot.png -m "Look at the dot."
+delta tell r -w work "Mind the edges." >/dev/null
+delta tell r -w work --max-iterations 9 --reason "it is slow" >/dev/null
+delta continue r -w work -q --format json -m yes >/dev/null
+rm dot.png
+
+begin rolled-back
+agent "$script" "$tools" <<'YAML'
+turns:
+  - call: [{tool: sh, args: {script: "echo one >f"}}]
+  - call: [{tool: sh, args: {script: "echo two >f"}}]
+  - say: done
+  - say: more
+YAML
+run 0 --snapshots -m "Write f."
+delta rollback r -w work --to 1 >/dev/null
+
+begin killed
+agent "$script" "$tools" <<'YAML'
+turns:
+  - call: [{tool: sh, args: {script: "kill -KILL $PPID"}}]
+  - say: it went on
+YAML
+run 137 -m "End it." 2>/dev/null
+
+# The same run closed where it was, and open where it arrived, at another operator.
+begin sent
+agent "$script" "$tools" <<'YAML'
+turns:
+  - call: [{tool: sh, args: {script: "echo one >f"}}]
+  - say: done
+  - say: more
+YAML
+run 0 --snapshots -m "Write f."
+delta send r -w work -o run.delta 2>/dev/null
+mkdir -p "$place/received"
+cp -r agent "$place/received/"
+begin received
+STATE="$place/state" delta receive ../sent/run.delta -w work >/dev/null 2>&1
+STATE="$place/state" delta trust r -w work >/dev/null 2>&1
+mv ../sent/run.delta "$place/"
+
 # A pack of a sweep, whose workspace has every kind of entry; the id of its run is in the name of the pack.
 begin swept
 agent "$script" "$tools" <<'YAML'
@@ -270,6 +331,9 @@ if [ ! -e "$corpus/swept.list" ]; then
     cp s/pack/*.zip "$corpus/swept-$(basename s/pack/*.zip)"
 fi
 rm -rf "$place/swept"
+
+if [ ! -e "$corpus/sent.delta" ]; then cp "$place/run.delta" "$corpus/sent.delta"; fi
+rm -rf "$place/run.delta" "$place/state"
 
 # git passes over .delta, which says so itself, and over empty directories.
 cd "$place"
