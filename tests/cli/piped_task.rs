@@ -144,17 +144,45 @@ fn c_25_2_a_slow_command_of_a_pipeline_is_waited_for() {
     let sandbox = sandbox();
     let mut child =
         script(&sandbox, "mkfifo gate; { cat gate; echo late; } | $run review", Stdio::null());
-    let mut noted = String::new();
     let mut stderr = child.stderr.take().unwrap();
+    read_waiting_note(&mut stderr);
+    fs::OpenOptions::new().write(true).open(sandbox.path("gate")).unwrap().write_all(b"").unwrap();
+    let drain = std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+    assert_eq!(output_of(child), "<review\n\nlate>\n");
+    drain.join().unwrap().unwrap();
+}
+
+/// Reads as far as the note that the end of stdin is awaited.
+fn read_waiting_note(stderr: &mut impl Read) {
+    let mut noted = String::new();
     while !noted.contains("waiting for the end of stdin") {
         let mut byte = [0];
         assert_eq!(stderr.read(&mut byte).unwrap(), 1, "{noted}");
         noted.push(byte[0].into());
     }
-    fs::OpenOptions::new().write(true).open(sandbox.path("gate")).unwrap().write_all(b"").unwrap();
-    let drain = std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
-    assert_eq!(output_of(child), "<review\n\nlate>\n");
-    drain.join().unwrap().unwrap();
+}
+
+/// A process that the caller is just starting has the pipe open for a moment, as another command of a pipeline would.
+#[test]
+fn c_25_2_a_run_does_not_hang_after_a_neighbour_has_closed_the_pipe_of_its_caller() {
+    let sandbox = sandbox();
+    let (stdin, held) = std::io::pipe().unwrap();
+    let mut neighbour = Command::new("cat");
+    neighbour.stdin(Stdio::piped()).stdout(held.try_clone().unwrap());
+    let mut neighbour = neighbour.spawn().unwrap();
+    let mut command =
+        sandbox.delta(["run", "--agent", "agent", "-w", "work", "--format", "raw", "go"]);
+    command.command().stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.command().spawn().unwrap();
+    drop(command);
+    let mut stderr = child.stderr.take().unwrap();
+    read_waiting_note(&mut stderr);
+    drop(neighbour.stdin.take());
+    neighbour.wait().unwrap();
+    let note = "stdin is not added to the task, because nothing was written to it for 3 s; ";
+    assert!(std::io::read_to_string(stderr).unwrap().contains(note));
+    assert_eq!(output_of(child), "<go>\n");
+    drop(held);
 }
 
 #[test]
