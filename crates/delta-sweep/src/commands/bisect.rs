@@ -2,15 +2,13 @@
 //!
 //! The gate of both ends comes first, then a search between them, on planned runs of the sweep: see [`search_chain`].
 
-use crate::commands::compare::{fail_unlike_a_verdict, parse_max_drop};
+use crate::commands::compare::fail_unlike_a_verdict;
 use crate::commands::gate::{GateBase, GateBatch, GatePlan, most_cost_text};
-use crate::commands::rounds::{Round, Rounds, RoundsEnd, is_open_run};
-use crate::commands::run::{PoolArgs, report_failed_runs};
+use crate::commands::rounds::{DropArgs, Round, is_open_run};
 use crate::commands::status::{ReportFormat, terminal_width};
 use crate::grading::sweep_scores::SweepScores;
 use crate::planning::agent_chain::{ChainEnds, ChainPoint};
 use crate::planning::plan_sources::{PlanAgents, PlanSources};
-use crate::running::run_pool::{absolute_dir, install_pool_cancel};
 use crate::scores::bisect_text::{BisectedDrop, BisectedPoint};
 use crate::scores::chain_search::{
     ChainKey, SearchedChain, most_runs, search_chain, searched_verdict,
@@ -20,7 +18,6 @@ use crate::scores::verdict_text::{VerdictContext, VerdictFormat, verdict_json, v
 use clap::Args;
 use delta_base::id::RunId;
 use delta_base::json::to_json;
-use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_operator::command_line::pluralize;
 use delta_operator::failure::CommandFailure;
 use delta_program::stdio;
@@ -29,7 +26,8 @@ use delta_statistics::step::SearchStatus;
 use serde_json::{Value as Json, json};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Find the commit with which the score dropped
@@ -39,12 +37,8 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(mut_arg("strict", |arg| arg.hide(true)), after_long_help = EXAMPLES)]
 pub struct BisectArgs {
-    /// The file that describes the sweep
-    #[arg(value_name = "FILE", default_value = "sweep.yaml", value_hint = clap::ValueHint::FilePath)]
-    file: PathBuf,
-    /// Directory of the sweep [default: `name` in FILE, in the current directory]
-    #[arg(short, long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    drop: DropArgs,
     /// A revision of git before the drop
     #[arg(long, value_name = "REV")]
     good: String,
@@ -54,20 +48,9 @@ pub struct BisectArgs {
     /// Search the hunks of the difference of both, not the commits between them
     #[arg(long)]
     hunks: bool,
-    /// The smallest drop to find, above 0 and at most 1 [default: `gate.max_drop` in FILE, or 0.1]
-    #[arg(long, value_name = "D", value_parser = parse_max_drop)]
-    max_drop: Option<f64>,
-    /// Use the scores of this grader [default: the first one]
-    #[arg(long, value_name = "NAME")]
-    grader: Option<String>,
-    /// Print what it may cost and stop
-    #[arg(long)]
-    dry_run: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     format: ReportFormat,
-    #[command(flatten)]
-    pool: PoolArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -117,15 +100,15 @@ struct Bisected {
 }
 
 fn run_bisect(args: &BisectArgs) -> Result<ExitCode, CommandFailure> {
-    let mut sources = PlanSources::read(&args.file)?;
-    let max_drop = args.max_drop.unwrap_or(sources.file.gate.max_drop);
-    let first_grader = sources.file.grade.first().map(|grader| grader.name.clone());
-    let grader = args.grader.as_deref().or(first_grader.as_deref());
+    let mut sources = PlanSources::read(&args.drop.file)?;
+    let max_drop = args.drop.max_drop(&sources.file);
+    let grader = args.drop.grader(&sources.file);
+    let grader = grader.as_deref();
     let homes = sources.source_dirs.agent_homes();
     let ends = ChainEnds::find(&homes, &args.good, args.bad.as_deref())?;
     let good = sources.take_agents(&ends.named.homes)?;
     let chain = chain_points(args, &ends, &good, &mut sources)?;
-    let dir = absolute_dir(args.dir.as_deref().unwrap_or(Path::new(&sources.file.name)))?;
+    let dir = args.drop.sweep_dir(&sources.file)?;
     let names = [&ends.named.name, &ends.named.here].map(Clone::clone);
     let here = sources.agents();
     let base = GateBase::Agents { named: ends.named, agents: good };
@@ -141,35 +124,22 @@ fn run_bisect(args: &BisectArgs) -> Result<ExitCode, CommandFailure> {
         return plan.print_equal_ends(names);
     }
     plan.gate.here = plan.points[plan.points.len() - 1].agents.clone();
-    plan.gate.plan(args.dry_run)?;
+    plan.gate.plan(args.drop.dry_run)?;
     let cost = plan.cost_text(&dir)?;
-    if args.dry_run {
-        stdio::print_text(&cost);
-        return Ok(ExitCode::SUCCESS);
-    }
-    if !args.pool.is_quiet() {
-        stdio::print_error_line(cost.trim_end());
-    }
     let plan = RefCell::new(plan);
     let command = args.command();
-    let cancel = install_pool_cancel()?;
-    let tried = HashSet::new();
-    let mut rounds = Rounds { dir: &dir, pool: &args.pool, cancel, command: &command, tried };
-    let end = rounds.work(
+    let worked = args.drop.work(
+        &dir,
+        (&cost, &command, "nothing is named"),
         |scores, tried| plan.borrow().next_round(scores, tried, grader),
         |batch| plan.borrow_mut().plan_batch(batch),
     )?;
-    let plan = plan.into_inner();
-    match end {
-        RoundsEnd::Stopped => return Ok(ExitCode::from(130)),
-        RoundsEnd::Broken => {
-            return Err(CommandFailure::config("nothing is named: runs cannot begin", None));
+    match worked {
+        ControlFlow::Continue((scores, tried)) => {
+            plan.into_inner().print_end(&scores, &tried, grader, &command)
         }
-        RoundsEnd::Decided(()) | RoundsEnd::OverBudget => {}
+        ControlFlow::Break(code) => Ok(code),
     }
-    let scores = SweepScores::read(&dir)?;
-    report_failed_runs(&scores.results, &dir);
-    plan.print_end(&scores, &rounds.tried, grader, &command)
 }
 
 /// The good end, then the commits or hunks up to the bad end.
@@ -194,23 +164,9 @@ fn chain_points(
 impl BisectArgs {
     /// The command that continues.
     fn command(&self) -> String {
-        let mut command = format!("delta sweep bisect {}", shell_quote_path(&self.file));
-        if let Some(dir) = &self.dir {
-            command.push_str(&format!(" -d {}", shell_quote_path(dir)));
-        }
-        command.push_str(&format!(" --good {}", shell_quote(&self.good)));
-        for (name, value) in [("bad", &self.bad), ("grader", &self.grader)] {
-            if let Some(value) = value {
-                command.push_str(&format!(" --{name} {}", shell_quote(value)));
-            }
-        }
-        if self.hunks {
-            command.push_str(" --hunks");
-        }
-        if let Some(drop) = self.max_drop {
-            command.push_str(&format!(" --max-drop {drop}"));
-        }
-        command
+        let options = [("good", Some(self.good.as_str())), ("bad", self.bad.as_deref())];
+        let hunks = if self.hunks { " --hunks" } else { "" };
+        self.drop.command("bisect", &options) + hunks
     }
 }
 

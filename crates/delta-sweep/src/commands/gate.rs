@@ -1,9 +1,8 @@
 //! `delta sweep gate`: whether a change is worse than its base, with as few runs as decide it.
 
-use crate::commands::compare::{fail_unlike_a_verdict, parse_max_drop, print_judged, verdict_code};
+use crate::commands::compare::{fail_unlike_a_verdict, print_judged, verdict_code};
 use crate::commands::plan::{PlanChange, plan_sources};
-use crate::commands::rounds::{Round, Rounds, RoundsEnd, is_open_run};
-use crate::commands::run::{PoolArgs, report_failed_runs};
+use crate::commands::rounds::{DropArgs, Round, is_open_run};
 use crate::formats::ignored_inputs::parse_ignored_inputs;
 use crate::formats::result_line::ResultLine;
 use crate::formats::sweep_file::SweepFile;
@@ -12,7 +11,6 @@ use crate::planning::base_agents::BaseAgents;
 use crate::planning::plan_reader::unreadable_file;
 use crate::planning::plan_sources::{PlanAgents, PlanSources, SourceDirs};
 use crate::running::result_reader::ResultReader;
-use crate::running::run_pool::{absolute_dir, install_pool_cancel};
 use crate::running::sweep_record::replace_sweep_record;
 use crate::scores::gate_runs::{GateRuns, GateSides};
 use crate::scores::score_table::ScoredRun;
@@ -24,16 +22,15 @@ use crate::scores::verdict_text::{
 use clap::Args;
 use delta_agent::tool::value_text;
 use delta_base::id::RunId;
-use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_base::{durable, suggest, time};
 use delta_operator::command_line::pluralize;
 use delta_operator::failure::CommandFailure;
-use delta_program::stdio;
 use delta_run::sweep::sweep_dir::SweepDir;
 use delta_statistics::sequential::{Verdict, smallest_drop};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::ops::ControlFlow;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Judge whether a change is worse than its base
@@ -43,30 +40,15 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(mut_arg("strict", |arg| arg.hide(true)), after_long_help = EXAMPLES)]
 pub struct GateArgs {
-    /// The file that describes the sweep
-    #[arg(value_name = "FILE", default_value = "sweep.yaml", value_hint = clap::ValueHint::FilePath)]
-    file: PathBuf,
-    /// Directory of the sweep [default: `name` in FILE, in the current directory]
-    #[arg(short, long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
-    dir: Option<PathBuf>,
-    /// The drop that PASS excludes, above 0 and at most 1 [default: `gate.max_drop` in FILE, or 0.1]
-    #[arg(long, value_name = "D", value_parser = parse_max_drop)]
-    max_drop: Option<f64>,
+    #[command(flatten)]
+    drop: DropArgs,
     /// The base: a git revision, an agent directory, or KEY=VALUE [default: `gate.against` in FILE, or the merge base with the
     /// default branch of the remote]
     #[arg(long, value_name = "BASE")]
     against: Option<String>,
-    /// Use the scores of this grader [default: the first one]
-    #[arg(long, value_name = "NAME")]
-    grader: Option<String>,
-    /// Print what it may cost and stop
-    #[arg(long)]
-    dry_run: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: VerdictFormat,
-    #[command(flatten)]
-    pool: PoolArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -115,11 +97,11 @@ pub enum GateBatch {
 }
 
 fn run_gate(args: &GateArgs) -> Result<ExitCode, CommandFailure> {
-    let mut sources = PlanSources::read(&args.file)?;
-    let max_drop = args.max_drop.unwrap_or(sources.file.gate.max_drop);
+    let mut sources = PlanSources::read(&args.drop.file)?;
+    let max_drop = args.drop.max_drop(&sources.file);
     let base = find_base(args, &mut sources)?;
-    let first_grader = sources.file.grade.first().map(|grader| grader.name.clone());
-    let grader = args.grader.as_deref().or(first_grader.as_deref());
+    let grader = args.drop.grader(&sources.file);
+    let grader = grader.as_deref();
     if let GateBase::Agents { named, agents } = &base
         && agents.trees == sources.header.agents
     {
@@ -128,40 +110,27 @@ fn run_gate(args: &GateArgs) -> Result<ExitCode, CommandFailure> {
         print_judged(&text, Some(Verdict::Pass))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let dir = absolute_dir(args.dir.as_deref().unwrap_or(Path::new(&sources.file.name)))?;
+    let dir = args.drop.sweep_dir(&sources.file)?;
     let here = sources.agents();
     let mut plan = GatePlan::new(&dir, sources, base, here)?;
-    plan.plan(args.dry_run)?;
+    plan.plan(args.drop.dry_run)?;
     let cost = plan.cost_text()?;
-    if args.dry_run {
-        stdio::print_text(&cost);
-        return Ok(ExitCode::SUCCESS);
-    }
-    if !args.pool.is_quiet() {
-        stdio::print_error_line(cost.trim_end());
-    }
     let plan = RefCell::new(plan);
-    let command = args.command();
-    let cancel = install_pool_cancel()?;
-    let tried = HashSet::new();
-    let mut rounds = Rounds { dir: &dir, pool: &args.pool, cancel, command: &command, tried };
-    let end = rounds.work(
+    let command = args.drop.command("gate", &[("against", args.against.as_deref())]);
+    let worked = args.drop.work(
+        &dir,
+        (&cost, &command, "no verdict"),
         |scores, tried| plan.borrow().next_round(scores, tried, grader, max_drop),
         |batch| plan.borrow_mut().plan_batch(batch),
     )?;
+    let (scores, tried) = match worked {
+        ControlFlow::Continue(worked) => worked,
+        ControlFlow::Break(code) => return Ok(code),
+    };
     let plan = plan.into_inner();
-    match end {
-        RoundsEnd::Stopped => return Ok(ExitCode::from(130)),
-        RoundsEnd::Broken => {
-            return Err(CommandFailure::config("no verdict: runs cannot begin", None));
-        }
-        RoundsEnd::Decided(()) | RoundsEnd::OverBudget => {}
-    }
-    let scores = SweepScores::read(&dir)?;
-    report_failed_runs(&scores.results, &dir);
     let selected = plan.select(&scores, grader)?;
     let judged = plan.judge(&selected, max_drop)?;
-    let facts = plan.facts(&selected, &rounds.tried);
+    let facts = plan.facts(&selected, &tried);
     let context = VerdictContext { grader, max_drop, retry: &command, gate: Some(&facts) };
     let record = verdicts_record(&judged, context, &time::current_time().to_string());
     replace_sweep_record(&dir.gate(), &record)?;
@@ -236,25 +205,6 @@ fn read_ignored_inputs(here: &PlanSources) -> Result<Vec<(String, String)>, Comm
         return Err(CommandFailure::config(message, None));
     }
     Ok(ignored)
-}
-
-impl GateArgs {
-    /// The command that continues.
-    fn command(&self) -> String {
-        let mut command = format!("delta sweep gate {}", shell_quote_path(&self.file));
-        if let Some(dir) = &self.dir {
-            command.push_str(&format!(" -d {}", shell_quote_path(dir)));
-        }
-        if let Some(drop) = self.max_drop {
-            command.push_str(&format!(" --max-drop {drop}"));
-        }
-        for (name, value) in [("against", &self.against), ("grader", &self.grader)] {
-            if let Some(value) = value {
-                command.push_str(&format!(" --{name} {}", shell_quote(value)));
-            }
-        }
-        command
-    }
 }
 
 impl<'a> GatePlan<'a> {

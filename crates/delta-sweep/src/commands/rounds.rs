@@ -1,18 +1,28 @@
 //! Rounds: plan a batch of runs, work on it, grade it, and ask a function what follows.
 //!
-//! The one loop of every command that decides while runs are made. What follows depends only on what the directory of the sweep
-//! has, so a command that was killed and is started again decides the same and pays nothing twice. A batch ends before the next
-//! one is asked for, so no run starts after the runs before it have decided.
+//! The one loop of every command that decides while runs are made, and the arguments that `gate` and `bisect` share. What
+//! follows depends only on what the directory of the sweep has, so a command that was killed and is started again decides the
+//! same and pays nothing twice. A batch ends before the next one is asked for, so no run starts after the runs before it have
+//! decided.
 
+use crate::commands::compare::parse_max_drop;
 use crate::commands::grade::grade_finished_runs;
-use crate::commands::run::{BatchEnd, PoolArgs, work_on_batch};
+use crate::commands::run::{BatchEnd, PoolArgs, report_failed_runs, work_on_batch};
+use crate::formats::sweep_file::SweepFile;
 use crate::grading::sweep_scores::SweepScores;
+use crate::running::run_pool::{absolute_dir, install_pool_cancel};
 use crate::scores::score_table::ScoredRun;
+use clap::Args;
 use delta_base::id::RunId;
+use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_base::signal::CancelToken;
 use delta_operator::failure::CommandFailure;
+use delta_program::stdio;
 use delta_run::sweep::sweep_dir::SweepDir;
 use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 /// What follows the runs that a sweep has.
 pub enum Round<B, T> {
@@ -115,5 +125,95 @@ impl Rounds<'_> {
     /// Grades what is finished, also by processes before this one.
     fn grade(&self) -> Result<(), CommandFailure> {
         grade_finished_runs(&self.dir.root, None, self.pool.env_files(), true).map(|_| ())
+    }
+}
+
+/// The arguments of the commands that look for a drop of the score, `gate` and `bisect`.
+#[derive(Debug, Args)]
+pub struct DropArgs {
+    /// The file that describes the sweep
+    #[arg(value_name = "FILE", default_value = "sweep.yaml", value_hint = clap::ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// Directory of the sweep [default: `name` in FILE, in the current directory]
+    #[arg(short, long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    dir: Option<PathBuf>,
+    /// The drop to look for, above 0 and at most 1; PASS excludes it [default: `gate.max_drop` in FILE, or 0.1]
+    #[arg(long, value_name = "D", value_parser = parse_max_drop)]
+    max_drop: Option<f64>,
+    /// Use the scores of this grader [default: the first one]
+    #[arg(long, value_name = "NAME")]
+    grader: Option<String>,
+    /// Print what it may cost and stop
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    pool: PoolArgs,
+}
+
+impl DropArgs {
+    /// The drop of the command line, else of the file.
+    pub fn max_drop(&self, file: &SweepFile) -> f64 {
+        self.max_drop.unwrap_or(file.gate.max_drop)
+    }
+
+    /// The grader of the command line, else the first one of the file.
+    pub fn grader(&self, file: &SweepFile) -> Option<String> {
+        self.grader.clone().or_else(|| file.grade.first().map(|grader| grader.name.clone()))
+    }
+
+    /// The directory of the sweep.
+    pub fn sweep_dir(&self, file: &SweepFile) -> Result<SweepDir, CommandFailure> {
+        absolute_dir(self.dir.as_deref().unwrap_or(Path::new(&file.name)))
+    }
+
+    /// The command that continues, with these options of `command` that have a value.
+    pub fn command(&self, command: &str, options: &[(&str, Option<&str>)]) -> String {
+        let mut text = format!("delta sweep {command} {}", shell_quote_path(&self.file));
+        if let Some(dir) = &self.dir {
+            text.push_str(&format!(" -d {}", shell_quote_path(dir)));
+        }
+        for (name, value) in options.iter().chain(&[("grader", self.grader.as_deref())]) {
+            if let Some(value) = value {
+                text.push_str(&format!(" --{name} {}", shell_quote(value)));
+            }
+        }
+        if let Some(drop) = self.max_drop {
+            text.push_str(&format!(" --max-drop {drop}"));
+        }
+        text
+    }
+
+    /// Prints the cost, and works in [`Rounds`]; returns what the sweep has then and the runs that were tried, or the exit code
+    /// of a command that decides nothing.
+    ///
+    /// # Errors
+    /// As [`Rounds::work`]; runs cannot begin, by which `undecided` is missing.
+    pub fn work<B, T>(
+        &self,
+        dir: &SweepDir,
+        (cost, command, undecided): (&str, &str, &str),
+        next: impl Fn(&SweepScores, &HashSet<RunId>) -> Result<Round<B, T>, CommandFailure>,
+        plan: impl FnMut(B) -> Result<HashSet<RunId>, CommandFailure>,
+    ) -> Result<ControlFlow<ExitCode, (SweepScores, HashSet<RunId>)>, CommandFailure> {
+        if self.dry_run {
+            stdio::print_text(cost);
+            return Ok(ControlFlow::Break(ExitCode::SUCCESS));
+        }
+        if !self.pool.is_quiet() {
+            stdio::print_error_line(cost.trim_end());
+        }
+        let cancel = install_pool_cancel()?;
+        let mut rounds = Rounds { dir, pool: &self.pool, cancel, command, tried: HashSet::new() };
+        match rounds.work(next, plan)? {
+            RoundsEnd::Stopped => return Ok(ControlFlow::Break(ExitCode::from(130))),
+            RoundsEnd::Broken => {
+                let message = format!("{undecided}: runs cannot begin");
+                return Err(CommandFailure::config(message, None));
+            }
+            RoundsEnd::Decided(_) | RoundsEnd::OverBudget => {}
+        }
+        let scores = SweepScores::read(dir)?;
+        report_failed_runs(&scores.results, dir);
+        Ok(ControlFlow::Continue((scores, rounds.tried)))
     }
 }
