@@ -13,7 +13,7 @@ use delta_program::usage_error::{
 use std::ffi::OsString;
 
 /// Names of commands in other programs, with what to type for delta.
-const COMMAND_ALIASES: [(&str, &[&str]); 29] = [
+const COMMAND_ALIASES: [(&str, &[&str]); 27] = [
     ("delta --version", &["version"]),
     ("delta approve", &["accept", "allow"]),
     ("delta completions", &["completion"]),
@@ -39,10 +39,20 @@ const COMMAND_ALIASES: [(&str, &[&str]); 29] = [
     ("delta show --follow", &["follow", "tail", "wait", "watch"]),
     ("delta stop", &["abort", "cancel", "interrupt", "kill"]),
     ("delta test", &["tests"]),
-    ("delta tool expand", &["expand"]),
-    ("delta tool lint", &["check", "lint", "validate"]),
-    ("delta tool migrate", &["migrate"]),
+    ("delta tool lint", &["check", "validate"]),
     ("delta view", &["html", "open", "report", "web"]),
+];
+
+/// The commands of the programs that come with delta, which are not started for a tip.
+const PROGRAM_COMMANDS: [(&str, &[&str]); 2] = [
+    (
+        "sweep",
+        &[
+            "plan", "run", "task", "status", "collect", "list", "gc", "pack", "submit", "grade",
+            "compare", "cost", "why", "gate", "bisect", "estimate", "view",
+        ],
+    ),
+    ("sessions", &["start", "exec", "end", "list", "cleanup", "pty"]),
 ];
 
 /// Arguments of other programs, with the commands of delta before them and the tip.
@@ -245,6 +255,18 @@ fn advice_for(word: &str) -> Option<String> {
     }
 }
 
+/// The commands with this name in the groups of delta and in the programs that come with it.
+fn list_group_commands(word: &str) -> Vec<String> {
+    let delta = crate::DeltaCli::command();
+    let groups = delta.get_subcommands().filter(|group| {
+        group.get_subcommands().any(|command| command.get_name() == word && !command.is_hide_set())
+    });
+    let groups = groups.map(Command::get_name);
+    let programs = PROGRAM_COMMANDS.iter().filter(|(_, commands)| commands.contains(&word));
+    let names = groups.chain(programs.map(|(name, _)| *name));
+    names.map(|name| format!("delta {name} {word}")).collect()
+}
+
 /// Adds what to type to the error for an unknown command, and removes what cannot be typed.
 fn with_command_tip(
     named: &Command,
@@ -263,11 +285,16 @@ fn with_command_tip(
     let is_of_group = !usage.contains("delta <COMMAND>") && command != "help";
     let word = if is_of_group { String::new() } else { unknown };
     let find_typed = |word: &str| COMMAND_ALIASES.iter().find(|(_, names)| names.contains(&word));
-    if let Some((typed, _)) = find_typed(&word) {
-        return with_tip(error, format!("use `{typed}`"));
-    }
     if let Some(advice) = advice_for(&word) {
         return with_tip(error, advice);
+    }
+    let alias = find_typed(&word).map(|(typed, _)| (*typed).to_owned());
+    let typed: Vec<String> = alias.into_iter().chain(list_group_commands(&word)).collect();
+    if let Some((last, others)) = typed.split_last() {
+        let others: String = others.iter().map(|typed| format!("`{typed}`, ")).collect();
+        let others = others.trim_end_matches(", ");
+        let or = if others.is_empty() { "" } else { " or " };
+        return with_tip(error, format!("use {others}{or}`{last}`"));
     }
     // `tool:lint` and others are hidden old spellings.
     let similar = match error.remove(ContextKind::SuggestedSubcommand) {

@@ -265,9 +265,12 @@ fn c_36_13_every_change_of_what_a_statement_says_is_found() {
     // No signature of yours is of what others have recorded.
     let ran = export(&sandbox, &[]).expect_code(126);
     assert!(ran.stderr.contains("its end has no seal of yours"), "{}", ran.stderr);
-    sandbox.write("change.intoto.json", "{}");
-    let ran = verify(&sandbox, &[]).expect_code(126);
-    assert!(ran.stderr.contains("it is not a DSSE envelope"), "{}", ran.stderr);
+    for (content, reason) in [("{}", "it is not a DSSE envelope"), ("", "it is empty\n")] {
+        sandbox.write("change.intoto.json", content);
+        let ran = verify(&sandbox, &[]).expect_code(126);
+        assert!(ran.stderr.contains(reason), "{}", ran.stderr);
+        assert!(ran.stderr.contains("\nhelp: name a file that `delta export"), "{}", ran.stderr);
+    }
 }
 
 #[test]

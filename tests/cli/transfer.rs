@@ -206,6 +206,33 @@ fn c_36_10_what_is_damaged_or_in_the_way_changes_no_file() {
     assert_eq!(sandbox.read("there/work/ledger"), "one\n");
 }
 
+/// A file of another program is named as one, not as an archive that was cut.
+#[test]
+fn c_36_10_a_file_that_no_sender_has_written_is_named() {
+    let sandbox = Sandbox::new(DELTA);
+    sandbox.write("empty", "");
+    sandbox.write("text", "no archive\n");
+    sandbox.write("other/file", "content\n");
+    for pack in ["tar czf other.tgz other/file", "gzip -k text", "mkdir dir"] {
+        let status = Command::new("sh").args(["-c", pack]).current_dir(sandbox.path("")).status();
+        assert!(status.unwrap().success(), "{pack}");
+    }
+    for (file, reason) in [
+        ("empty", "it is empty"),
+        ("text", "it is not gzip"),
+        ("text.gz", "it is not a tar.gz"),
+        ("other.tgz", "expected the file `transfer.json`, found `other/file`"),
+        ("dir", "Is a directory (os error 21)"),
+    ] {
+        let ran = here(&sandbox, &["receive", file, "-w", "work"]).expect_code(1);
+        let expected = format!(
+            "error: this is not a file that `delta send` has written: {reason}\n\
+             help: name the file that `delta send RUN -o FILE` has written\n"
+        );
+        assert_eq!(ran.stderr, expected, "{file}");
+    }
+}
+
 #[test]
 fn c_36_11_keys_and_variables_of_the_agent_never_leave() {
     let sandbox = waiting();

@@ -96,7 +96,12 @@ fn c_25_12_an_unknown_command_gets_what_can_be_typed() {
         ("rnu", "use `delta run`"),
         ("fix the test", "`delta run 'fix the test'`"),
         ("login", "set DELTA_API_KEY"),
-        ("cost", "use `delta list-runs --cost`"),
+        ("cost", "use `delta list-runs --cost`, `delta context cost` or `delta sweep cost`\n"),
+        ("compare", "use `delta diff` or `delta sweep compare`\n"),
+        ("status", "use `delta show` or `delta sweep status`\n"),
+        ("expand", "use `delta tool expand`\n"),
+        ("call", "use `delta mcp call`\n"),
+        ("pty", "use `delta sessions pty`\n"),
         ("usage", "use `delta list-runs --cost`"),
         ("eval", "`delta sweep` with models"),
         ("update", "`cargo install` or apt"),
@@ -135,4 +140,24 @@ fn c_25_12_an_unknown_command_gets_what_can_be_typed() {
     }
     let hidden = sandbox.delta(["tool:lnt"]).output().expect_code(2);
     assert!(!hidden.stderr.contains("tool:lint"), "{}", hidden.stderr);
+}
+
+#[test]
+fn c_25_12_a_command_of_a_program_is_proposed_with_its_name() {
+    let sandbox = Sandbox::new(DELTA);
+    for program in ["sweep", "sessions"] {
+        let help = sandbox.delta([program, "--help"]).output().expect_code(0).stdout;
+        let list = help.split("\nCommands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+        let names = list.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+        let unknown = names.filter(|name| !name.is_empty() && !known_to_delta(&sandbox, name));
+        for name in unknown {
+            let ran = sandbox.delta([name]).output().expect_code(2);
+            let proposed = format!("`delta {program} {name}`");
+            assert!(ran.stderr.contains(&proposed), "{name}: {}", ran.stderr);
+        }
+    }
+}
+
+fn known_to_delta(sandbox: &Sandbox, command: &str) -> bool {
+    sandbox.delta([command, "--help"]).output().code == 0
 }

@@ -41,6 +41,20 @@ fn gate(sandbox: &Sandbox, more: &[&str]) -> Ran {
     sweep(sandbox, &[&["gate"], more].concat())
 }
 
+#[test]
+fn c_34_1_outside_of_a_repository_the_error_says_what_needs_one() {
+    let sandbox = repository(1, "");
+    fs::remove_dir_all(sandbox.path(".git")).unwrap();
+    let commands: [&[&str]; 3] =
+        [&["gate"], &["gate", "--against", "v1"], &["bisect", "--good", "v1"]];
+    for command in commands {
+        let ran = sweep(&sandbox, command).expect_code(126);
+        let help =
+            "\nhelp: the agents must be in a git repository; `delta sweep gate --against DIR`";
+        assert!(ran.stderr.contains(help), "{command:?}: {}", ran.stderr);
+    }
+}
+
 /// The second line of the verdict, without what a second process does not do again.
 fn verdict(ran: &Ran) -> String {
     let line = ran.stdout.lines().nth(1).unwrap_or_default();

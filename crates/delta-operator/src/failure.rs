@@ -417,6 +417,10 @@ impl From<BundleError> for CommandFailure {
     fn from(error: BundleError) -> Self {
         match error {
             BundleError::File(error) => error.into(),
+            error @ BundleError::Foreign(_) => {
+                let hint = "name the file that `delta send RUN -o FILE` has written";
+                Self::damaged(error.to_string(), hint)
+            }
             error => Self::damaged(error.to_string(), "send the run again"),
         }
     }

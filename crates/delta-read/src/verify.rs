@@ -118,7 +118,9 @@ fn verify_file(
         return Err(CommandFailure::usage(message, hint));
     }
     let unreadable = |reason: &dyn Display| {
-        CommandFailure::config(format!("could not verify {}: {reason}", file.display()), None)
+        let message = format!("could not verify {}: {reason}", file.display());
+        let hint = "name a file that `delta export RUN --to in-toto -o FILE` has written, or a run";
+        CommandFailure::config(message, hint)
     };
     let bytes = durable::read_regular(file).map_err(|error| unreadable(&error))?;
     let inputs = verify_inputs(args)?;

@@ -62,6 +62,9 @@ impl SignedEnvelope {
     /// # Errors
     /// It is something else; the message completes "it ...".
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
+        if bytes.is_empty() {
+            return Err("is empty".to_owned());
+        }
         let file: EnvelopeFile = serde_json::from_slice(bytes)
             .map_err(|error| format!("is not a DSSE envelope: {error}"))?;
         if file.signatures.len() > MAX_SIGNATURES {

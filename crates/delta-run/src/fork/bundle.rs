@@ -15,12 +15,12 @@ use delta_base::id::{RunId, SnapshotId};
 use delta_base::random::random_bytes;
 use delta_snapshot::SNAPSHOT_DIR_NAME;
 use flate2::Compression;
-use flate2::read::GzDecoder;
+use flate2::bufread::GzDecoder;
 use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use tar::{Archive, Builder, EntryType};
 
@@ -30,6 +30,8 @@ const FORMAT: u32 = 1;
 pub const MANIFEST_NAME: &str = "transfer.json";
 /// The last entry.
 pub const LINES_NAME: &str = "sent.jsonl";
+/// The first byte of a gzip file.
+const GZIP_MAGIC: u8 = 0x1f;
 /// The most files of a run that is sent.
 const MAX_MEMBERS: usize = 100_000;
 /// The longest `transfer.json`: some 300 bytes for each member.
@@ -100,12 +102,28 @@ pub enum BundleError {
     /// It is not what a sender writes.
     #[error("the archive is damaged: {0}")]
     Damaged(String),
+    /// It is another kind of file.
+    #[error("this is not a file that `delta send` has written: {0}")]
+    Foreign(String),
     /// It was not read to its end.
     #[error("the archive broke off: {0}")]
     BrokenOff(io::Error),
     /// A file could not be written or read here.
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+impl BundleError {
+    /// What a failure to read the first entry means: another kind of file, unless this one is cut.
+    fn of_first_entry(self) -> Self {
+        match self {
+            Self::Damaged(reason) => Self::Foreign(reason),
+            Self::BrokenOff(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
+                Self::Foreign("it is not a tar.gz".to_owned())
+            }
+            error => error,
+        }
+    }
 }
 
 /// A new id of a transfer.
@@ -494,7 +512,21 @@ pub fn read_packed_bundle<S: BundleSink>(
     source: impl Read,
     sink: &mut S,
 ) -> Result<Vec<u8>, S::Error> {
-    read_bundle(GzDecoder::new(source), sink)
+    let mut source = BufReader::new(source);
+    let problem = match source.fill_buf().map(<[u8]>::first) {
+        Ok(Some(&GZIP_MAGIC)) => None,
+        Ok(Some(_)) => Some("it is not gzip".to_owned()),
+        Ok(None) => Some("it is empty".to_owned()),
+        Err(error) => Some(error.to_string()),
+    };
+    if let Some(problem) = problem {
+        return Err(BundleError::Foreign(problem).into());
+    }
+    let mut archive = Archive::new(GzDecoder::new(source));
+    let entries = archive.entries().map_err(BundleError::BrokenOff)?;
+    let mut entries = EntryReader(entries.raw(true));
+    let json = entries.read_small(MANIFEST_NAME, MAX_MANIFEST_BYTES);
+    read_members(json.map_err(BundleError::of_first_entry)?, entries, sink)
 }
 
 /// Reads an archive as [`read_packed_bundle`] does, over a connection: no byte is awaited before the sink has all entries up to
@@ -507,7 +539,15 @@ pub fn read_bundle<S: BundleSink>(source: impl Read, sink: &mut S) -> Result<Vec
     let entries = archive.entries().map_err(BundleError::BrokenOff)?;
     let mut entries = EntryReader(entries.raw(true));
     let json = entries.read_small(MANIFEST_NAME, MAX_MANIFEST_BYTES)?;
-    let members = sink.begin(Manifest::parse(&json)?)?;
+    read_members(json, entries, sink)
+}
+
+fn read_members<S: BundleSink>(
+    manifest: Vec<u8>,
+    mut entries: EntryReader<'_, impl Read>,
+    sink: &mut S,
+) -> Result<Vec<u8>, S::Error> {
+    let members = sink.begin(Manifest::parse(&manifest)?)?;
     for member in &members {
         let mut entry = entries.next(&member.path)?;
         if entry.size() != member.bytes {

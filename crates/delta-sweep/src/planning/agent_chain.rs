@@ -50,7 +50,7 @@ impl ChainEnds {
         let mut placed = Vec::new();
         for (id, home) in agents {
             let git = Git::new(home, None);
-            let own_top = git.line(&["rev-parse", "--show-toplevel"])?;
+            let own_top = git.find_top_dir()?;
             if top.get_or_insert_with(|| own_top.clone()) != &own_top {
                 let message = format!("agent `{id}` is in another repository than the first agent");
                 return Err(CommandFailure::config(message, None));

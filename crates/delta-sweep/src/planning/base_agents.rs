@@ -47,6 +47,7 @@ impl BaseAgents {
         let mut names = None;
         for (index, (id, home)) in agents.iter().enumerate() {
             let git = Git::new(home, None);
+            git.find_top_dir()?;
             let (commit, label) = find_commit(&git, revision)?;
             let dir = checkout.path().join(index.to_string());
             let prefix = git.line(&["rev-parse", "--show-prefix"])?;

@@ -72,6 +72,17 @@ impl Git {
         git
     }
 
+    /// The top directory of the repository that has the directory.
+    ///
+    /// # Errors
+    /// There is none, or git does not use it.
+    pub fn find_top_dir(&self) -> Result<String, CommandFailure> {
+        self.line(&["rev-parse", "--show-toplevel"]).map_err(|failure| {
+            let hint = "the agents must be in a git repository; `delta sweep gate --against DIR` needs none";
+            failure.with_hint(hint)
+        })
+    }
+
     /// What a command prints, without the newline.
     ///
     /// # Errors
