@@ -48,6 +48,49 @@ fn every_promise_has_a_test() {
     assert!(untested.is_empty(), "no test cites {}", shown(untested));
 }
 
+/// Each mutation of tests/broken changes code that is there, for a rule that exists: `.ci/broken` tries them.
+#[test]
+fn every_mutation_fits_the_code() {
+    let contract = fs::read_to_string(root().join("docs/contract.md")).unwrap();
+    let entry = Regex::new(
+        r#"(?s)\[\["(C-(\d+)\.\d+)"\]\]\nfile = "([^"\n]+)"\ncode = '''\n?(.*?)'''\nbroken = '''(.*?)'''\n"#,
+    )
+    .unwrap();
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    for (list, text) in texts(&[".toml"]) {
+        if !list.starts_with("tests/broken") {
+            continue;
+        }
+        let entries: Vec<_> = entry.captures_iter(&text).collect();
+        assert_eq!(
+            entries.len(),
+            text.matches("[[").count(),
+            "an entry in {} has another form",
+            list.display()
+        );
+        count += entries.len();
+        for parts in &entries {
+            let (rule, section, file) = (&parts[1], &parts[2], &parts[3]);
+            let code = fs::read_to_string(root().join(file)).unwrap_or_default();
+            let matches = code.matches(&parts[4]).count();
+            if matches != 1 {
+                wrong.push(format!("{rule}: {file} contains this {matches} times: {}", &parts[4]));
+            }
+            if !contract.contains(&format!("- **{rule}** "))
+                || list.file_stem().unwrap().to_str() != Some(&format!("{section:0>2}"))
+            {
+                wrong.push(format!("{rule} is not in section {}", list.display()));
+            }
+            if !parts[5].contains("BROKEN") {
+                wrong.push(format!("{rule}: `broken` has no BROKEN: {}", &parts[5]));
+            }
+        }
+    }
+    assert!(count > 0, "where are the mutations?");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// An attack that delta stops is one that a test makes.
 #[test]
 fn every_attack_in_the_threat_model_names_its_tests() {
