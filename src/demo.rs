@@ -14,8 +14,8 @@ use std::process::ExitCode;
 
 /// Run an example agent, without an API key
 ///
-/// Writes the agent `hello-world` into DIR/agent, unless it exists, and runs it in a new workspace, DIR/work or DIR/work-2 and
-/// so on. A script plays the LLM; everything else is real: tools, sandbox, journal. Then prints commands that look at the run.
+/// Runs the agent `hello-world` from DIR/agent in a new workspace, DIR/work, DIR/work-2 and so on. A script plays the LLM;
+/// everything else is real.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct DemoArgs {

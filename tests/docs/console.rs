@@ -7,7 +7,7 @@
 //! run only where the programs A and B are installed, and a document with other blocks that need a program only where it is. DOCS=docs/guide/hooks.md checks the documents whose path begins so.
 
 use super::markdown::{Block, blocks};
-use super::{DELTA, SESSIONS, root, texts};
+use super::{DELTA, SESSIONS, command_line, root, texts};
 use regex::Regex;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -250,49 +250,13 @@ fn fits(shown: &[&str], found: &[&str]) -> bool {
 #[test]
 fn the_reference_of_the_command_line_is_what_help_prints() {
     let path = root().join("docs/reference/cli.md");
-    let mut reference =
-        "# The command line\n\nThe output of `--help` of every command.\n".to_owned();
-    for file in [DELTA, &SESSIONS] {
-        push_help(file, &[], &mut reference);
-    }
+    let reference = command_line::reference(&[DELTA, &SESSIONS]);
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(&path, &reference).unwrap();
     }
-    let shown = fs::read_to_string(&path).unwrap();
-    let differs = shown.lines().zip(reference.lines()).find(|(shown, found)| shown != found);
-    assert!(shown == reference, "UPDATE_DOCS=1 corrects docs/reference/cli.md: {differs:?}");
-}
-
-/// Adds the help of a command of the program `file`, and of the commands below it.
-fn push_help(file: &str, command: &[String], reference: &mut String) {
-    let program = file.rsplit('/').next().unwrap();
-    let spelled = [&[program.to_owned()], command].concat().join(" ");
-    let help = Command::new(file).args(command).arg("--help").env_clear().output().unwrap();
-    let help = String::from_utf8(help.stdout).unwrap();
-    assert_eq!(wide_examples(&help), [""; 0], "{spelled}");
-    let heading = if command.is_empty() { "##" } else { "###" };
-    *reference += &format!("\n{heading} {spelled}\n\n```text\n$ {spelled} --help\n{help}```\n");
-    for name in subcommands(&help) {
-        push_help(file, &[command, &[name]].concat(), reference);
-    }
-}
-
-/// The examples that a terminal of 80 columns wraps: the second half of a comment would be pasted as a command.
-fn wide_examples(help: &str) -> Vec<&str> {
-    let lines = help.lines().skip_while(|line| *line != "Examples:").skip(1);
-    let examples = lines.take_while(|line| line.starts_with("  "));
-    examples.filter(|line| line.chars().count() > 80).collect()
-}
-
-/// The names of the commands, which are between the usage and the options or the programs of others, except `help`.
-pub fn subcommands(help: &str) -> Vec<String> {
-    let listed = help.lines().skip_while(|line| !line.ends_with("<COMMAND>")).skip(1);
-    let entries =
-        listed.take_while(|line| !["Options:", "Other programs:", "Examples:"].contains(line));
-    let names = entries
-        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
-        .filter_map(|line| line.split_whitespace().next());
-    names.filter(|name| *name != "help").map(str::to_owned).collect()
+    let written = fs::read_to_string(&path).unwrap();
+    let differs = written.lines().zip(reference.lines()).find(|(line, printed)| line != printed);
+    assert!(written == reference, "UPDATE_DOCS=1 corrects docs/reference/cli.md: {differs:?}");
 }
 
 #[test]

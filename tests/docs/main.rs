@@ -9,6 +9,7 @@
 
 mod architecture;
 mod changelog;
+mod command_line;
 mod console;
 mod contract;
 mod examples;

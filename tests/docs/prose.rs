@@ -10,8 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Component, Path};
 
-/// The files and directories whose prose is checked. `src` and `crates` check comments and string literals of Rust;
-/// `--help` checks the help texts that docs/reference/cli.md shows.
+/// The files and directories whose prose is checked. `src` and `crates` check comments and string literals of Rust.
 const COVERED: &[&str] = &["README.md", "docs", "examples", "src", "crates", "build.rs"];
 
 /// Files and directories in [`COVERED`] that are not checked yet. `*` is any one name.
@@ -192,9 +191,6 @@ fn prose_has_no_banned_habits() {
         if is_in(&roots) && !is_in(pending) {
             findings.extend(checker.check(&file, &prose_of(&file, &text)));
         }
-        if roots.contains(&"--help") && file == Path::new("docs/reference/cli.md") {
-            findings.extend(checker.check(&file, &help_lines(&text)));
-        }
     }
     assert!(findings.is_empty(), "\n{}\n{}", findings.join("\n"), summary(&findings));
 }
@@ -243,22 +239,6 @@ fn markdown_lines(text: &str) -> Vec<Line> {
                 lines.extend(comment.map(|comment| (number, comment)));
             }
             Some(_) => {}
-        }
-    }
-    lines
-}
-
-/// What `--help` prints, in the reference of the command line.
-fn help_lines(text: &str) -> Vec<Line> {
-    let mut is_help = false;
-    let mut lines = Vec::new();
-    for (number, line) in numbered(text) {
-        if line.starts_with("```") {
-            is_help = false;
-        } else if line.starts_with("$ ") {
-            is_help = line.ends_with(" --help") || line.ends_with(" -h");
-        } else if is_help {
-            lines.push((number, line));
         }
     }
     lines

@@ -1,7 +1,7 @@
 //! docs/stability.md in force: `stable.txt` lists the names that only a major version may remove. It follows the programs, so
 //! the removal of a name shows in a change, and `.ci/release semver` refuses it against the last release.
 
-use super::console::subcommands;
+use super::command_line::subcommands;
 use super::{DELTA, SESSIONS, root};
 use regex::Regex;
 use serde_json::Value as Json;

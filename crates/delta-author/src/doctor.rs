@@ -16,9 +16,8 @@ use std::process::ExitCode;
 
 /// Check what works on this machine, and print what to change
 ///
-/// Looks at the sandbox of the kernel, the file systems of the workspace and of the runs, the programs that agents start, the
-/// operator's settings, the endpoints with their keys, and the terminal. Changes nothing, prints no key and starts no command
-/// that prints one. Asks an endpoint without a key for its models, and sends nothing else.
+/// Looks at the sandbox of the kernel, file systems, programs, settings, endpoints and the terminal. Changes nothing, prints no
+/// key and starts no command that prints one. Asks endpoints without a key for their models, and sends nothing else.
 ///
 /// Exit codes: 0, also with warnings; 1 if something is broken that delta needs.
 #[derive(Debug, Args)]

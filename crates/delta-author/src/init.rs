@@ -17,10 +17,8 @@ use std::{fs, io};
 
 /// Create an agent from a template
 ///
-/// Writes agent.yaml, system_prompt.md, context.yaml, a script that plays the LLM, schemas for editors, and the other files
-/// of the template, then prints the path of the directory. Overwrites nothing: the directory must be new, or empty except
-/// for .git. The agent gets your model (DELTA_MODEL, or `model` in config.yaml), else the provider whose key the environment
-/// has.
+/// Prints the path of the directory, which must be new, or empty except for .git. The agent gets your model (DELTA_MODEL, or
+/// `model` in config.yaml), else the provider whose key the environment has.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct InitArgs {

@@ -15,8 +15,8 @@ use std::process::ExitCode;
 
 /// Report errors and likely mistakes in the files of an agent
 ///
-/// Checks agent.yaml, its imports, context.yaml, hooks.yaml and the tests, also of the agents in agents/, and starts nothing.
-/// `x-lint-allow: [RULE]` in a tool, a source, a hook or at the top of a file silences a rule there.
+/// Also checks imports, tests and the agents in agents/; starts nothing. `x-lint-allow: [RULE]` in a tool, a source, a hook or
+/// at the top of a file silences a rule there.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -12,10 +12,7 @@ use std::process::ExitCode;
 
 /// Migrate an agent directory from an older format
 ///
-/// Prints the changes as a unified diff; `--write` applies them. `command:` becomes `exec:` or `shell:` where that is
-/// proven to give the same command lines, config.yaml becomes agent.yaml, `lifecycle_hooks` becomes hooks.yaml, and a
-/// missing context.yaml gets the default content. Everything else stays byte for byte. For each part that is not migrated,
-/// a line on stderr says why.
+/// Prints the changes as a unified diff; `--write` applies them. For each part that is not migrated, a line on stderr says why.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

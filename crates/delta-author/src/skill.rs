@@ -33,15 +33,14 @@ struct SkillPlace {
     /// Workspace
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
-    /// Include the skills of the workspace
+    /// Include the skills of the workspace that `skills` in agent.yaml names
     #[arg(long)]
     project_skills: bool,
 }
 
 /// List the skills that the LLM is offered
 ///
-/// Reads `skills:` of agent.yaml. Skills of the workspace are listed if the operator allows them, with `--project-skills` or
-/// in config.yaml; problems in them are warnings.
+/// Lists skills of the workspace if the operator allows them, with `--project-skills` or in config.yaml.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -77,7 +76,7 @@ pub struct SkillShowArgs {
     /// Name of the skill
     #[arg(value_name = "NAME", add = ArgValueCandidates::new(completion_candidates::skill_candidates))]
     name: String,
-    /// Look in this directory of skills and not in an agent; may be repeated, the first that has the skill is used
+    /// Look in this directory of skills and not in an agent; repeatable, the first one with the skill is used
     #[arg(long = "in", value_name = "DIR", conflicts_with_all = ["agent", "work_dir", "project_skills"])]
     roots: Vec<PathBuf>,
     #[command(flatten)]

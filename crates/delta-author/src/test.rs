@@ -28,8 +28,8 @@ use std::time::Instant;
 
 /// Run an agent's tests
 ///
-/// A test is a file `tests/NAME.yaml` in the agent directory: a task, the answers of the LLM, and what to expect. Each test
-/// is a run in a temporary workspace and needs no API key. `delta schema test` prints the keys of the file.
+/// A test, the file `tests/NAME.yaml`, is a run in a temporary workspace and needs no API key. `delta schema test` prints the
+/// keys of the file.
 #[derive(Debug, Args)]
 #[command(mut_arg("sandbox_without", |arg| arg.hide_long_help(true)), after_long_help = EXAMPLES)]
 pub struct TestArgs {

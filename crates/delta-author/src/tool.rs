@@ -39,8 +39,8 @@ pub enum ToolCommand {
 
 /// Print FILE with every `exec:` and `shell:` tool in `command:` form
 ///
-/// Shows exactly how delta reads each tool. The rest of the file, comments included, is printed unchanged. The output is a
-/// valid file that runs the same commands. What MCP servers and skills bring is in comments at its end.
+/// The rest of the file is unchanged, and the output is a valid file that runs the same commands. What MCP servers and skills
+/// bring is in comments at its end.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Example:\n  delta tool expand my-agent/agent.yaml | less")]
 pub struct ExpandArgs {

@@ -47,8 +47,8 @@ pub enum ClientCommand {
 
 /// List the tools that a server offers
 ///
-/// Without SERVER, the servers of the agent and the tools that the LLM may call, by its names for them. That starts nothing.
-/// Each tool is listed with its arguments; those in brackets may be left out.
+/// Without SERVER, lists the servers of the agent and the tools that the LLM may call, and starts nothing. Arguments in
+/// brackets may be left out.
 ///
 /// Exit codes: 0, 2 usage error, 3 error of the protocol, 4 the server does not start or answer, 7 it needs a login,
 /// 126 configuration error.

@@ -50,7 +50,7 @@ pub struct ContextShowArgs {
     /// Run: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
-    /// Workspace of the run
+    /// Workspace
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
     /// Show the request of iteration N [default: the last]

@@ -22,9 +22,9 @@ const EXIT_TROUBLE: u8 = 2;
 
 /// Compare the workspace of a run at two iterations, or two runs
 ///
-/// With N and M, prints a diff of the workspace between the ends of two iterations, which `git apply` and `patch -p1` accept;
-/// 0 is the state before the run, `now` the current files. With two runs, shows where they diverge and what each did from
-/// there. With a staged run alone, prints what `delta apply` would change.
+/// With N and M, prints a diff between the ends of two iterations, for `git apply` and `patch -p1`; 0 is the state before the
+/// run, `now` the current files. With two runs, shows where they diverge. With a staged run alone, prints what `delta apply`
+/// would change.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES, mut_arg("env_file", |arg| arg.hide_long_help(true)), override_usage = "delta diff [OPTIONS] <RUN>\n       delta diff [OPTIONS] <RUN> <N> [M]\n       delta diff [OPTIONS] <RUN_A> <RUN_B>")]
 pub struct DiffArgs {
@@ -37,7 +37,7 @@ pub struct DiffArgs {
     /// Later iteration or snapshot id prefix [default: now]
     #[arg(value_name = "M")]
     to: Option<String>,
-    /// Workspace of the runs named by id
+    /// Workspace
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
     /// Print what the call that waits for approval has changed [default in a run without `--stage`]

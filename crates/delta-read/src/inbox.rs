@@ -36,8 +36,8 @@ const MAX_CHANGE_LINES: usize = 100;
 
 /// List the runs that wait for an answer or an approval
 ///
-/// Searches all workspaces below the directories. Prints the longest wait first, each run with its question or command line
-/// and the commands that answer. Includes runs that were interrupted, FAILED or killed while they waited.
+/// Searches all workspaces below the directories, and prints the longest wait first, with the commands that answer. Includes
+/// runs that were interrupted, FAILED or killed while they waited.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct InboxArgs {

@@ -29,15 +29,14 @@ pub struct ListRunsArgs {
     /// Workspace
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
-    /// List the runs of all workspaces in these directories, at any depth [default without DIR: the current directory]
+    /// Select in all workspaces in these directories, at any depth [default without DIR: the current directory]
     #[arg(short, long, value_name = "DIR", num_args = 0.., conflicts_with = "work_dir", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     recursive: Option<Vec<PathBuf>>,
     /// List only runs that can be continued: not DAMAGED ones, and no run that a process works on
     #[arg(long)]
     resumable: bool,
-    /// List only runs with one of these statuses, separated by commas: RUNNING (also if the process has died),
-    /// WAITING_FOR_INPUT (also if its process was interrupted, has FAILED or died at the question), COMPLETED, FAILED,
-    /// INTERRUPTED, DAMAGED
+    /// List only runs with one of these statuses, separated by commas: RUNNING (also of a dead process), WAITING_FOR_INPUT
+    /// (also interrupted, FAILED or killed at the question), COMPLETED, FAILED, INTERRUPTED, DAMAGED
     #[arg(
         long,
         value_enum,
@@ -58,8 +57,8 @@ pub struct ListRunsArgs {
     /// List only the most recently updated run; as text, only its id, or with -r its directory
     #[arg(long, conflicts_with = "limit")]
     first: bool,
-    /// Show the list again whenever it changes, with what each process does, until you interrupt; with `--format json`, print
-    /// an object per line for each new or changed run, without any text of a person, the LLM or a tool
+    /// Show the list again whenever it changes, with what each process does; with `--format json`, an object per line for each
+    /// new or changed run, without texts of users, the LLM or tools
     #[arg(long, conflicts_with = "first")]
     watch: bool,
     /// With `--watch`: the time between two looks

@@ -56,7 +56,7 @@ pub struct ShowArgs {
     /// Run: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     run: RunArgument,
-    /// Workspace of the run
+    /// Workspace
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
     /// Print the exact request of iteration N, byte for byte

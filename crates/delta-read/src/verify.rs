@@ -24,8 +24,8 @@ const EXIT_BROKEN: u8 = 3;
 
 /// Verify that runs are what delta recorded
 ///
-/// Names what was changed, removed, inserted, moved, swapped or cut in a run and in the runs that its calls started. With the
-/// file of a statement, checks its signature and the files in DIR, and with one RUN also the run. Changes and starts nothing.
+/// Names what was changed in a run and in the runs that its calls started. With the file of a statement, checks its signature
+/// and the files in DIR, and with one RUN also the run.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES, override_usage = "delta verify [OPTIONS] [RUN]...\n       delta verify [OPTIONS] <FILE> [RUN]")]
 pub struct VerifyArgs {
@@ -62,10 +62,10 @@ What is checked:
   anchor    a head that `--anchor` of `delta run` kept elsewhere
   record    each record and copied file has the checksum in the journal
 Of a statement, which `delta export --to in-toto` prints:
-  signature your key, or one that you accept, signed it
-  subjects  DIR has the files that the run has written
-  journal   with RUN: its journal begins as the statement says
-  trees     with RUN: its snapshots have what the statement says
+  signature  your key, or one that you accept, signed it
+  subjects   DIR has the files that the run has written
+  journal    with RUN: its journal begins as the statement says
+  trees      with RUN: its snapshots have what the statement says
 
 Examples:
   delta verify RUN -w ./work

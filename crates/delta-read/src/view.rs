@@ -17,8 +17,7 @@ use std::path::{Path, PathBuf};
 
 /// Render runs as an HTML page
 ///
-/// Writes one self-contained HTML file with the messages, calls, outputs, exact requests, costs and child runs, and prints
-/// its path. The page loads nothing from the network.
+/// Writes one HTML file that loads nothing, and prints its path.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct ViewArgs {

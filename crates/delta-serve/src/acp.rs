@@ -20,9 +20,8 @@ use acp_server::AcpServer;
 
 /// Serve an agent to an editor that speaks ACP
 ///
-/// An editor starts this command and speaks the Agent Client Protocol, version 1, on stdin and stdout. A session is a run in
-/// the directory that the editor names; questions and approvals go to the editor. Runs are interrupted when the editor closes
-/// stdin.
+/// Speaks the Agent Client Protocol, version 1, on stdin and stdout. A session is a run in the directory that the editor names.
+/// Runs are interrupted when the editor closes stdin.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct AcpArgs {

@@ -28,16 +28,16 @@ use mcp_server::McpServer;
 
 /// Serve an agent as an MCP server on stdin and stdout
 ///
-/// An MCP client starts this command and gets the tools NAME, NAME_wait, NAME_answer and NAME_stop. Each call of NAME starts
-/// a run in the workspace, or continues one. When the client closes stdin, runs are interrupted, unless `--keep-going` is
-/// given; a later server continues them.
+/// An MCP client starts this command and gets the tools NAME, NAME_wait, NAME_answer and NAME_stop. Each call of NAME starts or
+/// continues a run. When the client closes stdin, runs are interrupted, unless `--keep-going` is given; a later server
+/// continues them.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct ServeArgs {
     /// Agent directory, or the name of an installed agent [default: as for `delta run`]
     #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
     agent: Option<PathBuf>,
-    /// Workspace of the runs
+    /// Workspace
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
     /// Name of the tool [default: `name` in agent.yaml]

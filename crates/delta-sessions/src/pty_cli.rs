@@ -21,9 +21,8 @@ use std::time::Duration;
 
 /// Keep programs that need a terminal, such as vim or top, running between calls
 ///
-/// Experimental. Types input into the program and reads what it shows. For commands of bash or Python, `delta-sessions`
-/// needs no process between calls. Sessions are stored in .sessions-pty/ of the current directory. Every command prints
-/// one JSON value, except `attach` and `read --follow`. `delta-sessions-pty`, if installed, is the same command.
+/// Experimental. Sessions are stored in .sessions-pty/ of the current directory. Every command prints one JSON value, except
+/// `attach` and `read --follow`. `delta-sessions-pty`, if installed, is the same command.
 #[derive(Debug, Args)]
 #[command(after_help = PTY_EXAMPLES)]
 pub(crate) struct PtyArgs {

@@ -24,8 +24,7 @@ mod why;
 
 /// Plan and run many runs: agents, models and parameters on inputs
 ///
-/// A sweep is an immutable plan and a directory. Every command can be started again, anywhere and any number of times: no work
-/// is done twice, and none is lost. `delta schema sweep` prints the keys of sweep.yaml.
+/// Every command can be started again, on any host: no work is done twice. `delta schema sweep` prints the keys of sweep.yaml.
 ///
 /// `--only` selects runs by conditions `KEY=PATTERN[,PATTERN]...`, separated by spaces. KEY is agent, model, input, group,
 /// repeat, id or param.NAME; `*` matches any text. A run matches every condition, by one of its patterns.

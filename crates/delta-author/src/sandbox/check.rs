@@ -16,8 +16,7 @@ use std::path::PathBuf;
 
 /// Print what is enforced for each tool on this machine, by what, and what is not
 ///
-/// Prepares each sandbox as a run does, and starts no tool. Tools with the same sandbox are listed together. The exit code is
-/// 126 if a run would not start.
+/// Prepares each sandbox as a run does. The exit code is 126 if a run would not start.
 #[derive(Debug, Args)]
 #[command(mut_arg("sandbox_without", |arg| arg.hide_long_help(true)), after_long_help = "\
 Examples:

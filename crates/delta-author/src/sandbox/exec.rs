@@ -22,10 +22,9 @@ use std::sync::Arc;
 
 /// Run a command in a sandbox, for example a shell to look around
 ///
-/// Without --agent and --tool, the sandbox is the one of --sandbox, or `workspace`. With --agent it is the agent's, with
-/// --tool the tool's, both as far as --sandbox allows. The command has the standard streams of delta, the environment that
-/// tools have, and no terminal: Ctrl-C ends it. The exit code is the command's, 128 and the number of the signal that killed
-/// it, or 126 if it was not started.
+/// The sandbox is the one of --tool or --agent, as far as --sandbox allows, else of --sandbox, or `workspace`. The command has
+/// the environment of tools, and no terminal: Ctrl-C ends it. The exit code is the command's, 128 and the number of the signal
+/// that killed it, or 126 if it was not started.
 #[derive(Debug, Args)]
 #[command(mut_arg("sandbox_without", |arg| arg.hide_long_help(true)), after_long_help = "\
 Examples:

@@ -26,9 +26,8 @@ use std::process::ExitCode;
 
 /// Apply the changes of a staged run to the workspace
 ///
-/// Changes files, directories, symlinks and permission bits as the run left them in its stage. A file that also changed in
-/// the workspace is a conflict: delta names it and applies nothing. The next command that works on the run finishes an
-/// interrupted apply.
+/// A file that also changed in the workspace is a conflict: delta names it and applies nothing. The next command that works on
+/// the run finishes an interrupted apply.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES, mut_arg("env_file", |arg| arg.hide_long_help(true)))]
 pub struct ApplyArgs {
@@ -38,7 +37,7 @@ pub struct ApplyArgs {
     /// Apply only these files and directories, relative to the workspace; the others stay staged
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Workspace of the run
+    /// Workspace
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
     /// Replace files that also changed in the workspace
@@ -47,7 +46,7 @@ pub struct ApplyArgs {
     /// Print what would change without changing it
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Apply the changes of a run whose last process was on another host and cannot be checked
+    /// Allow a run whose last process was on another host and cannot be checked
     #[arg(long)]
     force: bool,
     #[command(flatten)]

@@ -15,8 +15,7 @@ use std::process::ExitCode;
 
 /// Approve the call that a run waits for, and continue the run
 ///
-/// The same as `delta continue RUN -m yes`, but only for a run that waits for an approval. Approves this call only; at the
-/// next call that needs an approval, the run waits again. `--request-id` makes sure that no other call is approved.
+/// As `delta continue RUN -m yes`, for this call only. `--request-id` makes sure that no other call is approved.
 #[derive(Debug, Args)]
 #[command(mut_args = show_only(&["run", "work_dir", "request_id"]), after_help = CONTINUE_OPTIONS, after_long_help = format!("{CONTINUE_OPTIONS}\n\n{APPROVE_EXAMPLES}"))]
 pub struct ApproveArgs {
@@ -35,8 +34,7 @@ Examples:
 
 /// Deny the call that a run waits for, and continue the run
 ///
-/// The same as `delta continue RUN -m "no: REASON"`, but only for a run that waits for an approval. The LLM gets the
-/// reason, and the run continues without the call.
+/// As `delta continue RUN -m "no: REASON"`: the LLM gets the reason.
 #[derive(Debug, Args)]
 #[command(mut_args = show_only(&["run", "reason", "message", "work_dir", "request_id"]), after_help = CONTINUE_OPTIONS, after_long_help = format!("{CONTINUE_OPTIONS}\n\n{DENY_EXAMPLES}"))]
 pub struct DenyArgs {

@@ -69,10 +69,9 @@ pub use run_message::{MissingMessage, answered_hint};
 
 /// Continue a run
 ///
-/// An INTERRUPTED run continues where it stopped. A run that waits takes TEXT as the answer. A COMPLETED or FAILED run takes
-/// TEXT as the next message. A run that FAILED because its endpoint did not answer needs no TEXT. If the endpoint refused the
-/// request, correct the cause, then pass `--retry llm`, or change `--model` or `--llm`. A run whose process has died is
-/// cleaned up first.
+/// TEXT is the answer for a run that waits, and the next message of a COMPLETED or FAILED one. An INTERRUPTED run, and one
+/// whose endpoint did not answer, need no TEXT. If the endpoint refused the request, correct the cause, then pass `--retry
+/// llm`, or change `--model` or `--llm`.
 #[derive(Debug, Args)]
 #[command(mut_args = show_only(CONTINUE_ARGUMENTS), after_help = RUN_OPTIONS, after_long_help = format!("{RUN_OPTIONS}\n\n{EXAMPLES}"), override_usage = "delta continue [OPTIONS] [RUN] [TEXT]")]
 pub struct ContinueArgs {
@@ -92,7 +91,7 @@ pub struct ContinueArgs {
     message: Option<String>,
     #[command(flatten)]
     attached: AttachOptions,
-    /// Print the id of the run when the message is durable, and let a process in the background work on it
+    /// Print the id of the run when TEXT is durable, and work on it in the background
     #[arg(long, conflicts_with_all = ["verbose", "interactive"])]
     detach: bool,
     /// Only if this is still the number of the run's last event; for servers, whose clients repeat themselves
@@ -105,7 +104,7 @@ pub struct ContinueArgs {
 /// The options of every command that continues one run.
 #[derive(Debug, Clone, Args)]
 pub struct ResumeOptions {
-    /// Workspace of the run
+    /// Workspace
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     pub work_dir: PathBuf,
     /// Agent directory, if it has moved
@@ -114,7 +113,7 @@ pub struct ResumeOptions {
     /// Answer only the question with this `request_id`, or its first 8 characters; see `delta inbox --json`
     #[arg(long, value_name = "ID", value_parser = run_message::parse_request_id)]
     request_id: Option<String>,
-    /// Continue a run whose last process was on another host and cannot be checked
+    /// Allow a run whose last process was on another host and cannot be checked
     #[arg(long)]
     force: bool,
     /// Retry the failed step after an error of one of these types: llm, io, context, length, empty_response, max_iterations

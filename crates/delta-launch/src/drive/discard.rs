@@ -20,8 +20,7 @@ use std::process::ExitCode;
 
 /// Discard the changes of staged runs
 ///
-/// The workspace does not change; a run that continues begins with it again. The journal and the snapshots of the run stay,
-/// so you can undo a discard.
+/// The workspace does not change. The journal and the snapshots stay, so you can undo a discard.
 #[derive(Debug, Args)]
 #[command(
     after_long_help = EXAMPLES,
@@ -31,7 +30,7 @@ use std::process::ExitCode;
 pub struct DiscardArgs {
     #[command(flatten)]
     runs: RunArguments,
-    /// Discard the changes of a run whose last process was on another host and cannot be checked
+    /// Allow a run whose last process was on another host and cannot be checked
     #[arg(long)]
     force: bool,
     #[command(flatten)]

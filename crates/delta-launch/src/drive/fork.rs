@@ -39,9 +39,8 @@ use initial_files::SourceSnapshots;
 
 /// Create a run from the first iterations of another
 ///
-/// Copies the first N iterations of RUN into a new run and prints its id. RUN stays unchanged, and may be active. With
-/// TEXT, --model, --agent or --continue, the new run continues at once. Its workspace gets the files of the snapshot of
-/// iteration N, or, without one, a copy of the current files; a note reports which.
+/// Prints the id of the new run; with TEXT, --model, --agent or --continue, it continues at once. RUN may be active. The
+/// workspace gets the snapshot of iteration N, or, without one, the current files; a note reports which.
 #[derive(Debug, Args)]
 #[command(mut_args = show_only(FORK_OPTIONS), after_help = CONTINUE_OPTIONS, after_long_help = format!("{CONTINUE_OPTIONS}\n\n{EXAMPLES}"))]
 pub struct ForkArgs {
@@ -54,7 +53,7 @@ pub struct ForkArgs {
     /// Copy the first N iterations; 0 copies only the task [default: all complete ones]
     #[arg(long, value_name = "N", value_parser = parse_number_in(0..=u32::MAX))]
     at: Option<u32>,
-    /// Workspace of RUN
+    /// Workspace
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
     /// Workspace of the new run: a new or empty directory, or RUN's workspace, whose files stay unchanged [default: a new
@@ -65,7 +64,7 @@ pub struct ForkArgs {
     /// Id of the new run [default: generated]
     #[arg(long, value_name = "ID", value_parser = command_line::parse_run_id)]
     run_id: Option<RunId>,
-    /// The message, as an option
+    /// TEXT as an option
     #[arg(short, long, value_name = "TEXT", value_parser = parse_message)]
     message: Option<String>,
     /// Continue with this agent [default: RUN's agent]

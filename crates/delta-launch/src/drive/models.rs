@@ -25,10 +25,9 @@ use std::process::ExitCode;
 
 /// List the models that your endpoints offer, and their prices
 ///
-/// Asks each endpoint for which the environment has a key, or whose address it names; `.env` files are not read. A name can
-/// be used as it is with `--model`. Context, longest answer and prices are shown where the endpoint or a list of prices has
-/// them; prices are in USD per million tokens. The last column says whether the model gets to see tools, where the endpoint
-/// tells: llama.cpp, Ollama, LM Studio, Mistral and OpenRouter.
+/// Asks each endpoint for which the environment has a key, or whose address it names; `.env` files are not read. A name can be
+/// used with `--model`; prices are in USD per million tokens. The last column says whether the model sees tools, where the
+/// endpoint reports it.
 ///
 /// Exit codes: 0, 1 if an endpoint did not answer with a list, 126 if no endpoint is configured.
 #[derive(Debug, Args)]

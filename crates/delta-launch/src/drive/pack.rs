@@ -17,8 +17,8 @@ use std::process::ExitCode;
 
 /// Pack the records of runs that have ended into one file per run
 ///
-/// Puts all files of io/ and engine.log of each run into its file io.pack, as they are: there are fewer files, and nothing
-/// is compressed. Every command reads a packed run as before; `delta continue` and `delta rollback` unpack it first.
+/// Puts io/ and engine.log of each run into io.pack, without compression. Every command reads a packed run; `delta continue`
+/// and `delta rollback` unpack it first.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -31,8 +31,8 @@ pub struct PackArgs {
 
 /// Unpack the records of packed runs
 ///
-/// Writes the files of io.pack back to io/ and engine.log, byte for byte, and removes io.pack. A run that `delta sweep pack`
-/// has packed gets its directory back; name the sweep with `-w`. Its pack stays, but the directory is used.
+/// Restores io/ and engine.log byte for byte. A run that `delta sweep pack` has packed gets its directory back; name the sweep
+/// with `-w`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -35,16 +35,15 @@ const MAX_SHOWN_RUNS: usize = 20;
 
 /// Remove runs
 ///
-/// Removes the named runs, or all runs that --older-than and --status select. Keeps a run that a process works on. Without
-/// --force, keeps a run that another run was forked from or started by, unless that run is removed too. At a terminal, delta
-/// asks first. Without a terminal, selected runs and runs with staged changes, which are lost, need --yes.
+/// Removes the named runs, or all that --older-than and --status select, except runs that a process works on. At a terminal,
+/// delta asks first; without one, selected runs and runs with staged changes, which are lost, need --yes.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct RemoveArgs {
     /// Runs: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", conflicts_with_all = ["older_than", "status", "recursive"], value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     runs: Vec<RunArgument>,
-    /// Workspace of the runs
+    /// Workspace
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
     /// Select in all workspaces in these directories, at any depth [default without DIR: the current directory]

@@ -33,10 +33,8 @@ use std::process::ExitCode;
 
 /// Restore the workspace of a run as of an earlier iteration
 ///
-/// Without `--to`, restores the state before the last message to the agent. Restores files, directories, symlinks and
-/// permission bits exactly. Takes a snapshot of the current workspace first, and prints the command that undoes the
-/// rollback. Keeps the conversation; the LLM is informed when the run continues. For a staged run, restores the stage; the
-/// workspace does not change.
+/// Restores files, directories, symlinks and permission bits exactly; for a staged run, in its stage. Takes a snapshot first,
+/// and prints the command that undoes the rollback. Keeps the conversation; the LLM is informed when the run continues.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES, mut_arg("env_file", |arg| arg.hide_long_help(true)))]
 pub struct RollbackArgs {
@@ -47,13 +45,13 @@ pub struct RollbackArgs {
     /// the last message]
     #[arg(long, value_name = "N", value_parser = RestorePoint::parse)]
     to: Option<RestorePoint>,
-    /// Workspace of the run
+    /// Workspace
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
     /// Print what would change without changing it
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Roll back a run whose last process was on another host and cannot be checked
+    /// Allow a run whose last process was on another host and cannot be checked
     #[arg(long)]
     force: bool,
     #[command(flatten)]

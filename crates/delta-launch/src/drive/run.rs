@@ -35,8 +35,7 @@ use std::process::ExitCode;
 
 /// Run an agent on a task
 ///
-/// Creates a run in a workspace and drives it until the task is done, the agent asks a question, or something fails. Prints
-/// the result to stdout and progress to stderr.
+/// Prints the result to stdout and progress to stderr.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES, override_usage = "delta run [OPTIONS] [TEXT]")]
 pub struct RunArgs {
@@ -51,7 +50,7 @@ pub struct RunArgs {
     /// [default: the current directory if it is an agent, else `default_agent` in config.yaml, else the built-in coding agent]
     #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
     agent: Option<PathBuf>,
-    /// Task, as an option
+    /// TEXT as an option
     #[arg(short, long, value_name = "TEXT")]
     message: Option<String>,
     #[command(flatten)]
@@ -89,7 +88,7 @@ pub struct RunArgs {
     /// Open the page of the run in a browser, and update it there
     #[arg(long, conflicts_with = "ensure")]
     open: bool,
-    /// Print the id of the run when it is durable, and let a process in the background work on it
+    /// Print the id of the run when TEXT is durable, and work on it in the background
     #[arg(long, conflicts_with_all = ["ensure", "open", "verbose", "interactive"])]
     detach: bool,
     #[command(flatten)]

@@ -28,8 +28,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Stop the processes that work on runs
 ///
-/// Interrupts the process of each run as Ctrl-C does, waits until it exits, and prints the run with its status. If no process
-/// works on the run, ends the commands that the last one left running. A second `delta stop` only waits.
+/// Interrupts each process as Ctrl-C does, waits until it exits, and prints the run with its status. Ends commands that a dead
+/// process left running. A second `delta stop` only waits.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct StopArgs {

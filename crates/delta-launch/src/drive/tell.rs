@@ -46,7 +46,7 @@ pub struct TellArgs {
     /// Message; `-` reads it from stdin
     #[arg(value_name = "TEXT", allow_hyphen_values = true)]
     text: Option<String>,
-    /// Workspace of the run
+    /// Workspace
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
     /// Interrupt the current request or calls, and start no other call of the answer

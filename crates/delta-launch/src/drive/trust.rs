@@ -30,10 +30,9 @@ use std::process::ExitCode;
 
 /// Trust a .env file, a foreign run, an endpoint, or a key
 ///
-/// delta reads a `.env` file of a workspace or a project only while you trust it and it does not change. Your keys go only to
-/// endpoints that you chose. A RUN is sealed with your key, as if you had made it: `delta continue` then loads the agent
-/// directory that its journal names. Do this only with a run whose origin you know.
-/// With --key, runs of another operator verify, and `run --ensure` takes their results; their agents and approvals are not used.
+/// A trusted `.env` file is read until it changes. A RUN is sealed with your key: `delta continue` then loads the agent
+/// directory that its journal names, so do this only with a run whose origin you know. With --key, runs of another operator
+/// verify, and `run --ensure` takes their results; their agents and approvals are not used.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct TrustArgs {
@@ -41,7 +40,7 @@ pub struct TrustArgs {
     /// id of a call
     #[arg(value_name = "FILE|DIR|RUN", required_unless_present_any = ["list", "endpoint", "key", "new_key"], add = ArgValueCandidates::new(run_list::run_candidates))]
     targets: Vec<PathBuf>,
-    /// Workspace of the run
+    /// Workspace
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
     /// Allow your keys to be sent to HOST; repeatable

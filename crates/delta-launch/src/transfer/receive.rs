@@ -42,16 +42,15 @@ use std::path::{Path, PathBuf};
 
 /// Receive a run that `delta send` has written
 ///
-/// The run continues here, and nowhere else. Its workspace is DIR: a new or empty directory, or one in which nothing differs
-/// from what the run found or left there. A copy can be read and forked. The agent that came with the run is kept in the
-/// state directory; it is used if you accept the sender's key, or after `delta trust RUN`.
+/// The workspace is a new or empty directory, or one in which nothing differs from what the run found or left there. A copy can
+/// be read and forked. The agent that came with the run is used if you accept the sender's key, or after `delta trust RUN`.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct ReceiveArgs {
     /// File that `delta send` has written [default: stdin]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Workspace of the run
+    /// Workspace
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
     /// Replace files of the workspace that differ; a snapshot of the run keeps them

@@ -46,9 +46,8 @@ const SENT_LINE: &[u8] = b"{\"type\":\"SENT\",";
 
 /// Send a run to another place, where it continues
 ///
-/// Sends the run with its workspace and its agent over ssh, to `delta receive` on HOST, or writes it into a file; and closes it
-/// here: commands that change it fail from then on. The same command again finishes a transfer that broke off. Keys and `.env` of the agent never go with
-/// a run; stderr names what else stays. A copy closes nothing, and can be read and forked where it is received.
+/// Sends the run with its workspace and its agent over ssh, or writes it into a file, and closes it here. The same command
+/// again finishes a transfer that broke off. Keys and `.env` of the agent never go with a run; stderr names what else stays.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct SendArgs {
@@ -58,7 +57,7 @@ pub struct SendArgs {
     /// Host for ssh, with the workspace there [default: in the home directory, the name of the workspace here]
     #[arg(value_name = "HOST[:DIR]", conflicts_with_all = ["output", "copy", "cancel"], required_unless_present_any = ["output", "cancel"])]
     host: Option<String>,
-    /// Workspace of the run
+    /// Workspace
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
     /// Write the run into a new file; `-` is stdout

@@ -26,8 +26,8 @@ const CONTEXT_LINES: usize = 3;
 
 /// Compare what the servers of an agent offer with mcp.lock.json, and write it
 ///
-/// Starts the servers, lists their tools, and prints what is new or different. Characters that cannot be seen are printed as
-/// escapes. The LLM gets the definitions in the file: read them before you write it, and commit it with the agent.
+/// Starts the servers, and prints what is new or different. The LLM gets the definitions in the file: read them before you
+/// write it.
 ///
 /// Exit codes: 0 the file is up to date, 1 it is not, 2 usage error, 3 error of the protocol, 4 a server does not start or
 /// answer, 7 a server needs a login, 126 configuration error.

@@ -15,10 +15,10 @@ use std::process::ExitCode;
 
 /// Log in at a server, for the agents and commands that use it
 ///
-/// Opens the login page of the server's issuer in a browser. Where there is none, open the printed address in any browser,
-/// log in, and paste the address to which the browser is sent at the end, even if that page does not load.
+/// Where there is no browser, open the printed address in any browser, log in, and paste the address to which the browser is
+/// sent at the end, even if that page does not load.
 ///
-/// The tokens are in the state directory of the operator. Runs refresh them, and never log in themselves.
+/// The tokens are in the state directory of the operator; runs refresh them.
 ///
 /// Exit codes: 0, 2 usage error, 3 error of the protocol, 4 the server or the issuer does not answer, 7 no login, 126
 /// configuration error.
@@ -35,7 +35,7 @@ pub struct LoginArgs {
     /// Agent directory, with the server in its `mcp:` [default: the current directory]
     #[arg(long, value_name = "DIR")]
     agent: Option<PathBuf>,
-    /// Scopes to ask for, in addition to the scopes that the server names; may be repeated
+    /// Scopes to ask for, in addition to the ones that the server names; repeatable
     #[arg(long = "scope", value_name = "SCOPES")]
     scopes: Vec<String>,
     /// Issuer to log in at [default: the one in mcp.lock.json, else the first that the server names]

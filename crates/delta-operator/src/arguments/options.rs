@@ -101,7 +101,7 @@ pub struct RunOptions {
     /// The sandbox of tools, as the operator wants it.
     #[command(flatten, next_help_heading = "Sandbox")]
     pub sandbox: SandboxOptions,
-    /// Offer the LLM the skills of the workspace that `skills` in agent.yaml names
+    /// Include the skills of the workspace that `skills` in agent.yaml names
     #[arg(long, help_heading = OTHER_HEADING, hide_short_help = true)]
     pub project_skills: bool,
     /// Files with variables.

@@ -13,7 +13,7 @@ pub struct RunArguments {
     /// Runs: id, unique prefix or suffix, directory or `last`
     #[arg(value_name = "RUN", default_value = "last", value_parser = RunArgument::parse, add = ArgValueCandidates::new(run_list::run_candidates))]
     runs: Vec<RunArgument>,
-    /// Workspace of the runs
+    /// Workspace
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(PathCompleter::dir()))]
     pub work_dir: PathBuf,
     /// Select in all workspaces in these directories, at any depth [default without DIR: the current directory]

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 
 /// Show what runs cost, and what costs more than it must
 ///
-/// Adds up the runs of all workspaces in directories, at any depth, and finds in their records which requests paid again for
-/// input that a cache could have had. Amounts of causes are estimates.
+/// Adds up the runs of all workspaces in directories, at any depth, and finds which requests paid again for input that a cache
+/// could have had. Amounts of causes are estimates.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -20,8 +20,7 @@ use std::path::{Path, PathBuf};
 
 /// Show what changed between two requests, and where the prompt cache breaks
 ///
-/// A provider caches a request and reuses its start for the next one, up to the first difference. Token counts are estimates.
-/// Costs are in USD, at the prices that the run recorded.
+/// Token counts are estimates; costs are in USD, at the prices that the run recorded.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "delta context diff [OPTIONS] [RUN] <N> <M>",
@@ -41,7 +40,7 @@ pub struct ContextDiffArgs {
     /// Later iteration
     #[arg(value_name = "M")]
     to: Option<String>,
-    /// Workspace of the run
+    /// Workspace
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
     /// Output format

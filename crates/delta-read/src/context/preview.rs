@@ -51,7 +51,7 @@ pub struct PreviewArgs {
     /// Agent directory, or the name of an installed agent [default: the agent of `delta run`]
     #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
     agent: Option<PathBuf>,
-    /// Task, as an option
+    /// TEXT as an option
     #[arg(short, long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new(), conflicts_with = "text")]
     message: Option<String>,
     /// Workspace, which need not exist [default: the one of `delta run`]
@@ -60,7 +60,7 @@ pub struct PreviewArgs {
     /// Use another LLM: NAME, PROVIDER:NAME or script:FILE
     #[arg(long, value_name = "MODEL", value_parser = ModelChoice::parse)]
     model: Option<ModelChoice>,
-    /// Offer the LLM the skills of the workspace that `skills` in agent.yaml names
+    /// Include the skills of the workspace that `skills` in agent.yaml names
     #[arg(long, requires = "work_dir")]
     project_skills: bool,
     #[command(flatten)]

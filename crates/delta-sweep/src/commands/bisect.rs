@@ -32,8 +32,8 @@ use std::process::ExitCode;
 
 /// Find the commit with which the score dropped
 ///
-/// Compares the agents of two revisions as `gate` does. If the score has dropped, it runs agents of the commits between them
-/// until it is clear which commit was the first one with the lower score. Started again, it starts no run twice.
+/// Compares two revisions as `gate` does. If the score has dropped, runs agents of the commits between them until the first one
+/// with the lower score is clear.
 #[derive(Debug, Args)]
 #[command(mut_arg("strict", |arg| arg.hide(true)), after_long_help = EXAMPLES)]
 pub struct BisectArgs {

@@ -19,15 +19,14 @@ use std::process::ExitCode;
 
 /// Collect the results of a sweep
 ///
-/// With `-o`, writes the result lines with their grades for other programs, else prints the table of `delta sweep compare`.
-/// The exit code says whether all runs are finished.
+/// Without `-o`, prints the table of `delta sweep compare`.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct CollectArgs {
     /// Directory of the sweep
     #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
     dir: PathBuf,
-    /// Grader whose scores are used [default: the first one]
+    /// Use the scores of this grader [default: the first one]
     #[arg(long, value_name = "NAME")]
     grader: Option<String>,
     /// Write the result lines with their grades into FILE: FILE.jsonl, one JSON object a line, or FILE.csv; `-` prints

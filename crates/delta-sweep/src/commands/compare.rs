@@ -32,9 +32,8 @@ use std::time::UNIX_EPOCH;
 
 /// Compare agents, models or parameters of a sweep
 ///
-/// For each agent, model and set of parameters, prints the mean score, its 95 % interval, the number of runs, cost, tokens and
-/// time; for each pair, the difference on the inputs that both have. Without graders, the score is 1 for a run that COMPLETED.
-/// A failure of the infrastructure is missing, never a 0.
+/// Prints scores with 95 % intervals, costs, tokens and times, and the difference of each pair on the inputs that both have.
+/// Without graders, the score is 1 for a run that COMPLETED. A failure of the infrastructure is missing, never a 0.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct CompareArgs {
@@ -53,8 +52,7 @@ pub struct CompareArgs {
     inputs: InputsView,
     #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]
     only: Option<RunSelection>,
-    /// Judge whether the score has dropped: exit with 0 PASS, a drop of D is excluded, 1 FAIL, a drop is shown, or 3
-    /// INCONCLUSIVE
+    /// Judge whether the score has dropped: PASS, a drop of D is excluded; FAIL, a drop is shown; or INCONCLUSIVE
     #[arg(long, value_name = "D", value_parser = parse_max_drop)]
     max_drop: Option<f64>,
     /// With `--max-drop`: the base, such as model=old [default: the first value of the compared key]

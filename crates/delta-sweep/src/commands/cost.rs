@@ -17,8 +17,8 @@ use std::process::ExitCode;
 
 /// Show what a sweep cost, and what costs more than it must
 ///
-/// Adds up the result lines, and finds in the records of the runs which requests paid again for input that a cache could have
-/// had. Amounts of causes are estimates. Changes nothing.
+/// Adds up the result lines, and finds which requests paid again for input that a cache could have had. Amounts of causes are
+/// estimates.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct SweepCostArgs {

@@ -22,8 +22,8 @@ use std::process::ExitCode;
 
 /// Estimate what a sweep will cost
 ///
-/// Works on the first runs of each agent, model and parameters, which are ordinary runs of the sweep and are paid once. Then
-/// prints what all runs will cost: directly, in the tier `flex`, in batches and without a cache, each as a range.
+/// Works on the first runs of each agent, model and parameters, then prints what all runs will cost: directly, in the tier
+/// `flex`, in batches and without a cache, each as a range.
 #[derive(Debug, Args)]
 #[command(
     mut_arg("tier", |arg| arg.default_value("direct").hide(true)),
@@ -34,7 +34,7 @@ pub struct EstimateArgs {
     /// Directory of the sweep, or the file that describes it
     #[arg(value_name = "DIR|FILE", default_value = ".", value_hint = clap::ValueHint::AnyPath)]
     path: PathBuf,
-    /// With FILE: directory of the sweep [default: `name` in FILE, in the current directory]
+    /// Directory of the sweep [default: `name` in FILE, in the current directory]
     #[arg(short, long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     dir: Option<PathBuf>,
     #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]

@@ -36,7 +36,7 @@ use std::process::ExitCode;
 /// Judge whether a change is worse than its base
 ///
 /// Runs the agents of the base and of the working tree on the same inputs, in batches, until the scores decide: PASS, a drop of
-/// `max_drop` is excluded; FAIL, a drop is shown; else INCONCLUSIVE. Started again, it starts no run twice.
+/// `max_drop` is excluded; FAIL, a drop is shown; else INCONCLUSIVE.
 #[derive(Debug, Args)]
 #[command(mut_arg("strict", |arg| arg.hide(true)), after_long_help = EXAMPLES)]
 pub struct GateArgs {

@@ -26,8 +26,7 @@ const UNFINISHED_AGE_MS: i64 = 24 * 3_600_000;
 
 /// Remove runs and copies that no plan of a sweep names
 ///
-/// Lists runs and copies of agents and inputs that no plan names, and unfinished files that are older than a day; removes them
-/// with `--yes`. A plan, a result line and a run that a process works on always stay.
+/// Without `--yes`, lists them, and unfinished files that are older than a day. A run that a process works on stays.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -40,7 +39,7 @@ pub struct GcArgs {
     /// Remove what is listed
     #[arg(long)]
     yes: bool,
-    /// Instead, give back to the budget of the sweep what HOST has of it and has not used; only for a host that is dead
+    /// Instead, give back to the budget what a dead HOST has not used
     #[arg(long, value_name = "HOST", conflicts_with = "yes")]
     reclaim: Option<String>,
 }

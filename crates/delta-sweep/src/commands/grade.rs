@@ -46,7 +46,7 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(200);
 /// Grade the finished runs of a sweep
 ///
 /// Gives each finished run a score with each grader of sweep.yaml, unless it has one. A run whose grader fails stays ungraded,
-/// which is never a 0. On one host, a second command waits for the first.
+/// which is never a 0.
 #[derive(Debug, Default, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct GradeArgs {

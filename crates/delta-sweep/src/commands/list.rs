@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 /// List the ids of the runs of a sweep
 ///
-/// Prints one id a line, in the order of the plan, for xargs, GNU parallel and others.
+/// Prints one id a line, in the order of the plan.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct ListSweepArgs {

@@ -37,15 +37,15 @@ const FULL_PACK_BYTES: u64 = 64 << 20;
 
 /// Pack the finished runs of a sweep
 ///
-/// Writes workspaces and records of finished runs into ZIP files in DIR/pack, reads them back, and removes the directories.
-/// `show`, `view` and the other commands that read a run find packed runs; `continue` unpacks its run.
+/// Writes them into ZIP files in DIR/pack, reads these back, and removes the directories. Commands that read a run find packed
+/// runs; `continue` unpacks its run.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct PackSweepArgs {
     /// Directory of the sweep
     #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
     dir: PathBuf,
-    /// Keep the workspaces of these runs in the pack, `failed`, `all` or `none`; of the others, keep only the records
+    /// Keep the workspaces of these runs, `failed`, `all` or `none`; of the others, only the records
     #[arg(long, value_enum, hide_possible_values = true, value_name = "RUNS", default_value_t = KeptWorkspaces::All)]
     keep: KeptWorkspaces,
     #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]

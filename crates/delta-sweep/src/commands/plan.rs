@@ -24,15 +24,15 @@ use std::process::ExitCode;
 
 /// Plan the runs of a sweep.yaml
 ///
-/// Checks everything, copies agents and inputs into the directory of the sweep, and writes plan.jsonl there. Planned again,
-/// the same file changes nothing; more inputs, models or repeats become plan-2.jsonl, with what is new.
+/// Copies agents and inputs into the directory of the sweep, and writes plan.jsonl there. More inputs, models or repeats become
+/// plan-2.jsonl, with what is new.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct PlanArgs {
     /// The file that describes the sweep
     #[arg(value_name = "FILE", default_value = "sweep.yaml", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
-    /// Directory of the sweep, created if missing [default: `name` in FILE, in the current directory]
+    /// Directory of the sweep [default: `name` in FILE, in the current directory]
     #[arg(short, long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     dir: Option<PathBuf>,
     /// Check everything and print what would be planned; write nothing

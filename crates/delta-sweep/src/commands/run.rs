@@ -48,20 +48,20 @@ const MAX_TIME_MS: u64 = (1 << 40) - 1;
 
 /// Work on the runs of a sweep on this machine
 ///
-/// Starts the remaining runs, several at a time, then prints the status of the sweep. You can start it again, or on several
-/// hosts at once: no run is done twice. With FILE, a sweep.yaml, it plans what is new first, and grades and compares afterwards.
+/// Starts the remaining runs, also on several hosts at once, then prints the status of the sweep. With FILE, a sweep.yaml, it
+/// plans what is new first, and grades and compares afterwards.
 #[derive(Debug, Args)]
 #[command(after_long_help = RUN_EXAMPLES)]
 pub struct RunSweepArgs {
     /// Directory of the sweep, or the file that describes it
     #[arg(value_name = "DIR|FILE", default_value = ".", value_hint = clap::ValueHint::AnyPath)]
     path: PathBuf,
-    /// With FILE: directory of the sweep [default: `name` in FILE, in the current directory]
+    /// Directory of the sweep [default: `name` in FILE, in the current directory]
     #[arg(short, long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     dir: Option<PathBuf>,
     #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]
     only: Option<RunSelection>,
-    /// Grade between batches, and stop each value of KEY, such as model, that is shown to be worse than the one that leads
+    /// Grade between batches, and stop each value of KEY, such as model, that is worse than the leader
     #[arg(long, value_name = "KEY")]
     race: Option<String>,
     #[command(flatten)]
@@ -70,8 +70,7 @@ pub struct RunSweepArgs {
 
 /// Work on a share of a sweep, as a task of an array
 ///
-/// Works on its own share first, then on runs of other shares that have not started, then continues runs whose process died.
-/// `0/1` is everything; an id is that run alone.
+/// Works on its own share first, then on runs of other shares. `0/1` is everything; an id is that run alone.
 #[derive(Debug, Args)]
 #[command(mut_args = show_only(&["dir", "part"]), after_help = POOL_OPTIONS, after_long_help = format!("{POOL_OPTIONS}\n\n{TASK_EXAMPLES}"))]
 pub struct TaskArgs {

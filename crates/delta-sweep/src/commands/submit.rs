@@ -30,9 +30,8 @@ const MAX_OUTPUT_BYTES: usize = 1 << 20;
 
 /// Submit the remaining runs of a sweep to a cluster
 ///
-/// Writes a script and a directory for logs into DIR/slurm, and submits one job array whose tasks call `delta sweep task`.
-/// DIR must be on a file system that all nodes share. Submitting again is harmless: no run is done twice, and nothing is
-/// submitted when no run remains. A task that is stopped while runs remain requeues itself.
+/// Writes a script into DIR/slurm, and submits one job array whose tasks call `delta sweep task`. DIR must be on a file system
+/// that all nodes share. A task that is stopped while runs remain requeues itself.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct SubmitArgs {

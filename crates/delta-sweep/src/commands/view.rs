@@ -22,8 +22,7 @@ use std::process::ExitCode;
 
 /// Render a sweep as an HTML page
 ///
-/// Writes one self-contained HTML file with the verdict of `gate`, scores and their intervals, comparisons, costs, what `why` has
-/// found, grouped failures and a table of all runs, and prints its path. The page loads nothing from the network.
+/// Writes one HTML file that loads nothing, and prints its path.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct SweepViewArgs {
@@ -33,7 +32,7 @@ pub struct SweepViewArgs {
     /// File to write [default: NAME.html in the current directory]
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// Grader whose scores are used [default: the first one]
+    /// Use the scores of this grader [default: the first one]
     #[arg(long, value_name = "NAME")]
     grader: Option<String>,
     #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]

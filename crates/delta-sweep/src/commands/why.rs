@@ -56,7 +56,7 @@ const MAX_CALL_CHARS: usize = 200;
 /// Find the iteration in which a run was lost
 ///
 /// Forks a run that did not pass after different iterations, continues the forks and grades them, until it is clear after which
-/// iteration forks stop passing. The forks are in `forks/` of the sweep. You can start it again: no fork is made twice.
+/// iteration forks stop passing. The forks are in `forks/` of the sweep.
 #[derive(Debug, Args)]
 #[command(mut_arg("strict", |arg| arg.hide(true)), after_long_help = EXAMPLES)]
 pub struct WhyArgs {
