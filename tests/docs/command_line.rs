@@ -125,7 +125,12 @@ fn parse(spelling: String, help: &str) -> CommandHelp {
     }
     let usage = usage.lines().map(|line| line.trim().to_owned());
     let usage = usage.filter(|line| !["[OPTIONS]", &spelling].contains(&&**line)).collect();
-    CommandHelp { spelling, about: about.trim().replacen("\n\n", ".\n", 1), usage, sections }
+    CommandHelp {
+        spelling,
+        about: about.trim().replacen("\n\n", ".\n", 1).replace(" 2 usage error,", ""),
+        usage,
+        sections,
+    }
 }
 
 /// Adds a line of help after the usage.
@@ -133,7 +138,8 @@ fn push_line(sections: &mut Vec<Section>, line: &str) {
     let text = line.trim();
     let indent = line.len() - line.trim_start().len();
     if indent == 0 {
-        sections.push(Section { title: text.replace(" 2 usage error,", ""), entries: Vec::new() });
+        let title = text.replace(" 2 usage error,", "").replace(", 2 usage error", "");
+        sections.push(Section { title, entries: Vec::new() });
         return;
     }
     let entries = &mut sections.last_mut().unwrap().entries;

@@ -38,8 +38,7 @@ Examples:
   delta-sessions exec \"$id\" 'echo \"$GREETING from $PWD\"' | jq -r .stdout
   delta-sessions end \"$id\"
 
-Exit codes: 0 success (`exit_code` is from the command in the session), 1 failure (see `error`),
-2 usage error, 70 bug";
+Exit codes: 0 success (`exit_code` is from the command in the session), 1 failure (see `error`), 2 usage error, 70 bug";
 
 #[derive(Debug, Subcommand)]
 enum CliCommand {
