@@ -12,7 +12,7 @@ static CHECKOUT: LazyLock<PathBuf> = LazyLock::new(directory);
 
 fuzz_target!(|bytes: &[u8]| {
     // Nothing in an empty directory is what a statement says, and no key has signed it.
-    if let Ok(report) = verify_statement("it", bytes, &CHECKOUT, &SealKeys::default(), None) {
+    if let Ok(report) = verify_statement("it", bytes, &CHECKOUT, None, &SealKeys::default(), None) {
         assert!(!report.holds && !report.render_text().is_empty());
     }
 });

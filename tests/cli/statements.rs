@@ -300,24 +300,162 @@ fn job_command(name: &str) -> String {
     line.trim_start_matches([' ', '-']).trim_start_matches("run: ").to_owned()
 }
 
+/// Runs git in a directory of the sandbox, with no configuration but its own.
+fn git(sandbox: &Sandbox, dir: &str, arguments: &[&str]) -> String {
+    let mut command = Command::new("git");
+    command.args(["-c", "user.name=t", "-c", "user.email=t@example.org"]);
+    command.args(["-c", "protocol.file.allow=always"]).args(arguments);
+    command.current_dir(sandbox.path(dir)).env("HOME", sandbox.path("home"));
+    let output = command.env("GIT_CONFIG_NOSYSTEM", "1").output().unwrap();
+    assert!(output.status.success(), "git {arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+}
+
+/// A branch of a repository with what a run has changed, removed and renamed there, and its statement.
+fn branch() -> Sandbox {
+    let script = "echo two > src/a; rm old; git mv moved src/moved; echo new > new";
+    let call = json!({"script": script});
+    let turns = format!("- call: [{{tool: do, args: {call}}}]\n- say: done\n");
+    let sandbox = Sandbox::scripted(DELTA, "  - {name: do, exec: 'sh -c ${script}'}\n", &turns);
+    for file in ["src/a", "old", "moved", "kept"] {
+        sandbox.write(&format!("work/{file}"), format!("{file}\n"));
+    }
+    git(&sandbox, "work", &["init", "-q", "-b", "main"]);
+    git(&sandbox, "work", &["add", "-A"]);
+    git(&sandbox, "work", &["commit", "-q", "-m", "first"]);
+    git(&sandbox, "work", &["checkout", "-q", "-b", "fix"]);
+    sandbox.run("the task", &["--snapshots"]).expect_code(0);
+    export(&sandbox, &["-o", "work/change.intoto.json"]).expect_code(0);
+    commit(&sandbox, "the change of a run");
+    sandbox
+}
+
+fn commit(sandbox: &Sandbox, subject: &str) {
+    git(sandbox, "work", &["add", "-A"]);
+    git(sandbox, "work", &["commit", "-q", "-m", subject]);
+}
+
+fn verify_branch(sandbox: &Sandbox, more: &[&str]) -> Ran {
+    let fixed = ["verify", "work/change.intoto.json", "-w", "work", "--changed-since"];
+    sandbox.delta(fixed.iter().chain(more).copied()).output()
+}
+
+#[test]
+fn c_36_13_every_file_that_a_branch_changes_must_be_in_the_statement() {
+    let sandbox = branch();
+    let ran = verify_branch(&sandbox, &["main"]).expect_code(0);
+    assert!(ran.stdout.contains("  changes:       since main: 5\n"), "{}", ran.stdout);
+    // What main has changed since then is no change of the branch.
+    git(&sandbox, "work", &["checkout", "-q", "main"]);
+    sandbox.write("work/kept", "of main\n");
+    commit(&sandbox, "another change");
+    git(&sandbox, "work", &["checkout", "-q", "fix"]);
+    verify_branch(&sandbox, &["main"]).expect_code(0);
+
+    let expect = |names: &[&str], why: &str| {
+        let ran = verify_branch(&sandbox, &["main", "--format", "json"]).expect_code(3);
+        let checks = ran.json()["checks"].as_array().unwrap().clone();
+        let changes = checks.iter().find(|check| check["check"] == "changes").unwrap();
+        let findings: Vec<&str> = changes["findings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|finding| finding.as_str().unwrap().split(" main").next().unwrap())
+            .collect();
+        assert_eq!(findings, names, "{why}");
+        git(&sandbox, "work", &["reset", "-q", "--hard", "fix"]);
+        git(&sandbox, "work", &["clean", "-q", "-f", "-d"]);
+    };
+    sandbox.write("work/untracked", "of a person\n");
+    expect(&["untracked differs from"], "a new file");
+    sandbox.write("work/src/b", "of a person\n");
+    git(&sandbox, "work", &["add", "-A"]);
+    fs::remove_file(sandbox.path("work/src/b")).unwrap();
+    expect(&["src/b was removed since"], "a file in the index alone");
+    sandbox.write("work/kept", "of a person\n");
+    expect(&["kept differs from"], "a changed file");
+    git(&sandbox, "work", &["rm", "-q", "kept"]);
+    expect(&["kept was removed since"], "a removed file");
+    git(&sandbox, "work", &["mv", "kept", "renamed"]);
+    expect(&["kept was removed since", "renamed differs from"], "a renamed file");
+    fs::rename(sandbox.path("work/kept"), sandbox.path("kept")).unwrap();
+    symlink("src/a", sandbox.path("work/kept")).unwrap();
+    expect(&["kept differs from"], "a symlink");
+    fs::create_dir(sandbox.path("module")).unwrap();
+    git(&sandbox, "module", &["init", "-q"]);
+    git(&sandbox, "module", &["commit", "-q", "--allow-empty", "-m", "one"]);
+    let url = sandbox.path("module").display().to_string();
+    git(&sandbox, "work", &["submodule", "add", "-q", &url, "module"]);
+    git(&sandbox, "work", &["config", "-f", ".gitmodules", "submodule.module.ignore", "all"]);
+    expect(&[".gitmodules differs from", "module differs from"], "a submodule that is ignored");
+
+    // A workspace that is only a part of the repository vouches for nothing else.
+    let ran = sandbox.delta(["verify", "work/change.intoto.json", "-w", "work/src"]);
+    let ran = ran.args(["--changed-since", "main"]).output().expect_code(3);
+    assert!(ran.stdout.contains("/work/new differs from main"), "{}", ran.stdout);
+    let unknown = verify_branch(&sandbox, &["nowhere"]).expect_code(126);
+    assert!(unknown.stderr.contains("there is no revision `nowhere`"), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("help: a shallow clone"), "{}", unknown.stderr);
+    let other = ["verify", "r", "-w", "work", "--changed-since", "main"];
+    sandbox.delta(other).output().expect_code(2);
+}
+
+/// A statement without files is about a result, and vouches for no file of a branch.
+#[test]
+fn c_36_13_a_statement_of_a_result_covers_no_file() {
+    let sandbox = Sandbox::scripted(DELTA, "", "- say: the answer\n");
+    sandbox.write("work/kept", "kept\n");
+    git(&sandbox, "work", &["init", "-q", "-b", "main"]);
+    commit(&sandbox, "first");
+    git(&sandbox, "work", &["checkout", "-q", "-b", "fix"]);
+    sandbox.run("task", &[]).expect_code(0);
+    export(&sandbox, &["-o", "work/change.intoto.json"]).expect_code(0);
+    commit(&sandbox, "the statement");
+    verify_branch(&sandbox, &["main"]).expect_code(0);
+    sandbox.write("work/kept", "of a person\n");
+    commit(&sandbox, "a change");
+    let ran = verify_branch(&sandbox, &["main"]).expect_code(3);
+    assert!(ran.stdout.contains("kept differs from main"), "{}", ran.stdout);
+}
+
 #[test]
 fn the_jobs_of_the_guide_check_the_files_of_a_branch() {
-    let sandbox = stated();
-    fs::rename(sandbox.path("change.intoto.json"), sandbox.path("work/change.intoto.json"))
-        .unwrap();
+    let sandbox = branch();
     let key = own_key(&sandbox);
     let program = Path::new(DELTA).parent().unwrap().display();
     let path = format!("{program}:{}", std::env::var("PATH").unwrap());
-    let run_jobs = |code: i32| {
-        for file in [".github/workflows/provenance.yml", ".gitlab-ci.yml"] {
+    let base = git(&sandbox, "work", &["rev-parse", "main"]);
+    // Each service in its own way: the merge of the branch with its parents, and the branch.
+    let check_out = |name: &str| {
+        git(&sandbox, "work", &["checkout", "-q", "-B", "merge", "main"]);
+        git(&sandbox, "work", &["merge", "-q", "--no-ff", "-m", "merge", "fix"]);
+        let url = format!("file://{}", sandbox.path("work").display());
+        let (branch, depth) = if name == "github" { ("merge", "2") } else { ("fix", "100") };
+        let clone = ["clone", "-q", "--depth", depth, "--branch", branch, &url, name];
+        git(&sandbox, "", &clone);
+        git(&sandbox, "work", &["checkout", "-q", "fix"]);
+    };
+    let run_jobs = |round: &str, code: i32| {
+        for (file, name) in
+            [(".github/workflows/provenance.yml", "github"), (".gitlab-ci.yml", "gitlab")]
+        {
+            check_out(name);
             let mut job = Command::new("sh");
-            job.args(["-e", "-c", &job_command(file)]).current_dir(sandbox.path("work"));
+            job.args(["-e", "-c", &job_command(file)]).current_dir(sandbox.path(name));
             job.env_clear().env("PATH", &path).env("HOME", sandbox.path("runner"));
+            job.env("CI_MERGE_REQUEST_DIFF_BASE_SHA", &base);
             let output = job.env("DELTA_KEY", &key).output().unwrap();
             Ran::of(output.status, &output.stdout, &output.stderr).expect_code(code);
+            fs::rename(sandbox.path(name), sandbox.path(&format!("{name}-{round}"))).unwrap();
         }
     };
-    run_jobs(0);
-    sandbox.write("work/src/a", "of the branch\n");
-    run_jobs(3);
+    run_jobs("one", 0);
+    sandbox.write("work/kept", "of a person\n");
+    commit(&sandbox, "a change of a person");
+    run_jobs("two", 3);
+    git(&sandbox, "work", &["revert", "--no-edit", "HEAD"]);
+    run_jobs("three", 0);
+    sandbox.write("work/src/a", "of a person\n");
+    commit(&sandbox, "another change of a person");
+    run_jobs("four", 3);
 }

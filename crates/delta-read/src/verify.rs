@@ -19,6 +19,10 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+mod changed_files;
+
+use changed_files::find_changed_files;
+
 /// The exit code of a verification that found something.
 const EXIT_BROKEN: u8 = 3;
 
@@ -37,6 +41,9 @@ pub struct VerifyArgs {
     /// Also accept seals and signatures of this key, as `delta config` prints it; repeatable
     #[arg(long, value_name = "KEY", value_parser = PublicKey::parse, help_heading = "Integrity")]
     by: Vec<PublicKey>,
+    /// Of a statement: all files that differ from where REF of git and HEAD parted must be in it
+    #[arg(long, value_name = "REF", help_heading = "Integrity")]
+    changed_since: Option<String>,
     /// Do not check the seals
     #[arg(long, conflicts_with = "by", help_heading = "Integrity")]
     no_seal: bool,
@@ -64,6 +71,7 @@ What is checked:
 Of a statement, which `delta export --to in-toto` prints:
   signature  your key, or one that you accept, signed it
   subjects   DIR has the files that the run has written
+  changes    with `--changed-since REF`: nothing else was changed or removed
   journal    with RUN: its journal begins as the statement says
   trees      with RUN: its snapshots have what the statement says
 
@@ -73,6 +81,7 @@ Examples:
   delta verify RUN -w ./work --anchor /var/log/delta.heads   # heads elsewhere
   delta verify RUN --by ed25519:Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE
   delta verify change.intoto.json -w ./checkout
+  delta verify change.intoto.json --changed-since origin/main
   delta verify RUN --format json | jq '.checks[] | select(.state == \"broken\")'
 
 Exit codes: 0 everything that was checked is intact, 3 something is not, 2 usage error, 1 or 126 not verified";
@@ -83,6 +92,10 @@ pub fn verify_command(args: &VerifyArgs) -> Result<ExitCode, CommandFailure> {
         let report = verify_file(args, &file, runs)?;
         print_verified(args, &report, StatementReport::render_text);
         return Ok(integrity_exit_code(report.holds));
+    }
+    if args.changed_since.is_some() {
+        let message = "`--changed-since` compares the files of a statement";
+        return Err(CommandFailure::usage(message, "`delta verify FILE --changed-since REF`"));
     }
     let reports = verify_runs(args)?;
     reports.iter().for_each(|report| print_verified(args, report, VerifyReport::render_text));
@@ -137,8 +150,12 @@ fn verify_file(
         }
     };
     let keys = inputs.keys.unwrap_or_default();
+    let checkout = &args.runs.work_dir;
+    let revision = args.changed_since.as_deref();
+    let changed = revision.map(|revision| find_changed_files(revision, checkout, file));
+    let changed = changed.transpose()?;
     let name = file.to_string_lossy();
-    verify_statement(&name, &bytes, &args.runs.work_dir, &keys, run)
+    verify_statement(&name, &bytes, checkout, changed.as_ref(), &keys, run)
         .map_err(|reason| unreadable(&format!("it {reason}")))
 }
 

@@ -2,7 +2,7 @@
 //!
 //! [`crate::export::in_toto`] makes the statement of a run, [`envelope`] signs it, and [`verify_statement`] checks it.
 
-mod checkout;
+pub mod checkout;
 pub mod document;
 pub mod envelope;
 mod run_comparison;

@@ -4,7 +4,10 @@ use super::document::{RESULT, ResourceDescriptor, SHA256, SYMLINK, Statement};
 use crate::verify::RunCheck;
 use delta_base::durable;
 use delta_base::hex::sha256_hex;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Checks that the directory has each file that the run has written, and none that it has removed.
@@ -31,6 +34,33 @@ pub fn check_subjects(statement: &Statement, checkout: &Path) -> RunCheck {
         detail.push_str(&format!(", removed: {}", removed.len()));
     }
     RunCheck::new("subjects", detail, findings)
+}
+
+/// The files that differ from a commit.
+#[derive(Debug)]
+pub struct ChangedFiles {
+    /// What the commit is called.
+    pub since: String,
+    /// The paths, relative to the directory that is checked.
+    pub paths: BTreeSet<Vec<u8>>,
+}
+
+/// Checks that the run has written or removed each file that has changed.
+pub fn check_changes(statement: &Statement, checkout: &Path, changed: &ChangedFiles) -> RunCheck {
+    let ChangedFiles { since, paths } = changed;
+    let removed = &statement.predicate.build_definition.internal_parameters.removed;
+    let subjects = statement.subject.iter().filter(|subject| subject.kind() != Some(RESULT));
+    let named: BTreeSet<&[u8]> = subjects
+        .map(|subject| subject.name.as_bytes())
+        .chain(removed.iter().map(String::as_bytes))
+        .collect();
+    let findings = paths.iter().filter(|path| !named.contains(path.as_slice())).map(|path| {
+        let exists = durable::metadata_no_follow(&checkout.join(OsStr::from_bytes(path))).is_ok();
+        let change = if exists { "differs from" } else { "was removed since" };
+        let name = String::from_utf8_lossy(path);
+        format!("{name} {change} {since}, and the statement does not name it")
+    });
+    RunCheck::new("changes", format!("since {since}: {}", paths.len()), findings.collect())
 }
 
 /// How the file that a subject names differs from it.

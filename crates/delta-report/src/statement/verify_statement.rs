@@ -1,6 +1,6 @@
 //! Verifies a statement: its signature, its subjects, and with the run what the run says.
 
-use super::checkout::check_subjects;
+use super::checkout::{ChangedFiles, check_changes, check_subjects};
 use super::document::{PAYLOAD_TYPE, Statement};
 use super::envelope::SignedEnvelope;
 use super::run_comparison::{check_journal, check_trees};
@@ -21,7 +21,7 @@ pub struct StatementReport {
     /// Whose signature it has; absent without a valid one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signed: Option<KeyOwner>,
-    /// The checks: `signature`, `statement`, `subjects`, with a run `journal` and `trees`.
+    /// The checks: `signature`, `statement`, `subjects`, with a commit `changes`, with a run `journal` and `trees`.
     pub checks: Vec<RunCheck>,
     /// The verification of the run, if one was named.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,7 +43,8 @@ pub struct StatementRun<'a> {
     pub report: VerifyReport,
 }
 
-/// Verifies the statement in the `bytes` of `file` with the keys, the files in `checkout`, and the run, if one is named.
+/// Verifies the statement in the `bytes` of `file` with the keys, the files in `checkout`, which may be all that have `changed`,
+/// and the run, if one is named.
 ///
 /// # Errors
 /// The file has neither an envelope nor a statement; the message completes "it ...".
@@ -51,6 +52,7 @@ pub fn verify_statement(
     file: &str,
     bytes: &[u8],
     checkout: &Path,
+    changed: Option<&ChangedFiles>,
     keys: &SealKeys,
     run: Option<StatementRun<'_>>,
 ) -> Result<StatementReport, String> {
@@ -74,6 +76,7 @@ pub fn verify_statement(
             let detail = format!("of run {id}");
             checks.push(RunCheck::new("statement", detail, finding.into_iter().collect()));
             checks.push(check_subjects(&statement, checkout));
+            checks.extend(changed.map(|changed| check_changes(&statement, checkout, changed)));
             if let Some(StatementRun { dir, journal, events, .. }) = &run {
                 checks.push(check_journal(&statement, journal));
                 checks.push(check_trees(&statement, dir, events, journal));

@@ -4,9 +4,10 @@
 
 use crate::formats::chain_change::{ChainChange, Hunk, split_hunks};
 use crate::planning::base_agents::BaseAgents;
-use crate::planning::git::{Git, TemporaryDir, check_out, describe_commit};
+use crate::planning::git::{REPOSITORY_HINT, TemporaryDir, check_out, describe_commit};
 use crate::planning::plan_sources::PlanAgents;
 use delta_base::durable;
+use delta_operator::environment::git::Git;
 use delta_operator::failure::CommandFailure;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -50,7 +51,7 @@ impl ChainEnds {
         let mut placed = Vec::new();
         for (id, home) in agents {
             let git = Git::new(home, None);
-            let own_top = git.find_top_dir()?;
+            let own_top = git.find_top_dir(REPOSITORY_HINT)?;
             if top.get_or_insert_with(|| own_top.clone()) != &own_top {
                 let message = format!("agent `{id}` is in another repository than the first agent");
                 return Err(CommandFailure::config(message, None));

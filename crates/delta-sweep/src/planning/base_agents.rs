@@ -1,7 +1,10 @@
 //! The agents of a base: as a revision of git has them, or another agent directory.
 
 use crate::formats::sweep_file::SweepFile;
-use crate::planning::git::{Git, TemporaryDir, check_out, describe_commit, describe_here};
+use crate::planning::git::{
+    REPOSITORY_HINT, TemporaryDir, check_out, describe_commit, describe_here,
+};
+use delta_operator::environment::git::Git;
 use delta_operator::failure::CommandFailure;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -47,7 +50,7 @@ impl BaseAgents {
         let mut names = None;
         for (index, (id, home)) in agents.iter().enumerate() {
             let git = Git::new(home, None);
-            git.find_top_dir()?;
+            git.find_top_dir(REPOSITORY_HINT)?;
             let (commit, label) = find_commit(&git, revision)?;
             let dir = checkout.path().join(index.to_string());
             let prefix = git.line(&["rev-parse", "--show-prefix"])?;
