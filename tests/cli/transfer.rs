@@ -406,6 +406,29 @@ fn c_36_7_a_connection_that_is_cut_anywhere_is_continued_without_complete_member
     }
 }
 
+/// The server of an ssh connection whose other end is gone notices nothing, and its `delta receive` waits for more: it kept the
+/// next one from receiving the run, for hours.
+#[test]
+fn c_36_7_a_receiver_that_waits_for_a_dead_connection_is_replaced() {
+    let sandbox = waiting();
+    rsh(&sandbox, LOGGED).output().expect_code(0);
+    let count = fs::read(sandbox.path("stream")).unwrap().len() * 9 / 10;
+    let sandbox = waiting();
+    accept_there(&sandbox);
+    let waits = format!(
+        "mkfifo ../input; sh -c \"$2\" < ../input 2>/dev/null | sed -u 1q & exec 9> ../input\n\
+         dd bs=1 count={count} status=none >&9\n\
+         (exec sleep 60) <&- >/dev/null 2>&1 & echo $! > ../holder; kill -9 $$"
+    );
+    rsh(&sandbox, &waits).output().expect_code(1);
+    let holder = sandbox.read("holder");
+    let ran = rsh(&sandbox, "exec sh -c \"$2\"").output();
+    let status = Command::new("kill").arg(holder.trim()).status().unwrap();
+    assert!(status.success(), "the earlier connection was still there");
+    ran.expect_code(0);
+    assert_eq!(continue_there(&sandbox).expect_code(0).stdout, "done\n");
+}
+
 #[test]
 fn c_36_6_a_transfer_is_cancelled_where_it_has_not_arrived() {
     let sandbox = waiting();

@@ -29,6 +29,7 @@ use delta_run::journal::seal::{SealKeys, SealStatus, Sealer, Signer};
 use delta_run::journal::signature::PublicKey;
 use delta_run::journal::{self, JournalFold};
 use delta_run::ownership::Ownership;
+use delta_run::ownership::run_process;
 use delta_run::run_files::{JOURNAL_FILE, METADATA_FILE, OWNER_LOCK_FILE};
 use delta_run::state::RunState;
 use delta_run::state::run_metadata::RunMetadata;
@@ -39,6 +40,10 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a process may need to die.
+const END_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Receive a run that `delta send` has written
 ///
@@ -162,7 +167,7 @@ impl BundleSink for Incoming<'_> {
         }
         let original = find_original(&manifest, &workspace)?;
         durable::ensure_private_dir(&dir)?;
-        let Some(lock) = FileLock::try_acquire(&dir.join(OWNER_LOCK_FILE))? else {
+        let Some(lock) = self.lock_arriving(&dir)? else {
             let message = format!("another process receives run {}", manifest.run_id);
             return Err(CommandFailure::run_active(message, "wait for it").into());
         };
@@ -229,6 +234,19 @@ fn find_original(
 }
 
 impl Incoming<'_> {
+    /// Locks the directory in which a run arrives. The sender of a transfer has one connection: a process that has the lock
+    /// reads from an earlier one, and may notice only after hours that its other end is gone.
+    fn lock_arriving(&self, dir: &Path) -> Result<Option<FileLock>, FileError> {
+        let path = dir.join(OWNER_LOCK_FILE);
+        match FileLock::try_acquire(&path)? {
+            None if self.args.replies => {
+                run_process::end_lock_holder(&path, END_PATIENCE);
+                FileLock::try_acquire(&path)
+            }
+            lock => Ok(lock),
+        }
+    }
+
     /// Answers the sender, if it listens.
     fn reply(&self, reply: &serde_json::Value) {
         if self.args.replies {

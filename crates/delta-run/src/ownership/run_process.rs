@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, Signal};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use std::{fs, io};
 
 /// A process that works, or has worked, on a run.
@@ -134,6 +134,22 @@ pub(crate) fn holder_directory(pid: u32) -> Option<Option<Vec<u8>>> {
     let is_holder = words.next() == Some(b"tool") && words.next() == Some(b"hold");
     let dir = words.next().filter(|word| !word.is_empty());
     is_holder.then(|| dir.map(<[u8]>::to_vec))
+}
+
+/// Kills the process that has the lock at `path`, if it can be seen from here, and waits until it has ended.
+pub fn end_lock_holder(path: &Path, patience: Duration) {
+    let find_holder = || {
+        let mut listed = durable::list_lock_holders(path).into_iter();
+        listed.find(|holder| holder.is_on_device).map(|holder| holder.pid)
+    };
+    // The descriptor is opened first: if it is of the holder now, no other process gets the signal.
+    if let Some(pid) = find_holder()
+        && let Ok(Some(holder)) = open_pidfd(pid)
+        && find_holder() == Some(pid)
+    {
+        let _ = send_signal(&holder, Signal::KILL);
+        let _ = poll(&mut [PollFd::new(&holder, PollFlags::IN)], Some(&to_timespec(patience)));
+    }
 }
 
 #[cfg(target_os = "linux")]
