@@ -1,7 +1,7 @@
 //! Every part of an agent's files is checked, and a mistake is shown where it stands.
 
 use super::agent_loading::{GOOD, agent, check, check_context, refused};
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use test_support::sandbox::Ran;
 use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 
@@ -26,6 +26,21 @@ fn c_1_4_names_and_models_are_not_empty() {
         "model: ' '",
         "error: `model` is empty\n  --> DIR/agent/agent.yaml:2:14\n   |\n 2 | llm: {model: ' '}\n   |              ^^^\n  = help: write `model: gpt-4o`\n",
     );
+}
+
+#[test]
+fn c_1_4_the_command_line_overrides_what_the_file_limits() {
+    let started = |section: &str, options: &[&str]| {
+        let sandbox = agent(format!("{GOOD}{section}"));
+        sandbox.run("hi", options).expect_code(0);
+        let start = sandbox.events("ENGINE_START").remove(0);
+        (start["max_iterations"].clone(), start["config"]["limits"].clone())
+    };
+    assert_eq!(started("", &[]), (json!(30), Json::Null));
+    let section = "max_iterations: 3\nlimits: {max_tokens: 700000}\n";
+    assert_eq!(started(section, &[]), (json!(3), json!({"max_tokens": 700_000})));
+    let options = ["--max-iterations", "5", "--max-tokens", "900000"];
+    assert_eq!(started(section, &options), (json!(5), json!({"max_tokens": 900_000})));
 }
 
 #[test]
@@ -108,6 +123,11 @@ fn c_1_5_the_llm_section_is_checked() {
         "did you mean `cached_input`?",
     );
     check("model: |[m]|", "`model` must be a string, not a list", "");
+    check(
+        "model: m, |api_key|: sk-1",
+        "unknown key `api_key` in `llm`",
+        "put the key into DELTA_API_KEY, or name its variable, such as `api_key_env: MY_KEY`; in this file, every run would record it",
+    );
 }
 
 #[test]
@@ -231,6 +251,20 @@ fn c_2_1_a_broken_tool_is_shown_where_it_stands() {
         format!("{GOOD}tools:\n  - name: a\n    exec: ls\n    shell: ls\n"),
         "error: exec:, shell:, and command: are mutually exclusive\n  --> DIR/agent/agent.yaml:6:5\n   |\n 6 |     shell: ls\n   |     ^^^^^\n  = help: keep one\n",
     );
+}
+
+#[test]
+fn c_2_1_a_name_has_1_to_64_letters_digits_and_signs() {
+    let tool = |name: &str| agent(format!("{GOOD}tools:\n  - name: '{name}'\n    exec: ls\n"));
+    let longest = "x".repeat(64);
+    let too_long = "x".repeat(65);
+    for name in ["a", "7", "_-", &longest] {
+        tool(name).run("hi", &[]).expect_code(0);
+    }
+    for name in ["a b", "a.b", "ä", &too_long] {
+        let message = refused(&tool(name));
+        assert!(message.contains(&format!("error: `{name}` is not a tool name\n")), "{message}");
+    }
 }
 
 #[test]

@@ -303,6 +303,17 @@ fn c_4_6_a_failing_tool_never_ends_the_run() {
 }
 
 #[test]
+fn c_2_2_a_name_that_occurs_twice_is_one_parameter() {
+    let tool = "  - {name: t, exec: 'echo ${a} ${b} ${a}'}\n";
+    let sandbox = ran(tool, &["{tool: t, args: {a: x, b: y}}"]);
+    assert_eq!(sandbox.observations(), ["x y x\n"]);
+    let request = sandbox.delta(["show", "r", "-w", "work", "--request", "1"]).output().json();
+    let parameters = &request["tools"][0]["function"]["parameters"];
+    assert_eq!(parameters["properties"].as_object().unwrap().len(), 2);
+    assert_eq!(parameters["required"], json!(["a", "b"]));
+}
+
+#[test]
 fn c_2_2_the_engines_variables_reach_every_form_of_tool_whatever_the_paths_hold() {
     let sandbox = Sandbox::new(DELTA);
     let (agent, work) = ("an $HOME \"agent's\" `id` \\dir", "wo rk'$(touch X)\"*;&|<>~#é");

@@ -36,6 +36,10 @@ fn c_9_6_on_run_end_runs_once_for_every_way_to_end() {
     sandbox.write("agent/context.yaml", "sources: [{type: file, path: nowhere}]\n");
     sandbox.run("go", &[]).expect_code(1);
     assert_eq!(sandbox.read("work/ended"), "FAILED context\n");
+    let tools = "  - {name: t, shell: 'kill -TERM $PPID; exec sleep 60'}\n";
+    let sandbox = hooked(tools, "- call: [{tool: t}]\n", &[("on_run_end", keep)]);
+    sandbox.run("go", &[]).expect_code(130);
+    assert_eq!(sandbox.read("work/ended"), "INTERRUPTED -\n");
 }
 
 #[test]

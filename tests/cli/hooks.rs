@@ -138,6 +138,17 @@ fn c_15_3_a_hook_gets_a_key_only_by_name() {
 }
 
 #[test]
+fn c_9_2_a_call_that_runs_again_has_the_same_id() {
+    let tools = "  - name: t\n    shell: echo $DELTA_CALL_ID >> ids; test -e once && exit 0; touch once; kill -9 $PPID; exec sleep 60\n    idempotent: true\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, "- call: [{tool: t}]\n- say: done\n");
+    assert_eq!(sandbox.run("go", &[]).code, -1);
+    resume(&sandbox, &[]).output().expect_code(0);
+    let id = &sandbox.events("ACTION_RESULT")[0]["call_id"];
+    let line = format!("{}\n", id.as_str().unwrap());
+    assert_eq!(sandbox.read("work/ids"), line.repeat(2));
+}
+
+#[test]
 fn c_9_2_large_values_are_cut_in_the_environment_and_whole_on_standard_input() {
     if !needs::programs(&["jq"]) {
         return;
@@ -355,6 +366,20 @@ fn c_9_3_a_request_is_changed_and_the_journal_is_not() {
 }
 
 #[test]
+fn c_9_3_messages_that_no_endpoint_accepts_are_not_sent() {
+    let messages = r#"[{"role": "tool", "tool_call_id": "x", "content": ""}]"#;
+    let request = format!(r#"{{"model": "m", "messages": {messages}}}"#);
+    for (key, value) in [("messages", messages), ("request", &request)] {
+        let server = ScriptedServer::start(Vec::new());
+        let sandbox = Sandbox::asking(DELTA, &server.url(), "");
+        give(&sandbox, &[("pre_llm_request", &format!("echo '{{\"{key}\": {value}}}'"))]);
+        let ran = sandbox.run("go", &[]).expect_code(1);
+        assert!(ran.stderr.contains("the result of no call before it"), "{}", ran.stderr);
+        assert_eq!(server.requests().len(), 0);
+    }
+}
+
+#[test]
 fn c_9_3_a_response_is_changed_before_it_is_a_thought() {
     if !needs::programs(&["jq"]) {
         return;
@@ -422,6 +447,15 @@ fn c_9_5_every_execution_is_recorded() {
         event,
         json!({"type": "HOOK_EXECUTION", "seq": 4, "iteration": 1, "hook": "on_run_end", "exit_code": 3, "record": name, "changed": false})
     );
+}
+
+#[test]
+fn c_9_5_the_record_of_a_call_has_the_request_after_the_hook() {
+    let answer = r#"echo '{"messages": [{"role": "user", "content": "be brief"}]}'"#;
+    let sandbox = hooked("", "- say: done\n", &[("pre_llm_request", answer)]);
+    sandbox.run("go", &[]).expect_code(0);
+    let request = sandbox.delta(["show", "r", "-w", "work", "--request", "1"]).output().json();
+    assert_eq!(request["messages"], json!([{"role": "user", "content": "be brief"}]));
 }
 
 #[test]

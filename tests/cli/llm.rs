@@ -361,6 +361,17 @@ fn c_7_8_a_call_that_was_cut_off_is_an_observation() {
 }
 
 #[test]
+fn c_7_9_the_next_turn_follows_from_the_journal() {
+    let turns = "- call: [{tool: ask_human, args: {prompt: Which?}}]\n- say: one\n- say: two\n";
+    let sandbox = Sandbox::scripted(DELTA, "", turns);
+    sandbox.run("go", &[]).expect_code(101);
+    for expected in ["one\n", "two\n"] {
+        let args = ["continue", "--run-id", "r", "-w", "work", "-m", "next", "--format", "raw"];
+        assert_eq!(sandbox.delta(args).output().expect_code(0).stdout, expected);
+    }
+}
+
+#[test]
 fn c_7_9_the_script_says_that_it_is_one() {
     let sandbox = Sandbox::scripted(
         DELTA,
@@ -579,8 +590,8 @@ fn c_7_6_no_proxy_gets_what_is_for_this_machine() {
 #[test]
 fn c_7_2_a_call_is_recorded_with_its_request_answer_tries_and_usage() {
     let answers = vec![
-        Answer::error(503, "busy", None).header("Retry-After", "0"),
-        Answer::text("done").usage(11, 7),
+        Answer::error(503, "busy with sk-0123456789", None).header("Retry-After", "0"),
+        Answer::text("done with sk-0123456789").usage(11, 7),
     ];
     let server = ScriptedServer::start(answers);
     let sandbox = Sandbox::asking(DELTA, &server.url(), "");
@@ -591,9 +602,11 @@ fn c_7_2_a_call_is_recorded_with_its_request_answer_tries_and_usage() {
     let record: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(record["status"], 200);
     assert_eq!(record["attempts"][0]["status"], 503);
-    assert!(record["attempts"][0]["error"].as_str().unwrap().contains("busy"), "{record}");
+    let refusal = record["attempts"][0]["error"].as_str().unwrap();
+    assert!(refusal.contains("busy with [redacted]"), "{refusal}");
     assert_eq!(record["request"], server.requests()[1].body);
-    assert_eq!(record["response"]["choices"][0]["message"]["content"], "done");
+    let content = &record["response"]["choices"][0]["message"]["content"];
+    assert_eq!(content, "done with [redacted]");
     assert_eq!(record["response"]["choices"][0]["finish_reason"], "stop");
     assert_eq!(record["usage"]["input_tokens"], 11);
     assert_eq!(record["usage"]["output_tokens"], 7);

@@ -358,6 +358,17 @@ fn c_15_2_symlinks_in_the_control_plane_are_refused() {
     );
 }
 
+/// A reader of the file has the old content or the new one, and never a part.
+#[test]
+fn c_5_4_metadata_is_another_file_when_it_changes() {
+    let tools = "  - name: link\n    shell: ln ${RUN_DIR}/metadata.json before.json\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, "- call: [{tool: link}]\n- say: done\n");
+    sandbox.run("hi", &[]).expect_code(0);
+    let before: Value = serde_json::from_str(&sandbox.read("work/before.json")).unwrap();
+    assert_eq!((&before["status"], before["end_time"].is_null()), (&json!("RUNNING"), true));
+    assert_eq!(sandbox.metadata()["status"], "COMPLETED");
+}
+
 #[test]
 fn c_5_4_metadata_has_every_field() {
     let sandbox = sandbox();

@@ -629,6 +629,12 @@ mod tests {
             (endpoint.base_url.as_str(), endpoint.api_key.as_ref().map(|key| key.value.as_str())),
             (WireForm::OpenAi.default_address(), Some("o"))
         );
+        let both = [
+            ("OPENAI_BASE_URL", "http://o/v1"),
+            ("DELTA_BASE_URL", "http://d/v1"),
+            ("OPENAI_API_KEY", "o"),
+        ];
+        assert_eq!(resolve(&config(None, None), &both).unwrap().base_url, "http://d/v1");
     }
 
     #[test]
