@@ -16,6 +16,7 @@ use delta_launch::drive::{
     apply, approve, continue_run, discard, export, fork, models, pack, replay, rm, rollback, run,
     stop, tell, trust,
 };
+use delta_launch::install::add;
 use delta_launch::transfer::{receive, send};
 use delta_operator::failure::CommandFailure;
 use delta_operator::global_options::GlobalOptions;
@@ -132,6 +133,8 @@ enum DeltaCommand {
     Test(Box<test::TestArgs>),
     /// Print the JSON Schema of a configuration file
     Schema(Box<schema::SchemaArgs>),
+    /// Install an agent from a directory, an archive or a repository
+    Add(Box<add::AddArgs>),
     /// Create an agent from a template
     Init(Box<init::InitArgs>),
     /// Run an example agent, without an API key
@@ -250,6 +253,7 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         DeltaCommand::Test(args) => test::test_command(&args),
         DeltaCommand::Schema(args) => schema::schema_command(&args),
         DeltaCommand::Models(args) => models::models_command(&args),
+        DeltaCommand::Add(args) => finish(add::add_command(&args)),
         DeltaCommand::Init(args) => finish(init::init_command(&args)),
         DeltaCommand::Demo(args) => demo::demo_command(&args),
         DeltaCommand::Completions(args) => {

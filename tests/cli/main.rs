@@ -8,6 +8,7 @@
 )]
 
 mod acp;
+mod add;
 mod address_secrets;
 mod agent_choice;
 mod agent_loading;

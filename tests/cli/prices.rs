@@ -528,7 +528,7 @@ fn c_35_2_prices_are_fetched_from_a_named_address_only_and_without_a_key() {
         (address("few"), "expected the prices of at least 10 chat models, found 0"),
         (address("cut"), "expected a JSON object: EOF"),
         (address("gone"), "answered 404 Not Found"),
-        ("http://prices.example/l.json".to_owned(), "prices over http can be changed on the way"),
+        ("http://prices.example/l.json".to_owned(), "over http can be changed on the way"),
         ("http://127.0.0.1:1/l.json".to_owned(), "could not connect to"),
         ("missing.json".to_owned(), "No such file or directory"),
     ] {

@@ -95,7 +95,7 @@ fn c_36_6_a_run_that_was_sent_is_closed_here_and_continues_there() {
         .expect_code(0);
 
     let ran = there(&sandbox, &RECEIVE).output().expect_code(0);
-    assert!(ran.stderr.contains("tools: note, stop, die"), "{ran:?}");
+    assert!(ran.stderr.contains("tools  die, note, stop"), "{ran:?}");
     assert_eq!(sandbox.read("there/work/there before"), "b\n");
     let received = sandbox.read("there/work/.delta/r/journal.jsonl");
     assert!(received.starts_with(&sandbox.read("work/.delta/r/journal.jsonl")), "C-36.8");
@@ -351,7 +351,7 @@ fn c_36_6_over_a_connection_a_run_arrives_once() {
     let sandbox = waiting();
     accept_there(&sandbox);
     let ran = rsh(&sandbox, "exec sh -c \"$2\"").output().expect_code(0);
-    assert!(ran.stderr.contains("tools: note, stop, die"), "{ran:?}");
+    assert!(ran.stderr.contains("tools  die, note, stop"), "{ran:?}");
     assert_eq!(sandbox.events("SENT")[0]["place"], "host:work");
     let again = || rsh(&sandbox, "exec sh -c \"$2\"");
     let ran = again().output().expect_code(0);

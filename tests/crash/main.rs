@@ -20,6 +20,7 @@ use test_support::sandbox::{Delta, Ran, Sandbox};
 use test_support::server::Gate;
 use test_support::wait::{processes_with, until};
 
+mod add;
 mod approvals;
 mod failpoints;
 mod fallback;

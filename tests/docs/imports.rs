@@ -25,7 +25,12 @@ const WINGS: [(&str, Wings); 2] = [
     ("crates/delta-operator/src", &[("", &[]), ("arguments", &[""]), ("runs", &[""])]),
     (
         "crates/delta-launch/src",
-        &[("prepare", &[]), ("drive", &["prepare"]), ("transfer", &["drive"])],
+        &[
+            ("prepare", &[]),
+            ("install", &["prepare"]),
+            ("drive", &["prepare"]),
+            ("transfer", &["drive"]),
+        ],
     ),
 ];
 

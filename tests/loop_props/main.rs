@@ -65,6 +65,7 @@ impl Simulated {
             agent_home: "/a".to_owned(),
             agent_name: "a".to_owned(),
             agent_tree: None,
+            agent_source: None,
             work_dir: "/w".to_owned(),
             workspace_id: "w".to_owned(),
             max_iterations: 1000,

@@ -29,8 +29,8 @@ mod workloads;
 
 use recorder::{Lease, Recorder, judge_power_losses, succeed};
 use verdicts::{
-    check_apply, check_discard, check_fork, check_fork_into, check_packed, check_rollback,
-    check_unpacked, finish_and_check,
+    check_added, check_apply, check_discard, check_fork, check_fork_into, check_packed,
+    check_rollback, check_unpacked, finish_and_check,
 };
 use workloads::{asking_agent, ended_run, killed_agent, nesting_agent, staged_run, working_agent};
 
@@ -118,6 +118,16 @@ fn c_32_2_a_power_loss_in_an_apply_loses_no_change() {
 #[test]
 fn c_32_4_a_power_loss_in_a_discard_loses_no_change() {
     judge_power_losses(Lease::Flock, staged_run, succeed(&workloads::DISCARD), check_discard);
+}
+
+#[test]
+fn c_36_15_a_power_loss_in_an_update_leaves_the_old_agent_or_the_new_one() {
+    judge_power_losses(
+        Lease::Flock,
+        || Some(workloads::changed_source()),
+        succeed(&workloads::ADD),
+        check_added,
+    );
 }
 
 #[test]

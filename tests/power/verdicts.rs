@@ -1,6 +1,6 @@
 //! What must hold of a disk after a power loss.
 
-use crate::workloads::{APPLY, DISCARD, FORK, FORK_INTO, PACK, ROLLBACK, UNPACK};
+use crate::workloads::{ADD, APPLY, DISCARD, FORK, FORK_INTO, PACK, ROLLBACK, UNPACK};
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -402,4 +402,18 @@ pub fn check_packed(sandbox: &Sandbox) {
 /// The same of an unpacked run.
 pub fn check_unpacked(sandbox: &Sandbox) {
     check_pack_state(sandbox, UNPACK);
+}
+
+/// The name of an installed agent is the old tree or the new one, all of it, and the next command finishes the update.
+pub fn check_added(sandbox: &Sandbox) {
+    let agent = "home/.local/share/delta/agents/agent";
+    let prompt = sandbox.read(&format!("{agent}/system_prompt.md"));
+    assert!(prompt == "Work more.\n" || prompt == "You are a test.\n", "{prompt}");
+    command(sandbox, ["add", "--list"]).expect_code(0);
+    let tree = fs::read_link(sandbox.path(agent)).unwrap();
+    let lock = sandbox.read("home/.local/share/delta/agents.lock.json");
+    assert!(lock.contains(tree.file_name().unwrap().to_str().unwrap()), "{lock}");
+    // It also compares every file with the hash.
+    command(sandbox, ADD).expect_code(0);
+    assert_eq!(sandbox.read(&format!("{agent}/system_prompt.md")), "Work more.\n");
 }

@@ -13,6 +13,7 @@ pub const ROLLBACK: [&str; 6] = ["rollback", "r", "-w", "work", "--to", "0"];
 pub const APPLY: [&str; 4] = ["apply", "r", "-w", "work"];
 pub const DISCARD: [&str; 4] = ["discard", "r", "-w", "work"];
 pub const PACK: [&str; 5] = ["pack", "r", "-w", "work", "-q"];
+pub const ADD: [&str; 2] = ["add", "--update"];
 pub const UNPACK: [&str; 5] = ["unpack", "r", "-w", "work", "-q"];
 
 /// The tools: `note` has an effect, `careful` one that has to be approved, `big` prints more than an observation has, `picture` an image, `die` kills the engine,
@@ -84,6 +85,16 @@ pub fn agent_with_tools(settings: &str, answers: &[Value]) -> Sandbox {
     let sandbox = Sandbox::new(DELTA);
     write_agent(&sandbox, "agent", settings, answers);
     sandbox.write("agent/dot.gif", b"GIF89a\x02\0\x03\0;");
+    sandbox
+}
+
+/// An agent that is installed, and has changed where it comes from.
+pub fn changed_source() -> Sandbox {
+    let sandbox = agent_with_tools("", &[last_answer()]);
+    let look = sandbox.delta(["add", "agent"]).output().expect_code(3);
+    let (_, tree) = look.stderr.split_once("--tree ").unwrap();
+    sandbox.delta(["add", "agent", "--tree", &tree[..64]]).output().expect_code(0);
+    sandbox.write("agent/system_prompt.md", "Work more.\n");
     sandbox
 }
 

@@ -27,8 +27,11 @@ use std::path::{Path, PathBuf};
 use tool_defaults::apply_tool_defaults;
 use tool_imports::{ImportPath, ToolImporter};
 
+pub mod agent_files;
 mod agent_mapping;
+pub mod agent_rights;
 pub mod agent_tree;
+pub mod agents_lock;
 mod dotenv;
 pub mod env_layers;
 mod finish_tool;

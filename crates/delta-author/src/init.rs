@@ -2,6 +2,7 @@
 
 use crate::init_provider::InitProvider;
 use clap::{Args, ValueEnum};
+use delta_agent::agent::agents_lock::is_agent_name;
 use delta_base::shell_quote::shell_quote;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::strip_terminal_controls;
@@ -126,12 +127,7 @@ fn parse_agent_name(dir: &Path) -> Result<String, String> {
         None => dir.canonicalize().map_err(|error| format!("{}: {error}", dir.display()))?,
     };
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let is_valid = name.starts_with(|c: char| c.is_ascii_alphabetic())
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
-        && name.len() <= 64
-        // YAML reads it as null.
-        && !name.eq_ignore_ascii_case("null");
-    if !is_valid {
+    if !is_agent_name(&name) {
         return Err(format!(
             "`{}` is not an agent name: expected 1 to 64 letters, digits, `.`, `_` or `-`, starting with a letter",
             strip_terminal_controls(&name)

@@ -329,6 +329,19 @@ pub fn replace_with_link_unsynced(from: &Path, path: &Path, tag: &str) -> FileRe
     Ok(())
 }
 
+/// Makes `path` a symlink to `target`, instead of the symlink or file that had that name. Synced: after a crash it is the
+/// old one or the new one.
+pub fn replace_symlink_synced(target: &Path, path: &Path) -> FileResult<()> {
+    let temporary = temporary_path(path, ".", ".tmp");
+    let _ = remove_file_no_follow(&temporary);
+    let result = check_failpoint()
+        .and_then(|()| std::os::unix::fs::symlink(target, &temporary))
+        .and_then(|()| check_failpoint())
+        .and_then(|()| rename_file(&temporary, path))
+        .map_err(file_error("replace", path));
+    finish_synced(result, &temporary, path)
+}
+
 /// Replaces a private file without waiting for the disk. A killed process leaves the old content or the new; a power
 /// failure may leave neither.
 pub fn replace_private_unsynced(path: &Path, bytes: &[u8]) -> FileResult<()> {

@@ -2,5 +2,6 @@
 //! has the commands that start, continue and change runs, and [`transfer`] sends and receives them.
 
 pub mod drive;
+pub mod install;
 pub mod prepare;
 pub mod transfer;

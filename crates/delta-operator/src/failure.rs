@@ -83,6 +83,8 @@ enum FailureKind {
     NotSubmitted,
     /// The user did not answer a question of the command.
     Unanswered,
+    /// What only the user can decide, without a terminal.
+    NotConfirmed,
     Interrupted,
 }
 
@@ -107,6 +109,7 @@ impl FailureKind {
             Self::NotDelivered => "export",
             Self::NotSubmitted => "submit",
             Self::Unanswered => "interaction",
+            Self::NotConfirmed => "not_confirmed",
             Self::Interrupted => "interrupted",
         }
     }
@@ -114,6 +117,7 @@ impl FailureKind {
     fn exit_code(self) -> u8 {
         match self {
             Self::Usage => 2,
+            Self::NotConfirmed => 3,
             Self::Config => 126,
             Self::Interrupted => 130,
             _ => 1,
@@ -264,6 +268,11 @@ impl CommandFailure {
             return Self::interrupted("interrupted");
         }
         Self::new(FailureKind::Unanswered, format!("{problem}: {error}"), Some(hint.to_owned()))
+    }
+
+    /// The command would ask the user, and there is no terminal.
+    pub fn not_confirmed(message: impl Into<String>, hint: impl Into<HelpLine>) -> Self {
+        Self::new(FailureKind::NotConfirmed, message, hint)
     }
 
     /// Reports of an active run that `command` cannot change it, in place of a process that continues it.

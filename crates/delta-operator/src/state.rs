@@ -101,24 +101,30 @@ pub fn allowed_calls() -> Result<AllowedCalls, String> {
     own_state_dir().map(|dir| AllowedCalls::new(&dir)).map_err(|missing| missing.reason())
 }
 
-/// The state directory in which this user may create files. Never in a directory of another user: with `sudo`, HOME may be
-/// the caller's.
+/// The state directory in which this user may create files.
 pub fn own_state_dir() -> Result<PathBuf, MissingKey> {
     let dir = find_state_dir().map_err(MissingKey::Nowhere)?;
+    check_own_dir(&dir).map_err(MissingKey::Nowhere)?;
+    Ok(dir)
+}
+
+/// Checks that a directory of delta, which need not exist, is not one of another user: with `sudo`, HOME may be the caller's.
+///
+/// # Errors
+/// It is; contains the reason.
+pub fn check_own_dir(dir: &Path) -> Result<(), String> {
     // A system says by a HOME that does not exist that the user has none.
     if let Some(home) = environment::path_variable("HOME")
         && dir.starts_with(&home)
         && !home.is_dir()
     {
-        let reason = format!("HOME is {}, which is not a directory", home.display());
-        return Err(MissingKey::Nowhere(reason));
+        return Err(format!("HOME is {}, which is not a directory", home.display()));
     }
     let existing = dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/"));
     if !existing.metadata().is_ok_and(|metadata| durable::is_own_or_roots(&metadata)) {
-        let reason = format!("{} belongs to another user", existing.display());
-        return Err(MissingKey::Nowhere(reason));
+        return Err(format!("{} belongs to another user", existing.display()));
     }
-    Ok(dir)
+    Ok(())
 }
 
 /// The files and directories with the operator's keys, which need not exist.

@@ -260,6 +260,9 @@ pub struct EngineStart {
     /// The hash of the agent directory; absent if it is too large, and in runs of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_tree: Option<SnapshotId>,
+    /// Where the agent was installed from; absent if no command has installed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_source: Option<AgentSource>,
     /// The absolute path of the workspace.
     pub work_dir: String,
     /// The name of the workspace.
@@ -292,6 +295,19 @@ pub struct EngineStart {
     /// The seal of the run id and the agent directory: see [`crate::journal::seal`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<String>,
+}
+
+/// Where an installed agent comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentSource {
+    /// The directory, archive or repository.
+    pub source: String,
+    /// The branch, tag or commit that was asked for.
+    #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
+    /// The commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
 }
 
 /// A fork and where it comes from: see [`Payload::Fork`].

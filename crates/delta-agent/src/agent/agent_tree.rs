@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// What is larger has no hash.
-const LIMITS: HashLimits = HashLimits { entries: 2000, bytes: 64 * 1024 * 1024 };
+pub(super) const LIMITS: HashLimits = HashLimits { entries: 2000, bytes: 64 * 1024 * 1024 };
 /// What never belongs to an agent: keys, and the records of others.
 const SKIPPED: [&[u8]; 3] = [b".env", b".git", b".delta"];
 /// What an agent directory has that no run of the agent reads.
@@ -35,7 +35,7 @@ fn skips_in(home: &Path, workspace: &Path) -> impl Fn(&[u8], &[Vec<u8>]) -> bool
 }
 
 /// Whether a path does not count; `names` are in its directory.
-fn is_skipped(path: &[u8], names: &[Vec<u8>]) -> bool {
+pub(super) fn is_skipped(path: &[u8], names: &[Vec<u8>]) -> bool {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     SKIPPED.contains(&name)
         || SKIPPED_OF_AGENT.contains(&name) && names.iter().any(|name| name == MAIN_FILE.as_bytes())

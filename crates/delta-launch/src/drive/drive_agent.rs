@@ -22,8 +22,8 @@ use delta_operator::arguments::agent_choice;
 use delta_operator::arguments::budget::{self, OuterLimits, OwnedRun, PastUse};
 use delta_operator::arguments::options::RunOptions;
 use delta_operator::failure::CommandFailure;
-use delta_operator::runs::restore_point;
 use delta_operator::runs::run_input::{PausingPrompt, RunInput};
+use delta_operator::runs::{agent_store, restore_point};
 use delta_operator::trust::read_import_path;
 use delta_operator::{config, environment, state};
 use delta_process as process;
@@ -98,6 +98,7 @@ impl PreparedAgent {
             agent_home: self.agent.home.to_string_lossy().into_owned(),
             agent_name: self.agent.name.clone(),
             agent_tree: hash_agent_tree(&self.agent.home, &workspace.root),
+            agent_source: agent_store::find_source(&self.agent.home),
             work_dir: workspace.root.to_string_lossy().into_owned(),
             workspace_id: workspace.name(),
             max_iterations: options

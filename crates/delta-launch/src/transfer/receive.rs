@@ -7,6 +7,7 @@ use crate::drive::continue_run::received_files::{self, PENDING_FILE};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
+use delta_agent::agent::agent_rights::AgentRights;
 use delta_base::durable::{self, FileError, FileLock};
 use delta_base::id::SnapshotId;
 use delta_base::shell_quote::shell_quote_path;
@@ -16,10 +17,10 @@ use delta_llm::llm::ModelSelection;
 use delta_operator::arguments::completion_candidates;
 use delta_operator::env_files::EnvFileOptions;
 use delta_operator::failure::CommandFailure;
-use delta_operator::runs::agent_store;
+use delta_operator::runs::agent_store::AgentStore;
 use delta_operator::runs::transfers::{self, Arrival, TransferOutcome};
 use delta_operator::runs::{own_run, restore_point};
-use delta_operator::{environment, state, trust};
+use delta_operator::{cancel, environment, state, trust};
 use delta_program::stdio;
 use delta_run::event::{JournalHead, Payload, ReceivedRun};
 use delta_run::fork::bundle::{
@@ -36,7 +37,6 @@ use delta_run::state::run_metadata::RunMetadata;
 use delta_run::workspace::{self, Workspace, run_removal};
 use delta_snapshot::{MergeRules, StagedTrees};
 use serde_json::json;
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -429,7 +429,8 @@ impl ArrivingRun {
     fn keep_agent(&self, state: &RunState) -> Result<Option<PathBuf>, CommandFailure> {
         let Some(tree) = self.manifest.agent else { return Ok(None) };
         let mut store = restore_point::open_run_store(&self.dir, state)?;
-        agent_store::keep_agent(tree, &mut store).map(Some)
+        let cancel = cancel::install_cancel()?;
+        AgentStore::open_own()?.keep_snapshot(tree, &mut store, &cancel).map(Some)
     }
 
     /// Makes the run one of the workspace.
@@ -554,28 +555,12 @@ fn adopt_missing(from: &Path, to: &Path) -> Result<(), CommandFailure> {
     Ok(())
 }
 
-/// What the agent in a directory may do that a sandbox does not keep from it.
+/// What the agent in a directory may do.
 fn describe_rights(dir: &Path) -> String {
     let hash = dir.file_name().unwrap_or_default().to_string_lossy();
     let tree = &hash[..hash.len().min(12)];
     let loaded = Agent::load(dir, &ModelSelection::without_llm(), &trust::read_import_path());
     let Ok(agent) = loaded else { return format!("agent {tree}: it does not load here") };
-    let join = |names: Vec<&str>| names.join(", ");
-    let tools = join(agent.tools.iter().map(|tool| &*tool.name).collect());
-    let mut text = format!("agent {} {tree}; tools: {tools}", agent.name);
-    let open: Vec<&str> =
-        agent.tools.iter().filter(|tool| tool.profile.is_none()).map(|tool| &*tool.name).collect();
-    let keys: BTreeSet<&str> =
-        agent.tools.iter().flat_map(|tool| &tool.pass_env).map(|name| &**name).collect();
-    let servers = agent.mcp_servers.iter().map(|server| &*server.name).collect::<Vec<_>>();
-    for (kind, names) in [
-        ("without a sandbox", open),
-        ("keys", keys.into_iter().collect()),
-        ("MCP servers", servers),
-    ] {
-        if !names.is_empty() {
-            text.push_str(&format!("; {kind}: {}", join(names)));
-        }
-    }
-    strip_terminal_controls(&text)
+    let rights = AgentRights::of_agent(&agent).lines().join("\n  ");
+    format!("agent {} {tree}\n  {rights}", strip_terminal_controls(&agent.name))
 }

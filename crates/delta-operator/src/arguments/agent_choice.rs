@@ -173,8 +173,19 @@ pub fn installed_name(home: &Path) -> Option<String> {
     if canonical(builtin_agent::builtin_directory()).is_some_and(|dir| home.starts_with(dir)) {
         return Some(builtin_agent::BUILTIN_AGENT.to_owned());
     }
-    let name = home.strip_prefix(canonical(config::agents_directory())?).ok()?;
-    name.to_str().filter(|name| !name.is_empty() && !name.contains('/')).map(str::to_owned)
+    let agents = config::agents_directory()?;
+    let path = home.strip_prefix(canonical(Some(agents.clone()))?).ok()?.to_str()?;
+    match path.strip_prefix(".trees/") {
+        // What `delta add` has installed is a link; a tree that an update has replaced has no name.
+        Some(_) => {
+            let mut names = list_agent_names(&agents);
+            names.sort();
+            names
+                .into_iter()
+                .find(|name| canonical(Some(agents.join(name))).as_ref() == Some(&home))
+        }
+        None => (!path.is_empty() && !path.contains('/')).then(|| path.to_owned()),
+    }
 }
 
 /// The directory whose `workspaces/` has the workspaces of the agent in `home`: its own directory, or `forks` of the sweep for

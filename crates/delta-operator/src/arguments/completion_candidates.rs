@@ -52,8 +52,11 @@ impl ValueCompleter for WorkspaceCompleter {
 fn installed_agents(prefix: &OsStr) -> Vec<OsString> {
     let entries = config::agents_directory().and_then(|dir| fs::read_dir(dir).ok());
     let names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name());
-    let mut names: Vec<OsString> =
-        names.filter(|name| name.as_bytes().starts_with(prefix.as_bytes())).collect();
+    let mut names: Vec<OsString> = names
+        .filter(|name| {
+            name.as_bytes().starts_with(prefix.as_bytes()) && !name.as_bytes().starts_with(b".")
+        })
+        .collect();
     names.sort();
     names
 }

@@ -1,52 +1,294 @@
-//! Agents that came from elsewhere, kept_dir by what they are: read-only directories in the state directory, named by their hash.
+//! Agents that came from elsewhere: read-only directories, named by their hash, and links to them by the names that `--agent`
+//! takes. agents.lock.json decides what is installed: it is written first, and the next process finishes what it says.
 
+use crate::config;
 use crate::failure::CommandFailure;
-use crate::state;
+use crate::state::check_own_dir;
+use delta_agent::agent::agent_files::AgentFiles;
 use delta_agent::agent::agent_tree::hash_agent_tree;
-use delta_base::durable::{self, FileError};
+use delta_agent::agent::agents_lock::{AgentsLock, LockedAgent};
+use delta_base::durable::{self, FileError, FileLock};
 use delta_base::hex::encode_hex;
 use delta_base::id::SnapshotId;
 use delta_base::random::random_bytes;
+use delta_base::signal::CancelToken;
+use delta_run::event::AgentSource;
 use delta_snapshot::SnapshotStore;
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-/// The directory of the trees, in the state directory.
-const TREES_DIR: &str = "agents/.trees";
+/// The directory of the trees, next to the links.
+const TREES_DIR: &str = ".trees";
+/// The start of the name of a tree that is not complete.
+const DRAFT_PREFIX: &str = ".new-";
+/// What is installed, next to the directory of the links.
+const LOCK_FILE: &str = "agents.lock.json";
+/// The file that the process locks that changes what is installed.
+const MUTEX_FILE: &str = ".lock";
 /// The permissions to write.
 const WRITE_BITS: u32 = 0o222;
+/// How often a lock is tried.
+const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Keeps the agent directory `tree` of a store of snapshots; returns its path. One that exists stays. Durable.
+/// The agents of the operator.
+pub struct AgentStore {
+    /// The directory in which `--agent NAME` finds `NAME`.
+    links: PathBuf,
+}
+
+impl AgentStore {
+    /// The store, which need not exist.
+    ///
+    /// # Errors
+    /// There is no place for it that belongs to this user.
+    pub fn open_own() -> Result<Self, CommandFailure> {
+        let links = config::agents_directory().ok_or_else(|| "HOME is not set".to_owned());
+        let links = links.and_then(|links| check_own_dir(&links).map(|()| links));
+        match links {
+            Ok(links) => Ok(Self { links }),
+            Err(reason) => {
+                let message = format!("there is no directory for agents: {reason}");
+                Err(CommandFailure::config(message, "set XDG_DATA_HOME to a directory of yours"))
+            }
+        }
+    }
+
+    /// The link or the directory of an agent, which need not exist.
+    pub fn link(&self, name: &str) -> PathBuf {
+        self.links.join(name)
+    }
+
+    /// Where a tree is kept, if it is.
+    pub fn tree_dir(&self, tree: SnapshotId) -> PathBuf {
+        self.links.join(TREES_DIR).join(tree.to_string())
+    }
+
+    /// The file that says what is installed.
+    pub fn lock_path(&self) -> PathBuf {
+        self.links.with_file_name(LOCK_FILE)
+    }
+
+    /// Reads what is installed.
+    ///
+    /// # Errors
+    /// The file is not one of delta.
+    pub fn read_lock(&self) -> Result<AgentsLock, CommandFailure> {
+        read_agents_lock(&self.lock_path()).map(Option::unwrap_or_default)
+    }
+
+    /// Whether the operator has a directory, a file or a link of this name, if no command has installed it.
+    pub fn names_other(&self, name: &str) -> bool {
+        durable::metadata_no_follow(&self.link(name)).is_ok()
+    }
+
+    /// The names of agents that no command has installed.
+    pub fn list_others(&self, lock: &AgentsLock) -> Vec<String> {
+        let entries = durable::read_dir_no_follow(&self.links).unwrap_or_default().into_iter();
+        let names = entries.filter_map(|entry| entry.name.into_string().ok());
+        let mut names: Vec<String> = names
+            .filter(|name| !name.starts_with('.') && !lock.agents.contains_key(name))
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// A new directory for files that become a tree, or that are fetched.
+    ///
+    /// # Errors
+    /// It cannot be created.
+    pub fn new_draft(&self, cancel: &CancelToken) -> Result<AgentDraft, CommandFailure> {
+        let _mutex = self.lock(cancel)?;
+        let trees = self.links.join(TREES_DIR);
+        let name = format!("{DRAFT_PREFIX}{}", encode_hex(&random_bytes::<8>()));
+        let dir = trees.join(name);
+        durable::ensure_private_dir_synced(&dir)?;
+        let opened = durable::open_dir_no_follow(&dir).map_err(FileError::at("open", &dir))?;
+        // What it is locked by is alive.
+        opened.lock_shared().map_err(FileError::at("lock", &dir))?;
+        remove_abandoned_drafts(&trees);
+        Ok(AgentDraft { dir, _opened: opened })
+    }
+
+    /// Keeps the agent `tree` of a store of snapshots; returns its path. One that exists stays. Durable.
+    ///
+    /// # Errors
+    /// The tree is not one of an agent, is damaged, or cannot be written.
+    pub fn keep_snapshot(
+        &self,
+        tree: SnapshotId,
+        snapshots: &mut SnapshotStore,
+        cancel: &CancelToken,
+    ) -> Result<PathBuf, CommandFailure> {
+        let tree_dir = self.tree_dir(tree);
+        if tree_dir.is_dir() {
+            return check_tree(&tree_dir, tree).map(|()| tree_dir);
+        }
+        let draft = self.new_draft(cancel)?;
+        let empty = snapshots.empty_tree()?;
+        let plan = snapshots.plan_restore(empty, tree, None)?;
+        snapshots.apply_restore(&plan, &draft.dir, None)?;
+        AgentFiles::read(&draft.dir).map_err(|reason| {
+            CommandFailure::damaged(format!("the agent {tree} is refused: {reason}"), None)
+        })?;
+        self.keep(draft, tree)
+    }
+
+    /// Gives a complete draft the name of its tree; returns its path. One that exists stays. Durable.
+    ///
+    /// # Errors
+    /// It has another hash, or cannot be kept.
+    pub fn keep(&self, draft: AgentDraft, tree: SnapshotId) -> Result<PathBuf, CommandFailure> {
+        let tree_dir = self.tree_dir(tree);
+        check_tree(&draft.dir, tree)?;
+        make_read_only(&draft.dir).map_err(FileError::at("write", &draft.dir))?;
+        // Before the name exists, all of its content is on the disk.
+        durable::sync_file_system(&draft.dir)?;
+        match durable::rename_dir_synced(&draft.dir, &tree_dir) {
+            // Another process has kept the same agent, or an earlier one.
+            Err(_) if tree_dir.is_dir() => {}
+            renamed => renamed?,
+        }
+        check_tree(&tree_dir, tree).map(|()| tree_dir)
+    }
+
+    /// Installs an agent whose tree is kept, instead of the one that was `before`, or removes the one of that name.
+    ///
+    /// # Errors
+    /// Another process has installed something under this name, or a file cannot be written.
+    pub fn change(
+        &self,
+        name: &str,
+        before: Option<&LockedAgent>,
+        after: Option<LockedAgent>,
+        cancel: &CancelToken,
+    ) -> Result<(), CommandFailure> {
+        let _mutex = self.lock(cancel)?;
+        let mut lock = self.mend()?;
+        if lock.agents.get(name) != before {
+            let message = format!("another process has changed the agent `{name}`");
+            return Err(CommandFailure::conflict(message, "repeat the command"));
+        }
+        let entry = match (after, before) {
+            (Some(after), _) => after,
+            (None, Some(before)) => LockedAgent { removed: true, ..before.clone() },
+            (None, None) => return Ok(()),
+        };
+        lock.agents.insert(name.to_owned(), entry);
+        self.write_lock(&lock)?;
+        self.finish(&mut lock)
+    }
+
+    /// Finishes what an earlier process has left.
+    ///
+    /// # Errors
+    /// Another process changes the agents, or a file cannot be written.
+    pub fn mend_interrupted(&self, cancel: &CancelToken) -> Result<(), CommandFailure> {
+        if !self.lock_path().exists() {
+            return Ok(());
+        }
+        let _mutex = self.lock(cancel)?;
+        self.mend().map(drop)
+    }
+
+    /// Waits until no other process changes what is installed. None of them waits for something else meanwhile.
+    fn lock(&self, cancel: &CancelToken) -> Result<FileLock, CommandFailure> {
+        durable::ensure_private_dir_synced(&self.links)?;
+        loop {
+            if let Some(lock) = FileLock::try_acquire(&self.links.join(MUTEX_FILE))? {
+                return Ok(lock);
+            }
+            if cancel.wait(LOCK_INTERVAL) {
+                return Err(CommandFailure::interrupted("interrupted"));
+            }
+        }
+    }
+
+    fn mend(&self) -> Result<AgentsLock, CommandFailure> {
+        let mut lock = self.read_lock()?;
+        self.finish(&mut lock)?;
+        Ok(lock)
+    }
+
+    fn write_lock(&self, lock: &AgentsLock) -> Result<(), CommandFailure> {
+        Ok(durable::replace_private_synced(&self.lock_path(), lock.to_text().as_bytes())?)
+    }
+
+    /// Makes the links what the file says.
+    fn finish(&self, lock: &mut AgentsLock) -> Result<(), CommandFailure> {
+        for (name, agent) in &lock.agents {
+            let link = self.link(name);
+            let target = Path::new(TREES_DIR).join(agent.tree.to_string());
+            let is_link = durable::metadata_no_follow(&link).is_ok_and(|link| link.is_symlink());
+            if agent.removed && is_link {
+                durable::remove_file_synced(&link)?;
+            } else if !agent.removed && fs::read_link(&link).ok().as_ref() != Some(&target) {
+                durable::replace_symlink_synced(&target, &link)?;
+            }
+        }
+        if lock.agents.values().any(|agent| agent.removed) {
+            lock.agents.retain(|_, agent| !agent.removed);
+            self.write_lock(lock)?;
+        }
+        Ok(())
+    }
+}
+
+/// A directory that becomes a tree, or that is removed.
+pub struct AgentDraft {
+    /// Its path.
+    pub dir: PathBuf,
+    /// Locked as long as the process lives.
+    _opened: File,
+}
+
+impl Drop for AgentDraft {
+    fn drop(&mut self) {
+        // After a rename there is nothing to remove.
+        let _ = make_removable(&self.dir);
+        let _ = durable::remove_dir_all_no_follow(&self.dir);
+    }
+}
+
+/// Removes what killed processes have left.
+fn remove_abandoned_drafts(trees: &Path) {
+    for entry in durable::read_dir_no_follow(trees).unwrap_or_default() {
+        let dir = trees.join(&entry.name);
+        if entry.name.to_string_lossy().starts_with(DRAFT_PREFIX)
+            && let Ok(opened) = durable::open_dir_no_follow(&dir)
+            && opened.try_lock().is_ok()
+        {
+            drop(AgentDraft { dir, _opened: opened });
+        }
+    }
+}
+
+/// Reads a lock file; `None` if there is none.
 ///
 /// # Errors
-/// The tree is not one of an agent, is damaged, or cannot be written.
-pub fn keep_agent(
-    tree: SnapshotId,
-    snapshots: &mut SnapshotStore,
-) -> Result<PathBuf, CommandFailure> {
-    let trees = state::own_state_dir()
-        .map_err(|missing| CommandFailure::config(missing.reason(), "set DELTA_STATE_DIR"))?
-        .join(TREES_DIR);
-    let kept_dir = trees.join(tree.to_string());
-    if kept_dir.is_dir() {
-        return check_tree(&kept_dir, tree).map(|()| kept_dir);
-    }
-    let draft = trees.join(format!(".new-{}", encode_hex(&random_bytes::<8>())));
-    durable::ensure_private_dir_synced(&draft)?;
-    let empty = snapshots.empty_tree()?;
-    let plan = snapshots.plan_restore(empty, tree, None)?;
-    snapshots.apply_restore(&plan, &draft, None)?;
-    check_tree(&draft, tree)?;
-    make_read_only(&draft).map_err(FileError::at("write", &draft))?;
-    durable::sync_file_system(&draft)?;
-    match durable::rename_dir_synced(&draft, &kept_dir) {
-        // Another process has kept_dir the same agent.
-        Err(_) if kept_dir.is_dir() => {}
-        renamed => renamed?,
-    }
-    check_tree(&kept_dir, tree).map(|()| kept_dir)
+/// It is not one of delta.
+pub fn read_agents_lock(path: &Path) -> Result<Option<AgentsLock>, CommandFailure> {
+    let json = match durable::read_large(path) {
+        Ok(json) => json,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(FileError::at("read", path)(error).into()),
+    };
+    AgentsLock::parse(&json).map(Some).map_err(|reason| {
+        let message = format!("could not read {}: {reason}", path.display());
+        CommandFailure::damaged(message, "restore the file, or install the agents again")
+    })
+}
+
+/// Where the agent in the directory `home` was installed from, if it was; the directory is a tree of the store.
+pub fn find_source(home: &Path) -> Option<AgentSource> {
+    let store = AgentStore::open_own().ok()?;
+    let trees = store.links.join(TREES_DIR).canonicalize().ok()?;
+    let tree = SnapshotId::parse(home.strip_prefix(trees).ok()?.to_str()?)?;
+    let lock = store.read_lock().ok()?;
+    let agent = lock.agents.into_values().find(|agent| agent.tree == tree)?;
+    Some(AgentSource { source: agent.source, reference: agent.reference, commit: agent.commit })
 }
 
 fn check_tree(dir: &Path, tree: SnapshotId) -> Result<(), CommandFailure> {
@@ -70,6 +312,18 @@ fn make_read_only(dir: &Path) -> io::Result<()> {
         }
         let mode = entry.metadata()?.permissions().mode();
         fs::set_permissions(entry.path(), Permissions::from_mode(mode & !WRITE_BITS))?;
+    }
+    Ok(())
+}
+
+/// Lets the user remove what is in the directories.
+fn make_removable(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            fs::set_permissions(entry.path(), Permissions::from_mode(0o700))?;
+            make_removable(&entry.path())?;
+        }
     }
     Ok(())
 }

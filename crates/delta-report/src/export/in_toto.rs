@@ -55,7 +55,8 @@ pub fn build_statement(
     let mut dependencies: Vec<ResourceDescriptor> = Vec::new();
     for start in &starts {
         let agent = start.agent_tree.map(|tree| {
-            ResourceDescriptor::new(AGENT, DELTA_TREE, tree).with("agent", &*start.agent_name)
+            let agent = ResourceDescriptor::new(AGENT, DELTA_TREE, tree);
+            state_source(start, agent.with("agent", &*start.agent_name))
         });
         dependencies.extend(agent.filter(|agent| !dependencies.contains(agent)));
     }
@@ -88,6 +89,22 @@ pub fn build_statement(
         },
     };
     Ok(Statement::new(subject, provenance))
+}
+
+/// Adds where the agent was installed from. A directory or a file of this machine is left out.
+fn state_source(start: &EngineStart, mut agent: ResourceDescriptor) -> ResourceDescriptor {
+    let installed = start.agent_source.as_ref();
+    let Some(installed) =
+        installed.filter(|from| from.commit.is_some() || from.source.contains("://"))
+    else {
+        return agent;
+    };
+    agent.digest.extend(installed.commit.clone().map(|commit| (GIT_COMMIT.to_owned(), commit)));
+    let agent = agent.with("source", &*installed.source);
+    match &installed.reference {
+        Some(reference) => agent.with("ref", &**reference),
+        None => agent,
+    }
 }
 
 /// What the snapshots of a run say.

@@ -1,27 +1,19 @@
 //! `delta models prices --fetch`: replaces the fetched list of prices. delta reads prices from the network only here, from the
 //! address that the user names, and sends no key.
 
+use crate::prepare::download::download;
 use delta_base::hex::sha256_hex;
-use delta_base::signal::CancelToken;
 use delta_base::url_secrets::mask_url;
 use delta_base::{durable, time};
-use delta_http::{host_of, is_loopback_host};
-use delta_http_client::{HttpClient, HttpClientConfig};
-use delta_llm::llm::endpoint::find_proxy;
 use delta_llm::llm::price_file::price_list::{PriceChange, PriceList};
-use delta_operator::endpoints::operator_settings;
 use delta_operator::failure::CommandFailure;
 use delta_operator::prices::{FetchedPrices, PriceSource, fetched_prices_path};
 use delta_operator::{cancel, config};
 use delta_program::stdio;
-use http::HeaderMap;
 use serde_json::value::to_raw_value;
 use std::path::Path;
-use std::time::Duration;
 
 const MAX_LIST_BYTES: usize = 32 << 20;
-const TOTAL_TIMEOUT: Duration = Duration::from_secs(300);
-const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The most changes that are listed.
 const MAX_SHOWN_CHANGES: usize = 40;
@@ -44,7 +36,8 @@ pub fn fetch_prices(source: Option<&str>, accept: bool) -> Result<(), CommandFai
         CommandFailure::config(format!("refused the prices of {shown_source}: {problem}"), hint)
     };
     let text = if source.starts_with("http://") || source.starts_with("https://") {
-        download(&source, &cancel::install_cancel()?)
+        download(&source, MAX_LIST_BYTES, 0, &cancel::install_cancel()?)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     } else {
         read_list_file(Path::new(&source)).map_err(|problem| format!("{shown_source}: {problem}"))
     };
@@ -110,43 +103,8 @@ fn describe_change(change: &PriceChange) -> String {
 
 fn read_list_file(path: &Path) -> Result<String, String> {
     let bytes = durable::read_large(path).map_err(|error| error.to_string())?;
-    check_size(bytes.len())?;
-    String::from_utf8(bytes).map_err(|_| "the file is not UTF-8".to_owned())
-}
-
-fn check_size(bytes: usize) -> Result<(), String> {
-    if bytes > MAX_LIST_BYTES {
+    if bytes.len() > MAX_LIST_BYTES {
         return Err("the list has more than 32 MB".to_owned());
     }
-    Ok(())
-}
-
-/// What an address answers to GET, without any header of the user.
-fn download(url: &str, cancel: &CancelToken) -> Result<String, String> {
-    let host = host_of(url).unwrap_or_default();
-    if url.starts_with("http://") && !is_loopback_host(host) {
-        let url = mask_url(url);
-        return Err(format!("{url}: prices over http can be changed on the way; use https"));
-    }
-    let proxy = find_proxy(url, &|name| operator_settings(name, None));
-    let mut client = HttpClient::new(HttpClientConfig {
-        url,
-        headers: HeaderMap::new(),
-        total_timeout: TOTAL_TIMEOUT,
-        idle_timeout: IDLE_TIMEOUT,
-        proxy: proxy.as_deref(),
-    })?;
-    let shown_url = client.redacted_url();
-    let mut exchange = client.get(cancel);
-    let answer = match exchange.send() {
-        Ok(head) => exchange.read_text(MAX_LIST_BYTES + 1).map(|text| (head.status, text)),
-        Err(error) => Err(error),
-    };
-    drop(exchange);
-    let (status, text) = answer.map_err(|error| client.describe_error(&error))?;
-    if !status.is_success() {
-        return Err(format!("{shown_url} answered {status}"));
-    }
-    check_size(text.len()).map_err(|problem| format!("{shown_url}: {problem}"))?;
-    Ok(text)
+    String::from_utf8(bytes).map_err(|_| "the file is not UTF-8".to_owned())
 }

@@ -1,0 +1,184 @@
+//! What an agent may do: the only list of it, which `delta add` and `delta receive` print, and with which an update is compared.
+
+use super::Agent;
+use crate::tool::Tool;
+use crate::tool::approval::ApprovalPolicy;
+use delta_base::hex::sha256_hex;
+use delta_base::terminal_text::escape_to_line;
+use delta_llm::llm::ProviderKind;
+use delta_sandbox::{DeclaredProfile, EnvAccess, HomeAccess, NetAccess, ReadKey};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The kinds, in the order in which they are printed.
+const KINDS: [&str; 5] = [TOOLS, UNSANDBOXED, NETWORK, KEYS, FILES];
+const TOOLS: &str = "tools";
+const UNSANDBOXED: &str = "without a sandbox";
+const NETWORK: &str = "network";
+const KEYS: &str = "keys";
+const FILES: &str = "files";
+
+/// What a tool may do, in place of a name, that starts without a question.
+const STARTS: &str = "starts without a question";
+/// What every tool may do.
+const ASKS: &str = "asks";
+
+/// By kind and by who has them, such as a tool: what they reach.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentRights(BTreeMap<String, BTreeMap<String, BTreeSet<String>>>);
+
+impl AgentRights {
+    /// The rights of a loaded agent. No program is started to find them.
+    pub fn of_agent(agent: &Agent) -> Self {
+        let mut rights = Self::default();
+        for tool in &agent.tools {
+            rights.add_tool(tool, agent);
+        }
+        for (point, hook) in agent.hooks.all() {
+            let holder = format!("hook {}", point.name());
+            rights.add_profile(&holder, hook.profile.as_ref());
+            hook.pass_env.iter().for_each(|key| rights.add(KEYS, &holder, key));
+        }
+        if agent.context.starts_programs() {
+            rights.add_profile("context.yaml", agent.sandbox.profile.as_ref());
+        }
+        for server in &agent.mcp_servers {
+            let holder = format!("MCP server {}", server.name);
+            let keys = server.pass_env.iter().map(String::as_str).chain(server.key_variables());
+            keys.for_each(|key| rights.add(KEYS, &holder, key));
+            server.url.iter().for_each(|url| rights.add(NETWORK, &holder, url));
+        }
+        for llm in agent.llm.models() {
+            if matches!(llm.provider, ProviderKind::Command(_)) {
+                rights.add_profile("the program of llm", agent.sandbox.llm.as_ref());
+            }
+            if !llm.api_key_command.is_empty() {
+                rights.add_profile("api_key_command", None);
+            }
+            llm.base_url.iter().for_each(|url| rights.add(NETWORK, "llm", url));
+            llm.api_key_env.iter().for_each(|key| rights.add(KEYS, "llm", key));
+        }
+        agent.env_file.iter().for_each(|key| rights.add(KEYS, "children", key));
+        rights
+    }
+
+    fn add_tool(&mut self, tool: &Tool, agent: &Agent) {
+        self.add(TOOLS, &tool.name, ASKS);
+        match &tool.approve {
+            Some(ApprovalPolicy::Ask) => {}
+            None | Some(ApprovalPolicy::Never) => self.add(TOOLS, &tool.name, STARTS),
+            // Whether other rules ask more often is not known: they may be wider.
+            Some(rules) => {
+                let rules = &sha256_hex(format!("{rules:?}"))[..12];
+                self.add(TOOLS, &tool.name, &format!("starts some calls by the rules {rules}"));
+            }
+        }
+        let Some(mcp) = &tool.mcp else {
+            tool.pass_env.iter().for_each(|key| self.add(KEYS, &tool.name, key));
+            return self.add_profile(&tool.name, tool.profile.as_ref());
+        };
+        let mut servers = agent.mcp_servers.iter();
+        // A server elsewhere is in no sandbox of delta.
+        if servers.any(|server| server.name == mcp.server && server.url.is_none()) {
+            self.add_profile(&format!("MCP server {}", mcp.server), tool.profile.as_ref());
+        }
+    }
+
+    fn add_profile(&mut self, holder: &str, profile: Option<&DeclaredProfile>) {
+        let Some(profile) = profile else { return self.add(UNSANDBOXED, holder, "everything") };
+        let mut hosts: Vec<String> = Vec::new();
+        match &profile.net {
+            NetAccess::None => {}
+            NetAccess::Hosts(rules) => hosts.extend(rules.iter().map(ToString::to_string)),
+            NetAccess::All => hosts.push("all hosts".to_owned()),
+        }
+        hosts.extend(profile.sockets.iter().map(|socket| format!("socket {socket}")));
+        hosts.iter().for_each(|host| self.add(NETWORK, holder, host));
+        match &profile.env {
+            EnvAccess::Safe => {}
+            EnvAccess::All => self.add(KEYS, holder, "all variables"),
+            EnvAccess::Only(names) => names.iter().for_each(|name| self.add(KEYS, holder, name)),
+        }
+        let mut files: Vec<String> =
+            profile.write.iter().map(|path| format!("writes {path}")).collect();
+        match &profile.read {
+            // Less that is hidden is more that is read.
+            ReadKey::All if profile.hide.is_empty() => files.push("reads all".to_owned()),
+            ReadKey::All => files.push(format!("reads all but {}", profile.hide.join(", "))),
+            ReadKey::Only(paths) => files.extend(paths.iter().map(|path| format!("reads {path}"))),
+        }
+        files.extend(profile.show.iter().map(|path| format!("reads {path}")));
+        if profile.home == HomeAccess::Write {
+            files.push("writes ~".to_owned());
+        }
+        if profile.home != HomeAccess::Hidden {
+            files.push("reads ~".to_owned());
+        }
+        if profile.runs {
+            files.push("starts runs".to_owned());
+        }
+        files.iter().for_each(|file| self.add(FILES, holder, file));
+    }
+
+    fn add(&mut self, kind: &str, holder: &str, right: &str) {
+        let holders = self.0.entry(kind.to_owned()).or_default();
+        holders.entry(holder.to_owned()).or_default().insert(right.to_owned());
+    }
+
+    /// What these rights have that the earlier ones did not.
+    #[must_use]
+    pub fn beyond(&self, earlier: &Self) -> Self {
+        let mut wider = Self::default();
+        for (kind, holders) in &self.0 {
+            for (holder, rights) in holders {
+                let had = |kind: &str, right: Option<&str>| {
+                    let had = earlier.0.get(kind).and_then(|holders| holders.get(holder));
+                    had.is_some_and(|had| right.is_none_or(|right| had.contains(right)))
+                };
+                // Without a sandbox it reached all that a sandbox lets it reach.
+                let had_all = [NETWORK, FILES].contains(&&**kind) && had(UNSANDBOXED, None);
+                let new = rights.iter().filter(|right| !had_all && !had(kind, Some(right)));
+                new.for_each(|right| wider.add(kind, holder, right));
+            }
+        }
+        wider
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The rights in lines: each kind, and who has which. Safe for a terminal.
+    pub fn lines(&self) -> Vec<String> {
+        let kinds = KINDS.into_iter().filter_map(|kind| Some((kind, self.0.get(kind)?)));
+        let lines = kinds.map(|(kind, holders)| {
+            // Holders with the same rights share an entry.
+            let mut entries: Vec<(&BTreeSet<String>, Vec<&str>)> = Vec::new();
+            for (holder, rights) in holders {
+                match entries.iter_mut().find(|(others, _)| *others == rights) {
+                    Some((_, names)) => names.push(holder),
+                    None => entries.push((rights, vec![holder])),
+                }
+            }
+            let texts = entries.iter().map(|(rights, names)| {
+                let names = names.join(", ");
+                match kind {
+                    TOOLS if rights.contains(STARTS) => names,
+                    TOOLS if rights.len() > 1 || !rights.contains(ASKS) => {
+                        format!("{names} (asks about some calls)")
+                    }
+                    TOOLS => format!("{names} (asks)"),
+                    UNSANDBOXED => names,
+                    _ => {
+                        let rights: Vec<&str> = rights.iter().map(String::as_str).collect();
+                        format!("{names}: {}", rights.join(", "))
+                    }
+                }
+            });
+            let texts: Vec<String> = texts.collect();
+            escape_to_line(&format!("{kind}  {}", texts.join("; ")))
+        });
+        lines.collect()
+    }
+}

@@ -1,0 +1,303 @@
+//! `delta add`: installs agents, lists, updates and removes them.
+
+use super::agent_location::AgentLocation;
+use super::agent_review::{AgentReview, COMMIT_DIGITS, TREE_DIGITS, first_digits};
+use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
+use delta_agent::agent::Agent;
+use delta_agent::agent::agent_rights::AgentRights;
+use delta_agent::agent::agent_tree::hash_agent_tree;
+use delta_agent::agent::agents_lock::{LockedAgent, is_agent_name};
+use delta_base::id::SnapshotId;
+use delta_base::signal::CancelToken;
+use delta_base::terminal;
+use delta_base::terminal_text::escape_to_line;
+use delta_llm::llm::ModelSelection;
+use delta_operator::arguments::builtin_agent::BUILTIN_AGENT;
+use delta_operator::arguments::completion_candidates::AgentCompleter;
+use delta_operator::failure::CommandFailure;
+use delta_operator::runs::agent_store::{AgentDraft, AgentStore, read_agents_lock};
+use delta_operator::{cancel, environment, trust};
+use delta_program::stdio;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Install an agent from a directory, an archive or a repository
+///
+/// `delta run --agent NAME` then runs it in every directory. Nothing of the agent is started: you see its tools, its network,
+/// its keys and what runs without a sandbox, and decide. Without a terminal, only the tree that --tree or the file of --locked
+/// names is installed, or an update with no more rights. A repository needs git.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct AddArgs {
+    /// Directory, tar.gz file or its https address, or URL[//DIR][@REF] of a git repository
+    #[arg(required_unless_present_any = ["list", "update", "remove", "locked"], conflicts_with_all = ["list", "update", "remove", "locked"])]
+    source: Option<String>,
+    /// Name to install the agent under [default: `name` in agent.yaml]
+    #[arg(long = "as", value_name = "NAME", requires = "source")]
+    name: Option<String>,
+    /// Hash of the only tree to install
+    #[arg(long, value_name = "HASH", requires = "source", value_parser = parse_tree)]
+    tree: Option<SnapshotId>,
+    /// List the installed agents
+    #[arg(long, conflicts_with_all = ["update", "remove", "locked"])]
+    list: bool,
+    /// Update the agent NAME, or all, from where they came
+    #[arg(long, value_name = "NAME", num_args = 0..=1, conflicts_with_all = ["remove", "locked"], add = ArgValueCompleter::new(AgentCompleter))]
+    update: Option<Option<String>>,
+    /// Remove the agent NAME; runs that it has made continue
+    #[arg(long, value_name = "NAME", conflicts_with = "locked", add = ArgValueCompleter::new(AgentCompleter))]
+    remove: Option<String>,
+    /// Install the agents of FILE, an agents.lock.json, with the trees that it names
+    #[arg(long, value_name = "FILE")]
+    locked: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  delta add ./reviewer
+  delta add https://github.com/x/agents//reviewer@v3
+  delta add https://example.org/reviewer.tar.gz --as strict-reviewer
+  delta add --update
+  delta add --locked agents.lock.json    # the same agents as elsewhere
+
+Exit codes: 0 done, 1 not installed, 3 a person has to decide, 126 refused";
+
+fn parse_tree(text: &str) -> Result<SnapshotId, String> {
+    SnapshotId::parse(text).ok_or_else(|| "expected 64 hexadecimal digits".to_owned())
+}
+
+/// Installs, lists, updates or removes agents; returns the exit code.
+pub fn add_command(args: &AddArgs) -> Result<ExitCode, CommandFailure> {
+    if environment::variable("DELTA_RUN_ID").is_some() {
+        let message = "a run cannot install agents: that is for its operator";
+        return Err(CommandFailure::config(message, "run the command in your own shell"));
+    }
+    let store = AgentStore::open_own()?;
+    let cancel = cancel::install_cancel()?;
+    store.mend_interrupted(&cancel)?;
+    let installer = Installer { store, cancel };
+    if args.list {
+        return installer.list();
+    }
+    if let Some(name) = &args.remove {
+        return installer.remove(name);
+    }
+    if let Some(name) = &args.update {
+        return installer.update(name.as_deref());
+    }
+    if let Some(file) = &args.locked {
+        return installer.install_locked(file);
+    }
+    let location = AgentLocation::parse(args.source.as_deref().unwrap_or_default())?;
+    installer.install(&AgentRequest {
+        fetched: location.clone(),
+        location,
+        name: args.name.as_deref(),
+        tree: args.tree,
+    })
+}
+
+/// What to install.
+struct AgentRequest<'a> {
+    /// Where it comes from.
+    location: AgentLocation,
+    /// The same, or the commit that a lock file has of it.
+    fetched: AgentLocation,
+    name: Option<&'a str>,
+    /// The only tree to install.
+    tree: Option<SnapshotId>,
+}
+
+struct Installer {
+    store: AgentStore,
+    cancel: CancelToken,
+}
+
+impl Installer {
+    fn install(&self, request: &AgentRequest<'_>) -> Result<ExitCode, CommandFailure> {
+        let scratch = self.store.new_draft(&self.cancel)?;
+        let (files, commit) = request.fetched.fetch(&scratch.dir, &self.cancel)?;
+        let draft = self.store.new_draft(&self.cancel)?;
+        files.write(&draft.dir)?;
+        let tree = hash_agent_tree(&draft.dir, Path::new("")).unwrap_or(SnapshotId::NONE);
+        if let Some(expected) = request.tree.filter(|expected| *expected != tree) {
+            let message = format!("{} is the tree {tree}, not {expected}", request.fetched);
+            return Err(CommandFailure::conflict(
+                message,
+                "look at it, and at who named the other tree",
+            ));
+        }
+        let agent =
+            Agent::load(&draft.dir, &ModelSelection::without_llm(), &trust::read_import_path())?;
+        let name = request.name.unwrap_or(&agent.name);
+        let lock = self.store.read_lock()?;
+        let before = lock.agents.get(name);
+        let source = request.location.source();
+        let owner = match before {
+            Some(before) => Some(escape_to_line(&before.source)).filter(|other| *other != source),
+            None if name == BUILTIN_AGENT => Some("delta itself".to_owned()),
+            None => {
+                self.store.names_other(name).then(|| "elsewhere, without this command".to_owned())
+            }
+        };
+        if owner.is_some() || !is_agent_name(name) {
+            let reason = owner.map_or_else(
+                || {
+                    "expected 1 to 64 letters, digits, `.`, `_` or `-`, starting with a letter"
+                        .to_owned()
+                },
+                |owner| format!("it is the name of an agent from {owner}"),
+            );
+            let message = format!("the name `{}` is refused: {reason}", escape_to_line(name));
+            return Err(CommandFailure::already_exists(message, "name it with `--as NAME`"));
+        }
+        let after = LockedAgent {
+            source,
+            reference: request.location.reference.clone(),
+            commit,
+            tree,
+            rights: AgentRights::of_agent(&agent),
+            removed: false,
+        };
+        if before == Some(&after) {
+            self.store.keep(draft, tree)?;
+            stdio::print_error_line(&format!("{name} is up to date"));
+            return Ok(ExitCode::SUCCESS);
+        }
+        let before_dir = before.map(|before| self.store.tree_dir(before.tree));
+        let review = AgentReview {
+            name,
+            location: &request.location,
+            agent: &after,
+            dir: &draft.dir,
+            before: before.zip(before_dir.as_deref()),
+        };
+        if before.is_none_or(|before| before.tree != tree) {
+            review.print(&scratch.dir)?;
+            if !self.confirm(&review, request.tree.is_some(), &scratch)? {
+                stdio::print_error_line("Not installed");
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+        self.store.keep(draft, tree)?;
+        self.store.change(name, before, Some(after), &self.cancel)?;
+        stdio::print_error_line(&format!("Installed {name}: `delta run --agent {name}` runs it"));
+        stdio::print_text(&format!("{name}\n"));
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Whether to install it: a person decides, or who has named the tree, or an update has no more rights.
+    fn confirm(
+        &self,
+        review: &AgentReview<'_>,
+        is_named: bool,
+        scratch: &AgentDraft,
+    ) -> Result<bool, CommandFailure> {
+        if terminal::can_prompt() {
+            return review.ask(&scratch.dir, &self.cancel);
+        }
+        let is_no_wider = review
+            .before
+            .is_some_and(|(before, _)| review.agent.rights.beyond(&before.rights).is_empty());
+        if is_named || is_no_wider {
+            return Ok(true);
+        }
+        let message = format!(
+            "a person has to decide whether to install `{}`, and there is no terminal",
+            review.name
+        );
+        let hint = format!("look at it, then name its tree: `--tree {}`", review.agent.tree);
+        Err(CommandFailure::not_confirmed(message, hint))
+    }
+
+    fn list(&self) -> Result<ExitCode, CommandFailure> {
+        let lock = self.store.read_lock()?;
+        let mut rows: Vec<[String; 4]> = Vec::new();
+        for (name, agent) in &lock.agents {
+            let reference = agent
+                .reference
+                .as_ref()
+                .map_or_else(String::new, |reference| format!("@{reference}"));
+            let commit = agent.commit.as_deref().unwrap_or_default();
+            rows.push([
+                name.clone(),
+                escape_to_line(&format!("{}{reference}", agent.source)),
+                first_digits(commit, COMMIT_DIGITS),
+                first_digits(&agent.tree.to_string(), TREE_DIGITS),
+            ]);
+        }
+        for name in self.store.list_others(&lock) {
+            let dir = self.store.link(&name).display().to_string();
+            rows.push([escape_to_line(&name), dir, String::new(), String::new()]);
+        }
+        let [names, sources, commits] = [0, 1, 2].map(|column: usize| {
+            rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)
+        });
+        for [name, source, commit, tree] in &rows {
+            let line = format!("{name:names$}  {source:sources$}  {commit:commits$}  {tree}");
+            stdio::print_text(&format!("{}\n", line.trim_end()));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn remove(&self, name: &str) -> Result<ExitCode, CommandFailure> {
+        let lock = self.store.read_lock()?;
+        let Some(agent) = lock.agents.get(name) else { return Err(self.not_installed(name)) };
+        self.store.change(name, Some(agent), None, &self.cancel)?;
+        stdio::print_error_line(&format!("Removed {name}; its runs still continue"));
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn not_installed(&self, name: &str) -> CommandFailure {
+        let message = format!("`delta add` has installed no agent `{}`", escape_to_line(name));
+        let dir = self.store.link("").display().to_string();
+        CommandFailure::config(message, format!("agents that you have written are in {dir}"))
+    }
+
+    fn update(&self, name: Option<&str>) -> Result<ExitCode, CommandFailure> {
+        let lock = self.store.read_lock()?;
+        if let Some(name) = name.filter(|name| !lock.agents.contains_key(*name)) {
+            return Err(self.not_installed(name));
+        }
+        let chosen = lock.agents.iter().filter(|(known, _)| name.is_none_or(|name| name == *known));
+        run_each(chosen, |name, agent| {
+            let location = AgentLocation::from_lock(&agent.source, agent.reference.as_deref())?;
+            self.install(&AgentRequest {
+                fetched: location.clone(),
+                location,
+                name: Some(name),
+                tree: None,
+            })
+        })
+    }
+
+    fn install_locked(&self, file: &Path) -> Result<ExitCode, CommandFailure> {
+        let Some(lock) = read_agents_lock(file)? else {
+            let message = format!("there is no file {}", file.display());
+            return Err(CommandFailure::config(message, "name an agents.lock.json"));
+        };
+        run_each(lock.agents.iter(), |name, agent| {
+            let LockedAgent { source, reference, commit, tree, .. } = agent;
+            let location = AgentLocation::from_lock(source, reference.as_deref())?;
+            // A tag may have moved since then.
+            let fetched = location.clone().with_commit(commit.as_deref());
+            self.install(&AgentRequest { location, fetched, name: Some(name), tree: Some(*tree) })
+        })
+    }
+}
+
+/// Does the same with each agent. The first failure decides how the command ends.
+fn run_each<'a>(
+    agents: impl Iterator<Item = (&'a String, &'a LockedAgent)>,
+    install: impl Fn(&str, &LockedAgent) -> Result<ExitCode, CommandFailure>,
+) -> Result<ExitCode, CommandFailure> {
+    let mut worst = ExitCode::SUCCESS;
+    for (name, agent) in agents {
+        let code = install(name, agent).unwrap_or_else(|failure| failure.report());
+        if worst == ExitCode::SUCCESS {
+            worst = code;
+        }
+    }
+    Ok(worst)
+}
