@@ -18,8 +18,6 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-pub mod git;
-
 /// The variable in which one program of delta tells another that it starts which build it is.
 pub const STARTER_VARIABLE: &str = "DELTA_STARTED_BY";
 

@@ -4,7 +4,7 @@ use crate::formats::sweep_file::SweepFile;
 use crate::planning::git::{
     REPOSITORY_HINT, TemporaryDir, check_out, describe_commit, describe_here,
 };
-use delta_operator::environment::git::Git;
+use delta_operator::arguments::git::Git;
 use delta_operator::failure::CommandFailure;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -3,8 +3,8 @@
 use delta_base::durable;
 use delta_base::hex::encode_hex;
 use delta_base::{random, time};
+use delta_operator::arguments::git::Git;
 use delta_operator::command_line::pluralize;
-use delta_operator::environment::git::Git;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::run_list::format_age;
 use std::path::{Path, PathBuf};
