@@ -86,6 +86,7 @@ mod prices;
 mod programs;
 mod progress;
 mod records;
+mod redacted_copies;
 mod remove_runs;
 mod repeats;
 mod replay;

@@ -6,6 +6,7 @@ use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use memchr::memmem::Finder;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -58,11 +59,13 @@ struct SecretPattern {
     finder: Finder<'static>,
     /// Whether line ends inside it do not matter.
     may_wrap: bool,
+    /// The secret of which it is a form, by its place in [`Secrets::values`].
+    secret: usize,
 }
 
 impl SecretPattern {
     fn new(text: &str) -> Self {
-        Self { finder: Finder::new(text.as_bytes()).into_owned(), may_wrap: false }
+        Self { finder: Finder::new(text.as_bytes()).into_owned(), may_wrap: false, secret: 0 }
     }
 
     fn is_in(&self, text: &str) -> bool {
@@ -76,13 +79,15 @@ impl SecretSet {
         values.sort_by_key(|value| std::cmp::Reverse(value.len()));
         let patterns = values
             .iter()
-            .flat_map(|value| {
-                let plain = secret_forms(value).into_iter().map(|form| SecretPattern::new(&form));
-                let base64 = base64_forms(value).into_iter();
-                plain.chain(
-                    base64
-                        .map(|form| SecretPattern { may_wrap: true, ..SecretPattern::new(&form) }),
-                )
+            .enumerate()
+            .flat_map(|(secret, value)| {
+                let plain = secret_forms(value).into_iter().map(|form| (form, false));
+                let base64 = base64_forms(value).into_iter().map(|form| (form, true));
+                plain.chain(base64).map(move |(form, may_wrap)| SecretPattern {
+                    may_wrap,
+                    secret,
+                    ..SecretPattern::new(&form)
+                })
             })
             .collect();
         Self { values, patterns, next: OnceLock::new() }
@@ -179,6 +184,15 @@ impl Secrets {
         }
     }
 
+    /// Redacts bytes as a [`StreamRedactor`] does, and adds what was found to `counts`.
+    pub fn redact_bytes(&self, bytes: &[u8], counts: &mut FoundSecrets) -> Vec<u8> {
+        let mut redactor = self.stream_redactor();
+        let mut redacted = redactor.push(bytes).into_owned();
+        redacted.extend(redactor.flush());
+        counts.add(redactor.found_secrets());
+        redacted
+    }
+
     /// Whether `text` contains a secret, so that [`Secrets::redact`] would change it.
     pub fn occur_in(&self, text: &str) -> bool {
         self.patterns().iter().any(|pattern| pattern.is_in(text))
@@ -199,9 +213,11 @@ fn secret_forms(secret: &str) -> Vec<String> {
     let escapes = encoded.match_indices('%').map(|(start, _)| start + 1..start + 3);
     let mut small = encoded.clone();
     escapes.for_each(|digits| small[digits].make_ascii_lowercase());
-    let slashes = once.replace('/', "\\/");
-    let twice = [escape_for_json(&slashes), escape_for_json(&once)];
-    let forms = twice.into_iter().chain([slashes, once, secret.to_owned(), encoded, small]);
+    let escaped = [once.replace('/', "\\/"), once];
+    let escaped: Vec<String> =
+        escaped.into_iter().flat_map(|form| [escape_to_ascii(&form), form]).collect();
+    let twice: Vec<String> = escaped.iter().map(|form| escape_for_json(form)).collect();
+    let forms = twice.into_iter().chain(escaped).chain([secret.to_owned(), encoded, small]);
     let mut unique = Vec::new();
     for form in forms {
         if !unique.contains(&form) {
@@ -236,6 +252,50 @@ fn escape_for_json(text: &str) -> String {
     quoted[1..quoted.len() - 1].to_owned()
 }
 
+/// How often each secret was found, by its place in [`Secrets::values`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FoundSecrets(BTreeMap<usize, u64>);
+
+impl FoundSecrets {
+    /// Adds what was found elsewhere.
+    pub fn add(&mut self, more: &Self) {
+        for (secret, count) in &more.0 {
+            *self.0.entry(*secret).or_default() += count;
+        }
+    }
+
+    /// Whether nothing was found.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many places have a secret.
+    pub fn places(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    /// Whether the secret at this place was found.
+    pub fn contains(&self, secret: usize) -> bool {
+        self.0.contains_key(&secret)
+    }
+}
+
+/// Escapes all but ASCII in a JSON string, as many programs do.
+fn escape_to_ascii(once: &str) -> String {
+    let mut escaped = String::with_capacity(once.len());
+    for character in once.chars() {
+        if character.is_ascii() {
+            escaped.push(character);
+        } else {
+            let mut units = [0; 2];
+            for unit in character.encode_utf16(&mut units) {
+                escaped.push_str(&format!("\\u{unit:04x}"));
+            }
+        }
+    }
+    escaped
+}
+
 /// Redacts secrets in a stream of bytes, also when a secret is split over two pieces.
 pub struct StreamRedactor {
     patterns: Arc<[SecretPattern]>,
@@ -245,7 +305,7 @@ pub struct StreamRedactor {
     pending: Vec<u8>,
     /// How long `pending` has to be before it is looked at again.
     next_scan: usize,
-    has_found_secret: bool,
+    found: FoundSecrets,
     replacement: &'static str,
 }
 
@@ -378,7 +438,7 @@ impl StreamRedactor {
             first_bytes,
             pending: Vec::new(),
             next_scan: 0,
-            has_found_secret: false,
+            found: FoundSecrets::default(),
             replacement,
         }
     }
@@ -419,7 +479,7 @@ impl StreamRedactor {
                 match displayed.match_secret(at, pattern) {
                     SecretMatch::Whole(end) => {
                         out.extend_from_slice(self.replacement.as_bytes());
-                        self.has_found_secret = true;
+                        *self.found.0.entry(pattern.secret).or_default() += 1;
                         at = end;
                         continue 'next;
                     }
@@ -443,7 +503,12 @@ impl StreamRedactor {
 
     /// Whether a secret was found so far.
     pub fn has_found_secret(&self) -> bool {
-        self.has_found_secret
+        !self.found.is_empty()
+    }
+
+    /// What was found so far.
+    pub fn found_secrets(&self) -> &FoundSecrets {
+        &self.found
     }
 
     /// The bytes that are held back, as they came, for the redactor of the rest of the stream.

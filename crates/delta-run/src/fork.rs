@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 pub mod bundle;
+pub mod redacted_copy;
 mod workspace_copy;
 
 pub use workspace_copy::copy_workspace;

@@ -13,6 +13,18 @@ use std::path::{Path, PathBuf};
 /// The memory for reading a file. A file that fits is hashed before anything is written.
 const CHUNK_BYTES: usize = 256 * 1024;
 
+/// The first bytes of gzip, zip, zstd, xz, bzip2, PNG, JPEG and PDF.
+const COMPRESSED: [&[u8]; 8] = [
+    b"\x1f\x8b",
+    b"PK\x03\x04",
+    b"\x28\xb5\x2f\xfd",
+    b"\xfd7zXZ",
+    b"BZh",
+    b"\x89PNG",
+    b"\xff\xd8\xff",
+    b"%PDF",
+];
+
 /// The name of an incomplete object, before the id of the process that writes it.
 const DRAFT_PREFIX: &str = "new-";
 
@@ -26,6 +38,14 @@ pub(super) enum StoredFile {
     /// The file contains a secret and is not stored.
     Secret,
     Unreadable(io::Error),
+}
+
+/// The copy of an object without secrets.
+pub(super) struct RedactedObject {
+    pub id: SnapshotId,
+    pub length: u64,
+    /// Whether the content is compressed, so that a secret in it cannot be seen.
+    pub is_compressed: bool,
 }
 
 #[derive(Debug)]
@@ -167,6 +187,38 @@ impl ObjectStore {
             }
             unfinished = Some(draft);
         }
+    }
+
+    /// Stores the content of a file without the secrets.
+    pub fn insert_redacted(
+        &mut self,
+        file: &mut File,
+        redactor: &mut StreamRedactor,
+    ) -> Result<RedactedObject, SnapshotError> {
+        let mut draft = self.create_draft()?;
+        let mut buffer = vec![0; CHUNK_BYTES];
+        let mut hash = Sha256::new();
+        let mut length = 0;
+        let mut is_compressed = None;
+        loop {
+            let count = read_chunk(file, &mut buffer);
+            let count = count.map_err(FileError::at("read", &self.dir))?;
+            let chunk = &buffer[..count];
+            is_compressed.get_or_insert(COMPRESSED.iter().any(|magic| chunk.starts_with(magic)));
+            let mut redacted = redactor.push(chunk).into_owned();
+            if count < buffer.len() {
+                redacted.extend(redactor.flush());
+            }
+            hash.update(&redacted);
+            length += redacted.len() as u64;
+            draft.write(&redacted)?;
+            if count < buffer.len() {
+                break;
+            }
+        }
+        let id = SnapshotId::from_digest(hash.finalize().into());
+        self.commit_draft(draft, id, length)?;
+        Ok(RedactedObject { id, length, is_compressed: is_compressed == Some(true) })
     }
 
     /// The draft has the process id in its name, because several processes may write to the store at the same time.

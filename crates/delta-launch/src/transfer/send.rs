@@ -4,6 +4,7 @@
 //! So whatever is cut, at most one place continues the run, and the same command finishes what was interrupted.
 
 use crate::drive::continue_run::ClaimedRun;
+use crate::transfer::redaction::RedactedValues;
 use crate::transfer::remote::{RemotePlace, RemoteReceiver};
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
@@ -22,15 +23,17 @@ use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
 use delta_operator::runs::{own_run, run_list};
 use delta_operator::{cancel, environment, state};
 use delta_program::stdio;
-use delta_run::event::{Payload, ReceivedRun, RunStatus, SentRun};
+use delta_run::event::{JournalHead, Payload, ReceivedRun, RunStatus, SentRun};
 use delta_run::fork::bundle::{
     self, BundleWriter, Contents, LINES_NAME, MANIFEST_NAME, Manifest, SentFile, list_sent_files,
 };
+use delta_run::fork::redacted_copy::RedactedCopy;
 use delta_run::journal::seal::Sealer;
 use delta_run::journal::signature::PublicKey;
 use delta_run::ownership::owner_process::hostname;
 use delta_run::record::surviving_call::SurvivingCall;
 use delta_run::run::{Run, RunNotice};
+use delta_run::run_files::JOURNAL_FILE;
 use delta_run::state::RunState;
 use delta_run::sweep::packed::sweep_of_workspace;
 use delta_run::{journal, mailbox, run_tree};
@@ -69,6 +72,9 @@ pub struct SendArgs {
     /// Send a copy; the run stays open here
     #[arg(long)]
     copy: bool,
+    /// Redact the values in FILE, one a line, wherever they are in the copy
+    #[arg(long, value_name = "FILE", requires = "copy")]
+    redact: Option<PathBuf>,
     /// Files of the workspace to send: what differs from the beginning of the run needs a workspace with the same beginning
     #[arg(long, value_enum, default_value_t = SentFiles::All)]
     files: SentFiles,
@@ -87,6 +93,7 @@ Examples:
   delta send RUN -w ./work -o run.tgz --to ed25519:Gb9E...
   delta send RUN -w ./work -o - | ssh host delta receive -w ./work
   delta send RUN -w ./work -o copy.tgz --copy      # the run stays here
+  delta send RUN -w ./work -o copy.tgz --copy --redact values.txt
   delta send RUN -w ./work --cancel                # it has not arrived
 
 Exit codes: 0 the run is sent, 1 it is not, 126 it is foreign";
@@ -179,6 +186,10 @@ struct Outgoing {
     sent: Option<SentRun>,
     /// The length of the journal before that.
     journal_bytes: usize,
+    /// What is sent in place of the run, with `--redact`.
+    redacted: Option<RedactedCopy>,
+    /// What to report of that.
+    notes: Vec<String>,
 }
 
 impl Outgoing {
@@ -188,6 +199,11 @@ impl Outgoing {
         destination: &str,
     ) -> Result<Self, CommandFailure> {
         let LocatedRun { id, workspace, .. } = run;
+        let values = args.redact.as_deref().map(RedactedValues::read).transpose()?;
+        if values.is_some() && args.files == SentFiles::Changed {
+            let message = "`--redact` changes the files that `--files changed` compares with";
+            return Err(CommandFailure::usage(message, "use `--files all` or `--files none`"));
+        }
         let claimed = ClaimedRun::claim_to_send(run)?;
         claimed.check_is_own()?;
         let closed = claimed.state().sent.clone();
@@ -237,16 +253,16 @@ impl Outgoing {
                     agent,
                     left: list_left(args, run, state, omits),
                     copy: args.copy,
+                    redacted: None,
                     seal: None,
                 };
                 store.sync()?;
                 (sent, true)
             }
         };
-        let lines = read_journal_of(id, &dir)?;
-        let journal_bytes = if is_new { lines.len() } else { find_sent(&lines) };
-        let before = lines[..journal_bytes].split_inclusive(|byte| *byte == b'\n').next_back();
-        let head = before.and_then(journal::head_of_line).ok_or_else(|| {
+        let mut lines = read_journal_of(id, &dir)?;
+        let mut journal_bytes = if is_new { lines.len() } else { find_sent(&lines) };
+        let mut head = last_head(&lines[..journal_bytes]).ok_or_else(|| {
             let message = format!("run {id} has a journal of an earlier version");
             CommandFailure::conflict(message, "continue it once with this version, then send it")
         })?;
@@ -272,7 +288,21 @@ impl Outgoing {
             records: args.records == SentRecords::All,
             journal_bytes: journal_bytes as u64,
         };
-        let files = list_sent_files(&dir, &journal::journal_path(&dir), &contents)?;
+        let mut files = list_sent_files(&dir, &journal::journal_path(&dir), &contents)?;
+        let mut redacted = None;
+        let mut notes = Vec::new();
+        if let Some(values) = &values {
+            let copy = values.redact_run(run, &store, &files, &lines, &mut sent)?;
+            lines.clone_from(&copy.lines);
+            journal_bytes = lines.len();
+            head = last_head(&lines).unwrap_or(head);
+            let journal_bytes = journal_bytes as u64;
+            let objects = bundle::list_objects(&copy.dir);
+            let contents = Contents { objects, records: true, journal_bytes };
+            files = list_sent_files(&copy.dir, &copy.dir.join(JOURNAL_FILE), &contents)?;
+            notes = values.describe(&copy);
+            redacted = Some(copy);
+        }
         let key = state::seal_key().map_err(|missing| {
             CommandFailure::config(format!("there is no key: {}", missing.reason()), None)
         })?;
@@ -280,8 +310,11 @@ impl Outgoing {
         manifest.describe(&sent);
         manifest.members = files.iter().map(|file| file.member.clone()).collect();
         let manifest = manifest.signed(&key);
+        if let (Some(values), Some(copy)) = (&values, &redacted) {
+            values.check(run, copy, &files, &manifest)?;
+        }
         let sent = is_new.then_some(sent);
-        Ok(Self { run: opened, manifest, files, sent, journal_bytes })
+        Ok(Self { run: opened, manifest, files, sent, journal_bytes, redacted, notes })
     }
 
     /// Sends the archive to a `delta receive` on another host, without the members that it has. Returns false if the run has
@@ -338,8 +371,15 @@ impl Outgoing {
     fn close(&mut self) -> Result<Vec<u8>, CommandFailure> {
         let id = self.run.id.clone();
         let state = self.run.state();
-        let end = state.engine_end(&id, state.status.unwrap_or(RunStatus::Interrupted));
+        let mut end = state.engine_end(&id, state.status.unwrap_or(RunStatus::Interrupted));
         let mut lines = read_journal_of(&id, &self.run.dir)?;
+        if let Some(copy) = &mut self.redacted {
+            lines.clone_from(&copy.lines);
+            end = copy.redact_payload(&end).map_err(|reason| {
+                let message = format!("the end of run {id} cannot be recorded: {reason}");
+                CommandFailure::conflict(message, "leave that value out of the file")
+            })?;
+        }
         match self.sent.take() {
             Some(sent) if sent.copy => {
                 let now = time::current_time();
@@ -367,6 +407,7 @@ impl Outgoing {
         let workspace = run.quoted_workspace();
         let left = strip_terminal_controls(&self.manifest.left.join(", "));
         let mut notes = vec![format!("Not sent: {left}")];
+        notes.extend_from_slice(&self.notes);
         if args.copy {
             notes.push(format!("Sent a copy of run {id}"));
         } else {
@@ -423,6 +464,12 @@ fn cancel_transfer(run: &LocatedRun) -> Result<(), CommandFailure> {
 
 fn read_journal_of(id: &RunId, dir: &Path) -> Result<Vec<u8>, CommandFailure> {
     journal::read_journal_bytes(dir).map_err(|error| own_run::unreadable_journal_failure(id, error))
+}
+
+/// The last line and its chain value.
+fn last_head(lines: &[u8]) -> Option<JournalHead> {
+    let last = lines.split_inclusive(|byte| *byte == b'\n').next_back();
+    last.and_then(journal::head_of_line)
 }
 
 /// The length of the lines before the last SENT.

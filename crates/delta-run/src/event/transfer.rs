@@ -30,6 +30,9 @@ pub struct SentRun {
     /// Whether this journal is a copy, which nothing opens.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub copy: bool,
+    /// How often values were redacted in a copy, with `--redact`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redacted: Option<u64>,
     /// The seal over the journal up to this event, if the operator has a key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<String>,
