@@ -153,6 +153,11 @@ fn c_17_1_every_mistake_of_every_test_is_told_at_once() {
     let lint = ["tool", "lint", "agent", "--level", "error", "--format", "json"];
     let found = sandbox.delta(lint).output().expect_code(1).json();
     assert_eq!(found.as_array().unwrap().len(), told.len());
+    // With the mistakes of the agent itself.
+    let main = sandbox.read("agent/agent.yaml");
+    sandbox.write("agent/agent.yaml", format!("{main}tulls: []\n"));
+    let ran = delta_test(&sandbox, &[]).expect_code(126);
+    assert_eq!(ran.stderr.matches("error: ").count(), told.len() + 1, "{}", ran.stderr);
 }
 
 #[test]

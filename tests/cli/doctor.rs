@@ -219,9 +219,10 @@ fn c_11_10_directories_that_cannot_be_used_are_found() {
     assert_eq!(check(&ran, "runs").0, "ok", "{}", ran.stdout);
     assert!(!sandbox.path("new").exists());
     let ran = doctor(&sandbox).env("DELTA_STATE_DIR", "relative").output().expect_code(0);
-    let (status, finding, _) = check(&ran, "state");
+    let (status, finding, help) = check(&ran, "state");
     assert_eq!(status, "warn");
     assert!(finding.contains("not an absolute path"), "{finding}");
+    assert!(help.starts_with("set DELTA_STATE_DIR to a directory"), "{help}");
     // Such a HOME says that the user has none, and root could create it.
     for home in [sandbox.path("none"), "/proc/none".into()] {
         let ran = doctor(&sandbox).env("HOME", &home).output().expect_code(0);

@@ -98,6 +98,9 @@ fn c_11_11_a_second_demo_runs_the_agent_as_it_is() {
         let listed = sandbox.delta(["list-runs", "-w", work, "--format", "json"]).output();
         assert_eq!(listed.json().as_array().unwrap().len(), 1);
     }
+    // The exit code is the one of the run.
+    sandbox.write("a b/agent/script.yaml", "turns:\n- error: broken\n");
+    sandbox.delta(["demo", "a b"]).output().expect_code(1);
 }
 
 #[test]

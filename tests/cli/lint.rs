@@ -246,6 +246,8 @@ fn c_15_1_a_rule_is_silenced_where_it_stands_and_nowhere_else() {
     let sandbox = with_tool(&format!("{}x-lint-allow: [option-injection]\n", tool("")));
     sandbox.write("agent/script.yaml", "turns: []\n");
     assert_eq!(rules(&sandbox), Vec::<String>::new());
+    let program = "  - name: run\n    description: Runs\n    exec: python3 -c \"print(${text})\"\n";
+    assert!(rules(&with_tool(program)).contains(&"program-text".to_owned()));
 }
 
 /// The directories of agents below `dir`, without what is left of runs that somebody has made.

@@ -121,26 +121,26 @@ fn c_12_1_an_unknown_default_format_is_an_error_with_the_values() {
 
 #[test]
 fn c_12_1_raw_is_the_result_alone() {
-    for ((what, turns), (code, wanted)) in RESULTS.into_iter().zip([
-        (0, "all done\n"),
-        (0, "{\"a\":1,\"list\":[\"x\",\"y\"]}\n"),
-        (1, ""),
-    ]) {
-        let ran = scripted(turns).run("hi", &["--format", "raw"]).expect_code(code);
+    for ((what, turns), wanted) in
+        RESULTS.into_iter().zip(["all done\n", "{\"a\":1,\"list\":[\"x\",\"y\"]}\n"])
+    {
+        let ran = scripted(turns).run("hi", &["--format", "raw"]).expect_code(0);
         assert_eq!(ran.stdout, wanted, "{what}");
     }
-    assert_eq!(
-        scripted("- call: [{tool: ask_human, args: {prompt: x}}]\n")
-            .run("hi", &["--format", "raw"])
-            .expect_code(101)
-            .stdout,
-        ""
-    );
     // A result that ends in a newline gets no second one, and a pipe gets every byte of it.
     assert_eq!(
         scripted("- say: \"a\\e[31m\\n\"\n").run("hi", &["--format", "raw"]).stdout,
         "a\x1b[31m\n"
     );
+}
+
+#[test]
+fn c_12_2_raw_is_nothing_without_a_result() {
+    let asks = "- call: [{tool: ask_human, args: {prompt: x}}]\n";
+    for (turns, code) in [(RESULTS[2].1, 1), (asks, 101)] {
+        let ran = scripted(turns).run("hi", &["--format", "raw"]).expect_code(code);
+        assert_eq!(ran.stdout, "");
+    }
 }
 
 const METRICS: &str = r#""metrics":{"iterations":ITERATIONS,"duration_ms":0,"total_duration_ms":0,"start_time":"TIME","end_time":"TIME","usage":{"total_cost_usd":null,"input_tokens":0,"output_tokens":0,"model_usage":{}}},"metadata":{"agent_name":"test-agent","workspace_path":"DIR/work"}}"#;
@@ -277,6 +277,18 @@ fn c_12_4_an_interruption_leaves_with_130() {
         )
     );
     assert_eq!(sandbox.metadata()["status"], "INTERRUPTED");
+}
+
+#[test]
+fn c_12_4_each_ending_has_its_code() {
+    let asks = "- call: [{tool: ask_human, args: {prompt: which}}]\n";
+    for (turns, code) in [("- say: ok\n", 0), ("- error: none\n", 1), (asks, 101)] {
+        scripted(turns).run("hi", &["-q"]).expect_code(code);
+    }
+    let sandbox = scripted("- say: ok\n");
+    sandbox.run("hi", &["--nonsense"]).expect_code(2);
+    sandbox.write("agent/agent.yaml", "llm: {model: t}\n");
+    sandbox.run("hi", &[]).expect_code(126);
 }
 
 #[test]
@@ -491,6 +503,22 @@ fn c_12_7_usage_per_model_and_cost() {
         expected(json!(0.0033)),
         "the author's prices win"
     );
+}
+
+#[test]
+fn c_12_7_each_model_has_its_usage() {
+    let server = ScriptedServer::start(vec![
+        Answer::text("one").usage(100, 10),
+        Answer::text("two").usage(20, 2),
+    ]);
+    let sandbox = Sandbox::new(DELTA);
+    sandbox.agent(&format!("model: m\n  base_url: {}", server.url()), TOOLS);
+    sandbox.run("hi", &[]).expect_code(0);
+    let more =
+        ["continue", "r", "-w", "work", "-m", "more", "--model", "other", "--format", "json"];
+    let usage = &sandbox.delta(more).output().expect_code(0).json()["metrics"]["usage"];
+    let models = ["m", "other"].map(|model| usage["model_usage"][model]["input_tokens"].clone());
+    assert_eq!((models, &usage["input_tokens"]), ([json!(100), json!(20)], &json!(120)));
 }
 
 /// An answer that was cut off, and one that said nothing, were paid for and looked free.

@@ -195,12 +195,13 @@ fn c_11_14_a_program_of_another_build_is_refused() {
         refused(ran, name);
     }
     // What it says about itself is for the program alone, not for what that starts.
-    sandbox.write_program("bin/delta-sweep", "#!/bin/sh\necho \"$DELTA_STARTED_BY\"\n");
+    sandbox.write_program("bin/delta-sweep", "#!/bin/sh\necho \"$DELTA_STARTED_BY: $*\"\n");
     let built = delta(&sandbox, "/usr/bin:/bin", &["sweep", "list"]).expect_code(0).stdout;
     assert!(
         built.starts_with(concat!(env!("CARGO_PKG_VERSION"), ", ")) || built.contains(" ("),
         "{built}"
     );
+    assert!(built.ends_with(": sweep list\n"), "{built}");
     sandbox.write_program("bin/delta-hello", "#!/bin/sh\necho \"<$DELTA_STARTED_BY>\"\n");
     delta(&sandbox, "/usr/bin:/bin", &["hello"]).expect(0, "<>\n", "");
 }

@@ -46,6 +46,21 @@ fn c_16_11_the_paths_of_outputs_and_workspaces_do_not_count() {
 }
 
 #[test]
+fn c_16_11_another_exit_code_is_named() {
+    let script = "test ! -e seen; code=$?; touch seen; exit $code";
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, &turns("sh", &[script]));
+    sandbox.run("go", &[]).expect_code(0);
+    sandbox.write("fresh/seen", "");
+    let ran = replay_tools(&sandbox, &["--into", "fresh", "--format", "json"]).expect_code(3);
+    let differences = ran.json()["differences"].clone();
+    let codes = differences.as_array().unwrap().iter().find(|difference| {
+        difference["what"].as_str().unwrap().starts_with("the exit code of call ")
+    });
+    let codes = ["recorded", "now"].map(|key| codes.unwrap()[key].clone());
+    assert_eq!(codes, ["0", "1"]);
+}
+
+#[test]
 fn c_16_11_a_message_after_a_process_without_an_answer_is_repeated() {
     let sandbox = Sandbox::scripted(DELTA, TOOLS, &turns("sh", &["echo one"]));
     let yaml = sandbox.read("agent/context.yaml");

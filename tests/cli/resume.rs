@@ -435,6 +435,7 @@ fn c_15_4_a_sensitive_answer_stays_hidden_when_it_comes_with_continue() {
     let ran = sandbox.delta(fixed).output().expect_code(0);
     let note = "! the answer is too short to be hidden in other texts: fewer than 4 characters\n";
     assert!(ran.stderr.contains(note) && ran.stdout.contains("got got"), "{ran:?}");
+    assert!(ran.stderr.contains("  │ [hidden]\n"), "{ran:?}");
 }
 
 #[test]
@@ -451,6 +452,18 @@ fn c_10_1_a_confirmation_wants_yes_or_no_also_from_continue() {
             "error: expected `yes` or `no`: Delete?\nhelp: answer y, yes, n or no; the run is still waiting\n"
         );
     }
+    assert_eq!(sandbox.read("work/.delta/r/journal.jsonl"), journal);
+    let ran = sandbox.delta(fixed.iter().copied().chain(["No"])).output().expect_code(0);
+    assert_eq!(ran.stdout, "got No\n");
+}
+
+#[test]
+fn c_12_2_a_refused_answer_leaves_the_question_open() {
+    let turns =
+        "- call: [{tool: ask_human, args: {prompt: 'Delete?', input_type: confirmation}}]\n";
+    let sandbox = Sandbox::scripted(DELTA, "", turns);
+    sandbox.run("task", &[]).expect_code(101);
+    let journal = sandbox.read("work/.delta/r/journal.jsonl");
     let json = ["continue", "r", "-w", "work", "--format", "json", "-m", "perhaps"];
     let result = sandbox.delta(json).output().expect_code(1).json();
     assert_eq!(
@@ -461,8 +474,6 @@ fn c_10_1_a_confirmation_wants_yes_or_no_also_from_continue() {
     let question = json!({"request_id": interaction["request_id"], "prompt": "Delete?", "input_type": "confirmation", "sensitive": false});
     assert_eq!(*interaction, question);
     assert_eq!(sandbox.read("work/.delta/r/journal.jsonl"), journal);
-    let ran = sandbox.delta(fixed.iter().copied().chain(["No"])).output().expect_code(0);
-    assert_eq!(ran.stdout, "got No\n");
 }
 
 #[test]

@@ -109,18 +109,23 @@ fn ensured(sandbox: &Sandbox, more: &[&str], code: i32) -> String {
 
 #[test]
 fn c_11_2_ensure_tries_again_after_the_errors_that_it_is_told() {
-    let refused = || Answer::error(400, "bad", None);
-    let server = ScriptedServer::start(vec![refused(), refused(), Answer::text("done")]);
-    let sandbox = Sandbox::asking(DELTA, &server.url(), "");
-    ensured(&sandbox, &["--retry", "llm"], 1);
-    ensured(&sandbox, &[], 1);
-    ensured(&sandbox, &["--retry", "io,context"], 1);
-    assert_eq!(server.requests().len(), 1, "it was not asked to try again");
-    ensured(&sandbox, &["--retry", "io,llm"], 1);
-    assert_eq!(ensured(&sandbox, &["--retry", "llm"], 0), "done\n");
-    assert_eq!(ensured(&sandbox, &["--retry", "llm"], 0), "done\n");
-    assert_eq!(server.requests().len(), 3);
-    assert_eq!(sandbox.events("USER_MESSAGE").len(), 1, "no message was invented");
+    // A refusal, and an error that delta would retry.
+    for status in [400, 503] {
+        let failed = || Answer::error(status, "bad", None);
+        let server = ScriptedServer::start(vec![failed(), failed(), Answer::text("done")]);
+        let sandbox = Sandbox::new(DELTA);
+        let llm = format!("model: m\n  max_retries: 0\n  base_url: {}", server.url());
+        sandbox.agent(&llm, "");
+        ensured(&sandbox, &["--retry", "llm"], 1);
+        ensured(&sandbox, &[], 1);
+        ensured(&sandbox, &["--retry", "io,context"], 1);
+        assert_eq!(server.requests().len(), 1, "it was not asked to try again");
+        ensured(&sandbox, &["--retry", "io,llm"], 1);
+        assert_eq!(ensured(&sandbox, &["--retry", "llm"], 0), "done\n");
+        assert_eq!(ensured(&sandbox, &["--retry", "llm"], 0), "done\n");
+        assert_eq!(server.requests().len(), 3);
+        assert_eq!(sandbox.events("USER_MESSAGE").len(), 1, "no message was invented");
+    }
 }
 
 #[test]

@@ -67,13 +67,17 @@ fn c_5_5_nobody_is_asked_without_need() {
     );
     assert_eq!(sandbox.read("agent/workspaces/LAST_USED"), "W003\n");
     run_own(&sandbox, &["-w", "work"]).at_terminal().end().expect_code(0);
-    // No terminal at all: a new one.
-    let ran = run_own(&sandbox, &[]).output().expect_code(0);
-    assert!(!ran.stderr.contains("Workspace?"), "{}", ran.stderr);
-    assert_eq!(sandbox.read("agent/workspaces/LAST_USED"), "W004\n");
     // The first workspace of an agent is no question either.
     let fresh = super::workspaces::sandbox();
     assert_eq!(chosen(&fresh, &[]), "W001");
+}
+
+#[test]
+fn c_11_5_without_a_terminal_the_workspace_is_a_new_one() {
+    let sandbox = with_two();
+    let ran = run_own(&sandbox, &[]).output().expect_code(0);
+    assert!(!ran.stderr.contains("Workspace?"), "{}", ran.stderr);
+    assert_eq!(sandbox.read("agent/workspaces/LAST_USED"), "W003\n");
 }
 
 #[test]

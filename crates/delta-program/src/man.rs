@@ -229,3 +229,14 @@ fn escape_roff(text: &str) -> String {
     });
     lines.collect::<Vec<_>>().join("\n")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c_11_7_a_line_of_text_is_no_request_of_roff() {
+        let text = "text\n.so /etc/passwd\n'so a\\n-b";
+        assert_eq!(escape_roff(text), "text\n\\&.so /etc/passwd\n\\(aqso a\\en\\-b");
+    }
+}

@@ -266,6 +266,12 @@ mod tests {
         assert_eq!(parted(&other), at(0, of("Call {}", call).unwrap()));
         let other = [a[0].clone(), a[1].clone(), result(1, "a", "s"), a[3].clone()];
         assert_eq!(parted(&other), at(0, of("Observation r", "Observation s".to_owned()).unwrap()));
+        let mut other = a.clone();
+        other[2]["exit_code"] = json!(1);
+        assert_eq!(parted(&other), at(0, of("Observation r", "Observation r".to_owned()).unwrap()));
+        let mut other = a.clone();
+        other[1]["tool_calls"][0]["function"]["name"] = json!("u");
+        assert_eq!(parted(&other), at(0, of("Call {}", "Call {}".to_owned()).unwrap()));
         assert_eq!(parted(&a[..3]), at(1, of("Message more", status()).unwrap()));
         assert_eq!(
             parted(&a[..2]),

@@ -369,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c_13_2_the_lock_of_a_dead_owner_is_waited_for_and_that_of_a_living_one_is_not() {
+    fn c_13_1_the_lock_of_a_dead_owner_is_waited_for_and_that_of_a_living_one_is_not() {
         let (dir, run) = (tempfile::tempdir().unwrap(), RunId::parse("r").unwrap());
         let held = Ownership::claim(&run, dir.path()).unwrap();
         let patience = ClaimPatience::default();
@@ -384,5 +384,10 @@ mod tests {
         });
         Ownership::claim_from_dying_owner(&run, dir.path(), &patience).unwrap();
         child.join().unwrap();
+        // Not for ever: another process may keep the descriptor.
+        let _held = Ownership::claim(&run, dir.path()).unwrap();
+        std::fs::write(dir.path().join(OWNER_LOCK_FILE), format!("{}\n", 0x7fff_fff0)).unwrap();
+        let refused = Ownership::claim_from_dying_owner(&run, dir.path(), &patience);
+        assert!(matches!(refused, Err(OwnershipError::Active { .. })), "{refused:?}");
     }
 }

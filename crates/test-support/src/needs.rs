@@ -47,6 +47,15 @@ pub fn browser() -> bool {
     programs(&["chromium"])
 }
 
+/// The same for a part of the calling test.
+pub fn browser_for_part() -> bool {
+    if !crate::effort::is_full() {
+        skip_part("starts a browser, so only with DELTA_FULL_TESTS");
+        return false;
+    }
+    programs_for_part(&["chromium"])
+}
+
 /// Whether all of these programs are in PATH; reports the missing ones.
 pub fn programs(names: &[&str]) -> bool {
     let missing = missing_programs(names);

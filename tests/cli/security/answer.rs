@@ -2,7 +2,7 @@
 
 use crate::DELTA;
 use serde_json::json;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{MetadataExt, chown};
 use std::process::Command;
 use test_support::needs;
 use test_support::running::send_signal;
@@ -98,6 +98,21 @@ fn c_10_2_an_answer_is_younger_than_its_question_and_of_the_same_user() {
         assert!(ran.stderr.contains(reason), "{}", ran.stderr);
         assert_eq!(sandbox.metadata()["status"], "WAITING_FOR_INPUT");
     };
+    refused("it is older than the question");
+    // Its own time can be set, but not when that was done.
+    sandbox.write(response, "set\n");
+    let future = Command::new("touch").args(["-d", "1 hour"]).arg(sandbox.path(response)).status();
+    assert!(future.unwrap().success());
+    let request = "work/.delta/r/interaction/request.json";
+    let question = sandbox.read(request);
+    let changed_at = |file: &str| {
+        let metadata = std::fs::metadata(sandbox.path(file)).unwrap();
+        (metadata.ctime(), metadata.ctime_nsec())
+    };
+    until("a later question", || {
+        sandbox.write(request, &question);
+        (changed_at(request) > changed_at(response)).then_some(())
+    });
     refused("it is older than the question");
     sandbox.write(response, "foreign\n");
     if chown(sandbox.path(response), Some(12345), None).is_ok() {

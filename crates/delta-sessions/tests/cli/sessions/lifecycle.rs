@@ -12,6 +12,7 @@ fn c_14_1_from_start_to_cleanup() {
     let id = session.id.as_str();
     assert!(id.starts_with("sess_") && id.len() == 13, "{id}");
     assert_eq!(session.stdout_of("echo hello"), "hello\n");
+    assert_eq!(session.run(&["exec", id, "(exit 3)"]).expect_code(0).json()["exit_code"], 3);
     let listed = session.run(&["list"]).expect_code(0).json();
     let created = listed[0]["created_at"].clone();
     assert!(created.as_str().unwrap().ends_with('Z'));

@@ -85,6 +85,23 @@ fn c_14_1_an_interrupted_command_is_reported() {
 }
 
 #[test]
+fn c_14_4_cleanup_with_all_removes_active_sessions_in_which_nothing_runs() {
+    let session = Session::start(&[]);
+    assert_eq!(session.run(&["cleanup"]).expect_code(0).json(), json!({"removed": []}));
+    let started = session.sandbox.path("work/started");
+    let pipe = session.sandbox.path("work/wait");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let child = session.command(&["exec", &session.id, "echo > started; read < wait"]).spawn();
+    wait::until("the command runs", || started.exists().then_some(()));
+    let cleanup = ["cleanup", "--all"];
+    assert_eq!(session.run(&cleanup).expect_code(0).json(), json!({"removed": []}));
+    std::fs::write(&pipe, "\n").unwrap();
+    ended(child).expect_code(0);
+    let removed = json!({"removed": [session.id]});
+    assert_eq!(session.run(&cleanup).expect_code(0).json(), removed);
+}
+
+#[test]
 fn c_14_4_a_run_keeps_sessions_and_a_hook_removes_them() {
     let delta = test_support::sibling("delta");
     let tools = "  - {name: start, exec: delta-sessions start}\n  - {name: end, exec: 'delta-sessions end ${id}'}";
