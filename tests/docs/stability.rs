@@ -28,9 +28,9 @@ fn the_stable_names_are_the_ones_of_the_programs() {
             list_keys(part, &format!("{schema}: {name}:"), &mut names);
         }
     }
+    let variable = Regex::new("`(DELTA_[A-Z0-9_]*[A-Z0-9])`").unwrap();
     for page in ["env", "tools", "hooks-yaml", "llm", "sweep"] {
         let text = fs::read_to_string(root().join(format!("docs/reference/{page}.md"))).unwrap();
-        let variable = Regex::new("`(DELTA_[A-Z0-9_]*[A-Z0-9])`").unwrap();
         names.extend(variable.captures_iter(&text).map(|name| format!("variable {}", &name[1])));
     }
     let list = names.into_iter().map(|name| name + "\n").collect::<String>();

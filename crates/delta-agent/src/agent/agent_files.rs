@@ -155,7 +155,7 @@ impl AgentFiles {
             let parent = path[..end].rsplit_once('/').map_or("", |(parent, _)| parent);
             let main = join_path(&format!("{prefix}{parent}"), MAIN_FILE);
             let main = self.files.contains_key(&main).then(|| MAIN_FILE.as_bytes().to_vec());
-            !is_skipped(path[..end].as_bytes(), main.as_slice())
+            !is_skipped(&path.as_bytes()[..end], main.as_slice())
         })
     }
 
