@@ -283,6 +283,17 @@ fn c_17_2_tests_run_at_the_same_time_and_are_told_in_their_order() {
 }
 
 #[test]
+fn c_17_2_with_keep_the_directory_of_every_test_remains() {
+    let sandbox = agent(&[("a", HELLO), ("b", HELLO)]);
+    for (more, count) in [(&[][..], 0), (&["--keep"], 2)] {
+        delta_test(&sandbox, more).expect_code(0);
+        let journals =
+            sandbox.files("tmp").iter().filter(|file| file.ends_with("/journal.jsonl")).count();
+        assert_eq!(journals, count);
+    }
+}
+
+#[test]
 fn c_17_2_the_time_of_a_test_is_up() {
     let slow = "task: x\ntimeout_ms: 200\nllm: {turns: [{say: x, delay_ms: 600000}]}\nexpect: {result: x}\n";
     let sandbox = agent(&[("slow", slow)]);
@@ -514,6 +525,11 @@ fn recorded(test: &str) -> Sandbox {
     let told = "ok    taped  (TIME)\n      note: recorded 2 answers in agent/tests/cassettes/taped.jsonl, which cost $0.0036\n1 test: 1 passed (TIME)\n";
     ran.expect(0, told, "recording the answers of test-model for 1 test\n");
     sandbox
+}
+
+#[test]
+fn c_17_2_a_setup_script_has_no_key_while_answers_are_recorded_either() {
+    recorded(&format!("{TAPED}setup: '! printenv DELTA_API_KEY'\n"));
 }
 
 #[test]
