@@ -4,7 +4,8 @@ use super::DELTA;
 use super::context::messages;
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use test_support::needs;
 use test_support::sandbox::{Ran, Sandbox};
 
 const INTRODUCTION: &str = "# Context Block: AGENTS.md\n\nInstructions of this repository, from its root to the workspace. Where two files disagree, the later one counts.\n";
@@ -193,6 +194,24 @@ fn c_24_2_a_symlink_counts_within_the_repository_only() {
 }
 
 /// The next request sees a changed file, and the recorded one can still be replayed: each dropped sandbox does that.
+#[test]
+fn c_24_2_above_the_workspace_a_file_of_another_user_does_not_count() {
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        needs::skip("needs root, which writes the files of another user");
+        return;
+    }
+    let sandbox = sandbox("");
+    sandbox.write("repo/AGENTS.md", "planted\n");
+    chown(sandbox.path("repo/AGENTS.md"), Some(65534), None).unwrap();
+    let (text, warnings) = seen_in(&sandbox, "repo/a");
+    let reason = "(it belongs to another user) left out\n";
+    assert!(text.is_empty() && warnings.ends_with(reason), "{text}{warnings}");
+    // In a repository of that user it counts, and so does one in the workspace itself.
+    chown(sandbox.path("repo/a"), Some(65534), None).unwrap();
+    assert!(seen_in(&sandbox, "repo/a").0.ends_with("planted\n"));
+    assert!(seen_in(&sandbox, "repo").0.ends_with("planted\n"));
+}
+
 #[test]
 fn c_24_2_a_change_is_seen_by_the_next_request() {
     let sandbox = Sandbox::scripted(

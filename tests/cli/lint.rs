@@ -250,6 +250,22 @@ fn c_15_1_a_rule_is_silenced_where_it_stands_and_nowhere_else() {
     assert!(rules(&with_tool(program)).contains(&"program-text".to_owned()));
 }
 
+#[test]
+fn c_25_10_a_variable_of_the_shell_that_nothing_sets_is_named() {
+    let shell = "x=1; echo \"$x $HOME\" \"$pattern\" \"${pattern}\" \"$nothing\"";
+    let sandbox = with_tool(&format!("  - name: search\n    shell: {shell}\n"));
+    sandbox.write("agent/script.yaml", "turns: []\n");
+    let findings = lint(&sandbox, &["agent"]).stdout;
+    let named = findings.lines().filter_map(|line| line.strip_prefix("warning[unset-variable]: "));
+    assert_eq!(
+        named.collect::<Vec<_>>(),
+        [
+            "`$pattern` is a variable of the shell that nothing sets, not the parameter",
+            "nothing sets the shell variable `$nothing`",
+        ]
+    );
+}
+
 /// The directories of agents below `dir`, without what is left of runs that somebody has made.
 fn agents_below(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());

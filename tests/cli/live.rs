@@ -280,6 +280,19 @@ fn c_25_4_sensitive_answers_are_hidden_in_live_output() {
 }
 
 #[test]
+fn c_25_4_sensitive_answers_are_hidden_in_live_text() {
+    let question = Answer::call("ask_human", json!({"prompt": "Code?", "sensitive": true}));
+    let answers = vec![question, stalled(&["the code is hun", "ter2, ok"])];
+    let (_server, sandbox) = asking(answers, "");
+    let mut terminal = sandbox.run_command("hi", &["-i"]).at_terminal();
+    terminal.expect("answer").expect_hidden().type_in("hunter2\n");
+    terminal.expect_screen(|lines| has(lines, "• the code is [hidden], ok"));
+    terminal.type_in("\x03");
+    let shown = terminal.end().expect_code(130).stderr;
+    assert!(!shown.contains("hunter2"), "{shown:?}");
+}
+
+#[test]
 fn c_25_4_a_resized_terminal_wraps_the_text_anew() {
     let words = "word ".repeat(30);
     let (_server, sandbox) = asking(vec![stalled(&[&words, "end"])], "");

@@ -419,6 +419,18 @@ fn write_fetched(sandbox: &Sandbox, date: &str, model: &str) {
 }
 
 #[test]
+fn c_23_3_the_file_of_the_operator_precedes_the_fetched_list() {
+    let sandbox = Sandbox::new(DELTA);
+    write_fetched(&sandbox, "2026-11-20", "gpt-4o");
+    sandbox.write("home/.config/delta/prices.json", PRICES.replace("\"m\"", "\"gpt-4o\""));
+    sandbox.write("home/.config/delta/config.yaml", "pricing: prices.json\n");
+    let (_server, ran) = asks_model(&sandbox, "gpt-4o", &[]);
+    ran.expect_code(0);
+    let prices = recorded_prices(&sandbox);
+    assert_eq!((&prices["from"], &prices["input"]), (&json!("file"), &json!(1000.0)));
+}
+
+#[test]
 fn c_35_1_every_other_source_precedes_the_table() {
     let from = |sandbox: &Sandbox| {
         let prices = recorded_prices(sandbox);
@@ -430,14 +442,6 @@ fn c_35_1_every_other_source_precedes_the_table() {
     ran.expect_code(0);
     assert_eq!(from(&sandbox), (json!("fetched"), json!(3.0)));
     assert_eq!(recorded_prices(&sandbox)["date"], "2026-11-20");
-
-    let sandbox = Sandbox::new(DELTA);
-    write_fetched(&sandbox, "2026-11-20", "gpt-4o");
-    sandbox.write("home/.config/delta/prices.json", PRICES.replace("\"m\"", "\"gpt-4o\""));
-    sandbox.write("home/.config/delta/config.yaml", "pricing: prices.json\n");
-    let (_server, ran) = asks_model(&sandbox, "gpt-4o", &[]);
-    ran.expect_code(0);
-    assert_eq!(from(&sandbox), (json!("file"), json!(1000.0)));
 
     let sandbox = Sandbox::new(DELTA);
     let (_server, ran) = asks_model(&sandbox, "gpt-4o\n  pricing: {input: 7, output: 7}", &[]);

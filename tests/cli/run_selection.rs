@@ -2,6 +2,7 @@
 
 use super::DELTA;
 use super::runs::{STATES, TOOLS, code_of};
+use rustix::fs::{Mode, OFlags, mkdirat, open, openat};
 use serde_json::{Value, json};
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -66,6 +67,23 @@ fn c_25_7_what_cannot_be_read_is_one_note_and_no_error() {
     let note = "Note: the runs in DIR/all/later/.delta have layout 99; this version of delta supports layout 1\n";
     assert_eq!(ran.stderr, note);
     sandbox.unverified("a later version wrote one of its workspaces");
+}
+
+#[test]
+fn c_25_7_a_directory_that_cannot_be_read_is_in_the_note() {
+    let sandbox = several_workspaces();
+    // Nor can root read it: its path is too long.
+    let name = "n".repeat(255);
+    let mut dir = open(sandbox.path("all"), OFlags::DIRECTORY, Mode::empty()).unwrap();
+    for _ in 0..17 {
+        mkdirat(&dir, &name, Mode::RWXU).unwrap();
+        dir = openat(&dir, &name, OFlags::DIRECTORY, Mode::empty()).unwrap();
+    }
+    let ran = list(&sandbox, &["-r", "all"]).expect_code(0);
+    assert_eq!(ran.stdout.lines().count(), 3, "{}", ran.stdout);
+    let is_named = ran.stderr.starts_with("Note: ") && ran.stderr.contains(": File name too long");
+    assert!(is_named, "{}", ran.stderr);
+    sandbox.unverified("a path in it is too long");
 }
 
 #[test]

@@ -2,8 +2,10 @@
 //! starts at most once, nothing starts without its approval, and nobody is asked twice.
 
 use super::failpoints::{acknowledged, check_fault, check_files, operations};
+use super::turns::{end, is_stopped};
 use super::*;
 use std::collections::BTreeSet;
+use test_support::running::send_signal;
 
 const ASKING_TOOLS: &str = "  - name: note\n    shell: echo ${text} >> ledger; echo noted ${text}\n  \
                             - name: asks\n    shell: echo ${text} >> ledger; echo noted ${text}\n    approve: ask\n";
@@ -157,4 +159,22 @@ fn c_13_6_a_full_disk_starts_no_call_without_its_approval() {
     for decision in [Decision::None, Decision::Approval, Decision::Denial] {
         sweep_of_decisions("enospc", decision);
     }
+}
+
+#[test]
+fn c_21_2_an_answer_is_for_what_was_open_when_its_command_began() {
+    let turns = "- call: [{tool: asks, args: {text: a}}]\n- call: [{tool: asks, args: {text: b}}]\n- say: done\n";
+    let sandbox = Sandbox::scripted(DELTA, ASKING_TOOLS, turns);
+    let by_turns = |command: Delta| command.env("DELTA_LEASE", "turns");
+    let approve = || by_turns(sandbox.delta(["approve", "r", "-w", "work"]));
+    by_turns(sandbox.run_command("go", &[])).output().expect_code(101);
+    // It has read the question, and has not claimed the run.
+    let mut late = approve().env("DELTA_FAILPOINT", "stop:3").spawn();
+    assert!(until("the process stops", || is_stopped(&mut late)));
+    approve().output().expect_code(101);
+    assert!(send_signal("CONT", late.id()));
+    let late = end(late);
+    let refused = "run r was continued by another process, and was not answered";
+    assert!(late.stderr.contains(refused), "{late:?}");
+    assert_eq!(sandbox.read("work/ledger"), "a\n");
 }

@@ -37,7 +37,7 @@ fn ensure_elsewhere(sandbox: &Sandbox) -> Delta {
 }
 
 /// Whether all threads of a process are stopped, or it has ended.
-fn is_stopped(child: &mut Child) -> Option<bool> {
+pub fn is_stopped(child: &mut Child) -> Option<bool> {
     if child.try_wait().unwrap().is_some() {
         return Some(false);
     }
@@ -45,7 +45,7 @@ fn is_stopped(child: &mut Child) -> Option<bool> {
     stat.rsplit_once(") ")?.1.starts_with('T').then_some(true)
 }
 
-fn end(child: Child) -> Ran {
+pub fn end(child: Child) -> Ran {
     let output = child.wait_with_output().unwrap();
     Ran::of(output.status, &output.stdout, &output.stderr)
 }

@@ -360,4 +360,6 @@ fn c_21_4_an_answer_without_a_run_is_for_the_last_one() {
     sandbox.delta(["answer", "-w", "work"]).output().expect_code(2);
     let ran = sandbox.delta(["answer", "-w", "work", "--format", "raw", "me"]).output();
     assert_eq!(ran.expect_code(0).stdout, "I heard me\n");
+    let again = sandbox.delta(["answer", "-w", "work", "again"]).output().expect_code(1);
+    assert!(again.stderr.contains("run r does not wait for an answer"), "{}", again.stderr);
 }

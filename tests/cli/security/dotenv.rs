@@ -217,6 +217,11 @@ fn c_20_3_an_agent_directory_inside_of_its_workspace_is_named_and_its_file_not_b
     sandbox.delta(["trust", "place/agent"]).output().expect_code(0);
     let ran = inside(&[]).output().normal(&sandbox).expect_code(0);
     assert!(ran.stderr.starts_with(named), "{}", ran.stderr);
+    // Nor what a symlink there leads to, which its tools can make.
+    fs::remove_file(sandbox.path("place/agent/.env")).unwrap();
+    sandbox.write("vars", &file);
+    std::os::unix::fs::symlink(sandbox.path("vars"), sandbox.path("place/agent/.env")).unwrap();
+    inside(&[]).output().expect_code(126);
     fs::rename(sandbox.path("place/agent"), sandbox.path("agent")).unwrap();
     // A symlink of the agent's leads to what its tools can write.
     fs::remove_file(sandbox.path("agent/.env")).unwrap();

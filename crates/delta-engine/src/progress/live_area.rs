@@ -423,6 +423,39 @@ mod tests {
     use super::*;
 
     #[test]
+    fn c_25_4_the_first_text_is_painted_at_once_and_what_follows_when_it_is_due() {
+        let block = || TextBlock::new("•", BOLD, answer_redactor(&[]));
+        let now = Instant::now();
+        let mut screen = LiveScreen {
+            size: SizeWatch::default(),
+            region: ScreenRegion::default(),
+            reasoning: block(),
+            content: block(),
+            output: OutputTail::new(OUTPUT_LINES, Vec::new()),
+            status: None,
+            started: now,
+            last_update: now,
+            last_piece: None,
+            is_erasable: false,
+            has_colours: false,
+            cancel: None,
+            input: None,
+            is_stopped: false,
+        };
+        let mut is_painted = |piece: &str, last_update: Instant| {
+            screen.last_update = last_update;
+            screen.content.push(piece);
+            screen.show_piece();
+            screen.last_update != last_update
+        };
+        // Times that have not come yet: no delay makes an update due.
+        let later = now + Duration::from_secs(3600);
+        assert!(is_painted("first", later));
+        assert!(!is_painted(" second", later));
+        assert!(is_painted(" third", now - UPDATE_INTERVAL));
+    }
+
+    #[test]
     fn c_33_17_nothing_is_painted_while_the_terminal_changes_its_size() {
         let start = Instant::now();
         let mut watch = SizeWatch::default();
