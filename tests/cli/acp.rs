@@ -176,6 +176,35 @@ fn asking_editor() -> (Sandbox, Editor) {
 }
 
 #[test]
+fn c_29_7_a_tool_that_is_allowed_once_asks_again() {
+    let (_sandbox, mut editor) = asking_editor();
+    let id = editor.begin("go");
+    for tool in ["ask", "ask", "also"] {
+        let asked = editor.next();
+        assert_eq!(asked["params"]["toolCall"]["title"], tool, "{asked}");
+        let once = json!({"outcome": {"outcome": "selected", "optionId": "yes"}});
+        editor.respond(&asked, once);
+    }
+    editor.expect_stop(id, "end_turn");
+    editor.client.close();
+}
+
+#[test]
+fn c_29_7_an_approval_has_the_diff_of_a_preview() {
+    let tools = "  - name: put\n    exec: tee ${path}\n    stdin: content\n    approve: ask\n    \
+                 preview: {path: path, content: content}\n";
+    let turns = "- call: [{tool: put, args: {path: f, content: \"two\\n\"}}]\n- say: done\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, turns);
+    sandbox.write("work/f", "one\n");
+    let mut editor = Editor::open(&sandbox, json!({}));
+    editor.begin("go");
+    let asked = editor.next();
+    let text = asked["params"]["toolCall"]["content"][0]["content"]["text"].as_str().unwrap();
+    assert!(text.contains("```diff\n") && text.contains("\n-one\n+two\n"), "{text}");
+    editor.client.close();
+}
+
+#[test]
 fn c_29_7_a_tool_that_is_always_allowed_asks_once_in_a_session() {
     let (sandbox, mut editor) = asking_editor();
     let id = editor.begin("go");

@@ -305,13 +305,25 @@ fn c_29_6_a_run_of_another_agent_or_of_nobody_is_not_touched() {
     sandbox.write("other/s.yaml", "turns:\n- say: theirs\n- say: again\n");
     let words = ["run", "--agent", "other", "-w", "work", "--run-id", "r", "-m", "x", "-q"];
     sandbox.delta(words).output().expect_code(0);
-    let before = sandbox.read("work/.delta/r/journal.jsonl");
+    // A run of the served agent, with the seal of another operator, that waits.
+    let script = sandbox.read("agent/script.yaml");
+    let asking = "turns:\n- call: [{tool: ask_human, args: {prompt: theirs}}]\n";
+    sandbox.write("agent/script.yaml", asking);
+    let words = ["run", "--agent", "agent", "-w", "work", "--run-id", "f", "-m", "theirs", "-q"];
+    sandbox.delta(words).env("HOME", sandbox.path("elsewhere")).output().expect_code(101);
+    sandbox.write("agent/script.yaml", script);
+    let journals =
+        || ["r", "f"].map(|run| sandbox.read(&format!("work/.delta/{run}/journal.jsonl")));
+    let before = journals();
     let mut client =
         Client::modern(&sandbox, json!({"extensions": {"io.modelcontextprotocol/tasks": {}}}), &[]);
     for (tool, arguments) in [
         ("test-agent", json!({"run_id": "r", "message": "x"})),
         ("test-agent_wait", json!({"run_id": "r"})),
         ("test-agent_answer", json!({"run_id": "r", "answer": "x"})),
+        ("test-agent", json!({"run_id": "f", "message": "x"})),
+        ("test-agent_wait", json!({"run_id": "f"})),
+        ("test-agent_answer", json!({"run_id": "f", "answer": "x"})),
         ("test-agent_wait", json!({"run_id": "nosuch"})),
     ] {
         let result = client.call(tool, arguments);
@@ -319,11 +331,11 @@ fn c_29_6_a_run_of_another_agent_or_of_nobody_is_not_touched() {
         assert!(!result.to_string().contains("theirs"), "{result}");
     }
     for method in ["tasks/get", "tasks/cancel", "tasks/update"] {
-        for task in ["r", "nosuch", "../r"] {
+        for task in ["r", "f", "nosuch", "../r"] {
             let params = json!({"taskId": task, "inputResponses": {}});
             assert_eq!(client.request(method, params)["error"]["code"], -32602, "{method} {task}");
         }
     }
     client.close();
-    assert_eq!(sandbox.read("work/.delta/r/journal.jsonl"), before);
+    assert_eq!(journals(), before);
 }

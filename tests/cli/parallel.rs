@@ -266,6 +266,18 @@ fn c_28_9_a_call_that_has_to_be_approved_waits_for_the_calls_before_it() {
 }
 
 #[test]
+fn c_28_9_no_call_starts_before_the_question_about_one_before_it() {
+    let tools = format!("{RING}    approve: [{{match: {{me: ^c$}}, do: ask}}, {{do: allow}}]\n");
+    let calls = "{tool: ring, args: {me: c, other: c}}, {tool: ring, args: {me: d, other: d}}";
+    let sandbox = Sandbox::scripted(DELTA, &tools, &format!("- call: [{calls}]\n- say: done\n"));
+    sandbox.run("go", &[]).expect_code(101);
+    assert_eq!(order(&sandbox).join(" "), "");
+    resume(&sandbox, &["-m", "yes"]).output().expect_code(0);
+    assert_eq!(order(&sandbox).join(" "), "+1 +2 -1 -2");
+    assert_eq!(sandbox.observations(), ["c go\n", "d go\n"]);
+}
+
+#[test]
 fn c_28_9_one_snapshot_after_all_of_them_and_a_full_disk_starts_none() {
     let turns = format!("- call: [{}]\n- say: done\n", ring(&["a", "b"]));
     let sandbox = Sandbox::scripted(DELTA, &format!("{RING}snapshots: true\n"), &turns);

@@ -1,7 +1,9 @@
 //! `delta sweep pack`, and the `unpack` of a packed run, killed or failed at each of their durable operations.
 
+use super::turns::{end, is_stopped};
 use super::*;
 use std::process::Command;
+use test_support::running::send_signal;
 
 const COUNT_FILE: &str = "operations";
 
@@ -89,4 +91,34 @@ fn c_26_10_unpacking_that_is_killed_anywhere_loses_nothing() {
     };
     let unpack = || sandbox.delta(["unpack", &ids[0], "-w", "s"]);
     at_each_operation(prepare, unpack, &sandbox, &ids);
+}
+
+#[test]
+fn c_26_10_what_changes_in_a_run_while_it_is_packed_is_kept() {
+    let (sandbox, ids) = settled();
+    let shard = |id: &str| id.rsplit('.').next().unwrap()[..2].to_owned();
+    let ledger = |id: &str| format!("s/runs/{}/{id}/ledger", shard(id));
+    let pack = |id: &str| format!("s/pack/{}-0001.zip", shard(id));
+    let mut changed_count = 0;
+    for number in 1.. {
+        restore(&sandbox);
+        let mut packing = sweep(&sandbox, &["pack", "s"])
+            .env("DELTA_FAILPOINT", format!("stop:{number}"))
+            .spawn();
+        if !until("the command stops or ends", || is_stopped(&mut packing)) {
+            break;
+        }
+        let unpacked = ids.iter().filter(|id| !sandbox.path(&pack(id)).exists());
+        let changed: Vec<&String> = unpacked.collect();
+        changed.iter().for_each(|id| sandbox.write(&ledger(id), "later\n"));
+        assert!(send_signal("CONT", packing.id()));
+        end(packing);
+        sweep(&sandbox, &["pack", "s"]).output().expect_code(0);
+        for id in &changed {
+            sandbox.delta(["unpack", id, "-w", "s"]).output().expect_code(0);
+            assert_eq!(sandbox.read(&ledger(id)), "later\n", "stopped at {number}");
+        }
+        changed_count += changed.len();
+    }
+    assert!(changed_count > ids.len(), "{changed_count}");
 }

@@ -97,7 +97,7 @@ fn c_30_2_progress_is_printed_only_with_v() {
 }
 
 #[test]
-fn c_30_2_what_is_no_answer_is_an_error_at_once() {
+fn c_30_3_what_is_no_answer_is_an_error_at_once() {
     if !needs::programs(&["python3"]) {
         return;
     }
@@ -146,7 +146,8 @@ fn c_30_3_a_server_that_is_silent_or_absent_is_reported() {
     };
     let ran = list(&["no-such-program"]);
     assert!(ran.code == 4 && ran.stderr.contains("was not found in PATH"), "{}", ran.stderr);
-    assert_eq!(list(&["false"]).code, 4);
+    let ended = list(&["sh", "-c", "echo why >&2; exit 1"]);
+    assert!(ended.code == 4 && ended.stderr.contains("the end of its stderr:\nwhy"), "{ended:?}");
 }
 
 #[test]

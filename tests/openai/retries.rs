@@ -74,6 +74,17 @@ fn c_37_3_what_no_attempt_changes_is_asked_once_in_whichever_frame_it_comes() {
             assert!(message.contains(text), "{message}");
         }
     }
+    // Where there is no status that says so, the type of the error does.
+    for kind in ["invalid_request_error", "permission_error"] {
+        let body = json!({"error": {"type": kind, "message": "no"}}).to_string();
+        for answer in
+            [Answer::raw(200, body.clone()), Answer::event_stream(format!("data: {body}\n\n"))]
+        {
+            let server = ScriptedServer::start(vec![answer]);
+            let (_, attempts) = ask(&mut client(&server, true));
+            assert_eq!((attempts.len(), attempts[0].retry_in_ms), (1, None), "{kind}");
+        }
+    }
 }
 
 #[test]

@@ -176,6 +176,20 @@ fn c_29_3_a_call_is_approved_by_the_user_of_the_client_and_never_by_its_llm() {
 }
 
 #[test]
+fn c_29_3_an_approval_has_the_diff_of_a_preview() {
+    let tools = "  - name: put\n    exec: tee ${path}\n    stdin: content\n    approve: ask\n    \
+                 preview: {path: path, content: content}\n";
+    let turns = "- call: [{tool: put, args: {path: f, content: \"two\\n\"}}]\n- say: done\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, turns);
+    sandbox.write("work/f", "one\n");
+    let mut client = Client::legacy(&sandbox, forms(), &[]);
+    client.begin("tools/call", json!({"name": "test-agent", "arguments": {"message": "go"}}));
+    let asked = client.receive();
+    assert!(asked["params"]["message"].as_str().unwrap().ends_with("\n-one\n+two"), "{asked}");
+    client.close();
+}
+
+#[test]
 fn c_32_8_the_user_of_the_client_sees_what_a_staged_call_has_changed() {
     if staged_calls::waiting("", "echo two >> f").is_none() {
         return;

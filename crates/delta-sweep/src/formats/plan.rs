@@ -608,7 +608,7 @@ mod tests {
 
     /// The same in an earlier version: results are found by these ids.
     #[test]
-    fn an_id_is_a_hash_of_what_the_run_is() {
+    fn c_26_2_an_id_is_a_hash_of_what_the_run_is() {
         let text = "name: s\nagents: [a]\ninputs: [{id: 'ä/1', task: hi}]\n";
         let runs = plan(text, &[("a", "tree")]);
         let identity = r#"{"agent":"tree","model":null,"repeat":1,"task":"hi"}"#;
@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_change_a_run_does_not_change_its_id() {
+    fn c_26_2_what_does_not_change_a_run_does_not_change_its_id() {
         let text = "name: s\nagents: [a]\ninputs: [{id: i, task: hi, answer: 4}]\n";
         let first = ids(&plan(text, &[("a", "tree")]));
         for more in [
