@@ -1,5 +1,6 @@
 //! A power loss at every moment of a run, a continue, a fork, a rollback, an apply, a pack and a sweep, of commands that
-//! outlive their engine, of tasks of MCP servers, of a decision about a staged call, of messages, and of an anchor.
+//! outlive their engine, of tasks of MCP servers, of a decision about a staged call, of messages, of an anchor, and of a run that
+//! moves.
 //!
 //! delta works on a file system that keeps a log (`volatile_disk`), and each state that a power loss may leave according
 //! to a model of disks (`power_loss`) is made from the log and judged: nothing is missing that a tool, the LLM, the
@@ -23,6 +24,7 @@ mod recorder;
 mod server_tasks;
 mod staged_calls;
 mod surviving_calls;
+mod transfers;
 mod verdicts;
 mod volatile_disk;
 mod workloads;
