@@ -64,6 +64,25 @@ fn sha256(bytes: &[u8]) -> String {
 const BULK: &str = "  - name: bulk\n    shell: head -c 100000 /dev/zero | tr '\\0' ${letter}\n    max_output_bytes: 200000\n";
 
 #[test]
+fn c_5_2_a_large_stream_and_one_of_bytes_are_files_next_to_their_records() {
+    let tools = "  - {name: large, shell: 'yes 0123456789 | head -c 200000'}\n  \
+                 - {name: bytes, shell: \"printf 'a\\\\377b'\"}\n";
+    let turns = "- call: [{tool: large}, {tool: bytes}]\n- say: done\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, turns);
+    sandbox.run("go", &[]).expect_code(0);
+    let large = "0123456789\n".repeat(20_000).into_bytes();
+    let streams = [&large[..200_000], b"a\xffb"];
+    for (request, stream) in sandbox.events("ACTION_REQUEST").iter().zip(streams) {
+        let execution = request["execution"].as_str().unwrap();
+        let record = sandbox.read(&format!("work/.delta/r/{execution}"));
+        let record: Value = serde_json::from_str(&record).unwrap();
+        let file = record["stdout"]["file"].as_str().unwrap();
+        let path = sandbox.path("work/.delta/r/io/tool_executions").join(file);
+        assert!(std::fs::read(path).unwrap() == stream, "{record}");
+    }
+}
+
+#[test]
 fn c_5_2_large_requests_are_recorded_once_and_rebuilt_to_the_byte() {
     let letters = ["a", "b", "c", "d", "e", "f", "g", "h"];
     let refusing = move |request: &RecordedRequest| {
