@@ -130,7 +130,9 @@ fn run_bisect(args: &BisectArgs) -> Result<ExitCode, CommandFailure> {
     let command = args.command();
     let worked = args.drop.work(
         &dir,
-        (&cost, &command, "nothing is named"),
+        &cost,
+        &command,
+        "nothing is named",
         |scores, tried| plan.borrow().next_round(scores, tried, grader),
         |batch| plan.borrow_mut().plan_batch(batch),
     )?;

@@ -119,7 +119,9 @@ fn run_gate(args: &GateArgs) -> Result<ExitCode, CommandFailure> {
     let command = args.drop.command("gate", &[("against", args.against.as_deref())]);
     let worked = args.drop.work(
         &dir,
-        (&cost, &command, "no verdict"),
+        &cost,
+        &command,
+        "no verdict",
         |scores, tried| plan.borrow().next_round(scores, tried, grader, max_drop),
         |batch| plan.borrow_mut().plan_batch(batch),
     )?;

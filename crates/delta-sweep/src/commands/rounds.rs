@@ -191,7 +191,9 @@ impl DropArgs {
     pub fn work<B, T>(
         &self,
         dir: &SweepDir,
-        (cost, command, undecided): (&str, &str, &str),
+        cost: &str,
+        command: &str,
+        undecided: &str,
         next: impl Fn(&SweepScores, &HashSet<RunId>) -> Result<Round<B, T>, CommandFailure>,
         plan: impl FnMut(B) -> Result<HashSet<RunId>, CommandFailure>,
     ) -> Result<ControlFlow<ExitCode, (SweepScores, HashSet<RunId>)>, CommandFailure> {
