@@ -18,7 +18,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ("Tidy up", &["pack", "unpack", "rm"]),
     ("Write agents", &["init", "demo", "test", "tool", "skill", "sandbox", "schema"]),
     ("Run many, serve others", &["sweep", "mcp", "acp"]),
-    ("Set up", &["add", "doctor", "config", "models", "trust", "completions", "man", "help"]),
+    ("Set up", &["doctor", "add", "config", "models", "trust", "completions", "man", "help"]),
 ];
 
 /// Lists the commands in groups if the arguments, with the program, ask for help or are none. Other command lines do not pay for the list.

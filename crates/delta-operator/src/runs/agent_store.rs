@@ -4,7 +4,6 @@
 use crate::config;
 use crate::failure::CommandFailure;
 use crate::state::check_own_dir;
-use delta_agent::agent::agent_files::AgentFiles;
 use delta_agent::agent::agent_tree::hash_agent_tree;
 use delta_agent::agent::agents_lock::{AgentsLock, LockedAgent};
 use delta_base::durable::{self, FileError, FileLock};
@@ -130,9 +129,6 @@ impl AgentStore {
         let empty = snapshots.empty_tree()?;
         let plan = snapshots.plan_restore(empty, tree, None)?;
         snapshots.apply_restore(&plan, &draft.dir, None)?;
-        AgentFiles::read(&draft.dir).map_err(|reason| {
-            CommandFailure::damaged(format!("the agent {tree} is refused: {reason}"), None)
-        })?;
         self.keep(draft, tree)
     }
 
