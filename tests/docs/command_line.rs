@@ -1,4 +1,5 @@
-//! docs/reference/cli.md, made of what `--help` prints: options of several commands once, then each command with its own.
+//! docs/reference/cli.md, made of the first lines that `--help` prints of commands and options, and of their exit codes:
+//! options of several commands once, then each command with its own.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,8 +7,8 @@ use std::process::Command;
 
 const INTRODUCTION: &str = "# The command line
 
-Generated from the help of the programs: `delta COMMAND --help` prints it with examples, `delta man COMMAND` as a manual page.
 Every command has `-h, --help`, and exits with 2 after a usage error.
+This page has one line of each command and option; `delta COMMAND --help` explains them with examples, and `delta man COMMAND` is the same as a manual page.
 ";
 
 /// Options that a command has together, by the name of their paragraph. The options of several commands that are in no group
@@ -125,12 +126,7 @@ fn parse(spelling: String, help: &str) -> CommandHelp {
     }
     let usage = usage.lines().map(|line| line.trim().to_owned());
     let usage = usage.filter(|line| !["[OPTIONS]", &spelling].contains(&&**line)).collect();
-    CommandHelp {
-        spelling,
-        about: about.trim().replacen("\n\n", ".\n", 1).replace(" 2 usage error,", ""),
-        usage,
-        sections,
-    }
+    CommandHelp { spelling, about: summary(about), usage, sections }
 }
 
 /// Adds a line of help after the usage.
@@ -150,17 +146,34 @@ fn push_line(sections: &mut Vec<Section>, line: &str) {
         return;
     }
     let meaning = &mut entries.last_mut().unwrap().text;
-    if let Some((value, text)) = text.strip_prefix("- ").and_then(|text| text.split_once(':')) {
-        *meaning = format!("{meaning}; `{value}`: {}", text.trim());
-    } else if text != "Possible values:" {
-        let is_sentence = text.starts_with(|first: char| first.is_uppercase());
-        let separator = match meaning.is_empty() {
-            true => "",
-            false if is_sentence => ". ",
-            false => " ",
+    if let Some((value, _)) = text.strip_prefix("- ").and_then(|text| text.split_once(':')) {
+        *meaning = match meaning.strip_suffix(']').filter(|text| text.contains("[possible values"))
+        {
+            Some(values) => format!("{values}, {value}]"),
+            None => format!("{meaning} [possible values: {value}]"),
         };
-        *meaning = format!("{meaning}{separator}{text}");
+    } else if !text.starts_with(|first: char| first.is_uppercase()) {
+        // Not another sentence, which only `--help` has.
+        *meaning = format!("{meaning} {text}").trim_start().to_owned();
+    } else if meaning.is_empty() {
+        meaning.push_str(text);
     }
+}
+
+/// The first paragraph of what a command is, and what the others say of exit codes.
+fn summary(about: &str) -> String {
+    let mut paragraphs = about.trim().split("\n\n");
+    let first = paragraphs.next().unwrap().trim_end_matches('.');
+    let mut summary = format!("{first}.");
+    for paragraph in paragraphs {
+        let mut sentences = paragraph.split(". ");
+        let code = sentences.find(|text| text.starts_with("The exit code is"));
+        let codes = Some(paragraph).filter(|text| text.starts_with("Exit codes"));
+        if let Some(codes) = codes.or(code) {
+            write!(summary, "\n\n{}", codes.trim_end_matches('.')).unwrap();
+        }
+    }
+    summary.replace(" 2 usage error,", "")
 }
 
 /// The entries that several commands have, by their syntax: of several texts the most frequent one.
@@ -228,7 +241,7 @@ fn push_command(reference: &mut String, command: &CommandHelp, shared: &BTreeMap
     for usage in &command.usage {
         writeln!(reference, "`{usage}`\\").unwrap();
     }
-    writeln!(reference, "{}.", command.about.trim_end_matches('.')).unwrap();
+    writeln!(reference, "{}", command.about).unwrap();
     let is_shared = |entry: &&Entry| shared.get(&entry.syntax) == Some(*entry);
     for section in &command.sections {
         let mut own = section.entries.iter().filter(|entry| !is_shared(entry)).peekable();
