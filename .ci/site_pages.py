@@ -74,10 +74,11 @@ class Site:
         for line in (ROOT / page).read_text().splitlines():
             if line.startswith("```"):
                 is_code = not is_code
-                # The words after the language name the file.
+                # The word after the language names the file, or what the test of the block needs.
                 fence = re.match(r"(```+\w+) (\S+)$", line)
                 if fence:
-                    lines += [f'<div class="file">{fence[2]}</div>', ""]
+                    if "=" not in fence[2]:
+                        lines += [f'<div class="file">{fence[2]}</div>', ""]
                     line = fence[1]
             elif not is_code:
                 line = LINK.sub(lambda match: self.link(page, match), line)
