@@ -122,7 +122,7 @@ pub fn operations(sandbox: &Sandbox, command: Delta) -> usize {
     let ran = command.env("DELTA_FAILPOINT_COUNT", &count).output();
     assert!([0, 101].contains(&ran.code), "{ran:?}");
     let count = fs::read(count).unwrap().len();
-    assert!(count > 10, "only {count} operations");
+    assert!(count >= 10, "only {count} operations");
     count
 }
 

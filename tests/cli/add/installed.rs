@@ -132,3 +132,21 @@ fn c_36_18_an_installed_agent_has_the_name_of_its_link() {
     }
     assert_eq!(start_of(&sandbox, "r")["config"]["sandbox"]["hosts"], json!(["index.crates.io"]));
 }
+
+/// The names remain links, but which source they have is lost: the hint was refused, as names from elsewhere.
+#[test]
+fn c_36_15_after_a_damaged_lock_file_is_removed_its_agents_are_installed_again() {
+    let sandbox = with_agent();
+    let tree = install(&sandbox, &["reviewer"]);
+    install(&sandbox, &["reviewer", "--as", "strict"]);
+    for text in ["", "{}"] {
+        sandbox.write(LOCK, text);
+        let ran = add(&sandbox, &["reviewer", "--tree", &tree]).expect_code(1);
+        assert!(ran.stderr.contains("or remove it and install the agents again"), "{ran:?}");
+    }
+    run(&sandbox, "r", &[]).expect_code(0);
+    fs::remove_file(sandbox.path(LOCK)).unwrap();
+    add(&sandbox, &["reviewer", "--tree", &tree]).expect_code(0);
+    assert_eq!(add(&sandbox, &["--list"]).expect_code(0).stdout.lines().count(), 1);
+    run(&sandbox, "s", &[]).expect_code(0);
+}

@@ -37,9 +37,6 @@ pub struct LockedAgent {
     pub tree: SnapshotId,
     /// What it may do.
     pub rights: AgentRights,
-    /// Whether it is being removed: a process was ended in the middle.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub removed: bool,
 }
 
 impl Default for AgentsLock {

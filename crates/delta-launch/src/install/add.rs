@@ -7,7 +7,7 @@ use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
 use delta_agent::agent::agent_rights::AgentRights;
 use delta_agent::agent::agent_tree::hash_agent_tree;
-use delta_agent::agent::agents_lock::{LockedAgent, is_agent_name};
+use delta_agent::agent::agents_lock::{AgentsLock, LockedAgent, is_agent_name};
 use delta_base::id::SnapshotId;
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
@@ -63,6 +63,10 @@ Examples:
 
 Exit codes: 0 done, 1 not installed, 3 a person has to decide, 126 refused";
 
+/// What a name has to be.
+const AGENT_NAME: &str =
+    "expected 1 to 64 letters, digits, `.`, `_` or `-`, starting with a letter";
+
 fn parse_tree(text: &str) -> Result<SnapshotId, String> {
     SnapshotId::parse(text).ok_or_else(|| "expected 64 hexadecimal digits".to_owned())
 }
@@ -75,10 +79,10 @@ pub fn add_command(args: &AddArgs) -> Result<ExitCode, CommandFailure> {
     }
     let store = AgentStore::open_own()?;
     let cancel = cancel::install_cancel()?;
-    store.mend_interrupted(&cancel)?;
-    let installer = Installer { store, cancel };
+    let lock = store.mend_interrupted(&cancel)?;
+    let installer = Installer { store, lock, cancel };
     if args.list {
-        return installer.list();
+        return Ok(installer.list());
     }
     if let Some(name) = &args.remove {
         return installer.remove(name);
@@ -90,75 +94,59 @@ pub fn add_command(args: &AddArgs) -> Result<ExitCode, CommandFailure> {
         return installer.install_locked(file);
     }
     let location = AgentLocation::parse(args.source.as_deref().unwrap_or_default())?;
-    installer.install(&AgentRequest {
-        fetched: location.clone(),
-        location,
-        name: args.name.as_deref(),
-        tree: args.tree,
-    })
-}
-
-/// What to install.
-struct AgentRequest<'a> {
-    /// Where it comes from.
-    location: AgentLocation,
-    /// The same, or the commit that a lock file has of it.
-    fetched: AgentLocation,
-    name: Option<&'a str>,
-    /// The only tree to install.
-    tree: Option<SnapshotId>,
+    installer.install(&location, args.name.as_deref(), args.tree)
 }
 
 struct Installer {
     store: AgentStore,
+    /// What is installed before.
+    lock: AgentsLock,
     cancel: CancelToken,
 }
 
 impl Installer {
-    fn install(&self, request: &AgentRequest<'_>) -> Result<ExitCode, CommandFailure> {
+    /// Installs an agent under its name or another one; only the tree that is named, if one is.
+    fn install(
+        &self,
+        location: &AgentLocation,
+        name: Option<&str>,
+        expected_tree: Option<SnapshotId>,
+    ) -> Result<ExitCode, CommandFailure> {
         let scratch = self.store.new_draft(&self.cancel)?;
-        let (files, commit) = request.fetched.fetch(&scratch.dir, &self.cancel)?;
+        let (files, commit) = location.fetch(&scratch.dir, &self.cancel)?;
         let draft = self.store.new_draft(&self.cancel)?;
         files.write(&draft.dir)?;
         let tree = hash_agent_tree(&draft.dir, Path::new("")).unwrap_or(SnapshotId::NONE);
-        if let Some(expected) = request.tree.filter(|expected| *expected != tree) {
-            let message = format!("{} is the tree {tree}, not {expected}", request.fetched);
-            return Err(CommandFailure::conflict(
-                message,
-                "look at it, and at who named the other tree",
-            ));
+        if let Some(expected) = expected_tree.filter(|expected| *expected != tree) {
+            let message = format!("{location} is the tree {tree}, not {expected}");
+            let hint = "look at it, and at who named the other tree";
+            return Err(CommandFailure::conflict(message, hint));
         }
         let agent =
             Agent::load(&draft.dir, &ModelSelection::without_llm(), &trust::read_import_path())?;
-        let name = request.name.unwrap_or(&agent.name);
-        let lock = self.store.read_lock()?;
-        let before = lock.agents.get(name);
-        let source = request.location.source();
-        let owner = match before {
-            Some(before) => Some(escape_to_line(&before.source)).filter(|other| *other != source),
-            None if name == BUILTIN_AGENT => Some("delta itself".to_owned()),
-            None => {
-                self.store.names_other(name).then(|| "elsewhere, without this command".to_owned())
+        let name = name.unwrap_or(&agent.name);
+        let before = self.lock.agents.get(name);
+        let source = location.source();
+        let problem = match before {
+            _ if !is_agent_name(name) => Some(AGENT_NAME.to_owned()),
+            Some(LockedAgent { source: other, .. }) if *other != source => {
+                Some(format!("it is the name of an agent from {}", escape_to_line(other)))
             }
+            None if name == BUILTIN_AGENT || self.store.names_other(name) => {
+                Some("it is the name of an agent from elsewhere, without this command".to_owned())
+            }
+            _ => None,
         };
-        if owner.is_some() || !is_agent_name(name) {
-            let reason = owner.map_or_else(
-                || {
-                    "expected 1 to 64 letters, digits, `.`, `_` or `-`, starting with a letter"
-                        .to_owned()
-                },
-                |owner| format!("it is the name of an agent from {owner}"),
-            );
-            let message = format!("the name `{}` is refused: {reason}", escape_to_line(name));
+        if let Some(problem) = problem {
+            let message = format!("the name `{}` is refused: {problem}", escape_to_line(name));
             return Err(CommandFailure::already_exists(message, "name it with `--as NAME`"));
         }
         let after = LockedAgent {
             source,
-            reference: request.location.reference.clone(),
+            reference: location.reference.clone(),
             commit,
             tree,
             rights: AgentRights::of_agent(&agent),
-            removed: false,
         };
         if before == Some(&after) {
             self.store.keep(draft, tree)?;
@@ -168,14 +156,14 @@ impl Installer {
         let before_dir = before.map(|before| self.store.tree_dir(before.tree));
         let review = AgentReview {
             name,
-            location: &request.location,
+            location,
             agent: &after,
             dir: &draft.dir,
             before: before.zip(before_dir.as_deref()),
         };
         if before.is_none_or(|before| before.tree != tree) {
             review.print(&scratch.dir)?;
-            if !self.confirm(&review, request.tree.is_some(), &scratch)? {
+            if !self.confirm(&review, expected_tree.is_some(), &scratch)? {
                 stdio::print_error_line("Not installed");
                 return Ok(ExitCode::FAILURE);
             }
@@ -203,31 +191,26 @@ impl Installer {
         if is_named || is_no_wider {
             return Ok(true);
         }
-        let message = format!(
-            "a person has to decide whether to install `{}`, and there is no terminal",
-            review.name
-        );
+        let message =
+            format!("`{}` would be installed, and there is no terminal to ask at", review.name);
         let hint = format!("look at it, then name its tree: `--tree {}`", review.agent.tree);
         Err(CommandFailure::not_confirmed(message, hint))
     }
 
-    fn list(&self) -> Result<ExitCode, CommandFailure> {
-        let lock = self.store.read_lock()?;
+    fn list(&self) -> ExitCode {
         let mut rows: Vec<[String; 4]> = Vec::new();
-        for (name, agent) in &lock.agents {
-            let reference = agent
-                .reference
-                .as_ref()
-                .map_or_else(String::new, |reference| format!("@{reference}"));
-            let commit = agent.commit.as_deref().unwrap_or_default();
+        for (name, agent) in &self.lock.agents {
+            let reference = agent.reference.iter().map(|reference| format!("@{reference}"));
+            let source =
+                reference.fold(agent.source.clone(), |source, reference| source + &reference);
             rows.push([
                 name.clone(),
-                escape_to_line(&format!("{}{reference}", agent.source)),
-                first_digits(commit, COMMIT_DIGITS),
+                escape_to_line(&source),
+                first_digits(agent.commit.as_deref().unwrap_or_default(), COMMIT_DIGITS),
                 first_digits(&agent.tree.to_string(), TREE_DIGITS),
             ]);
         }
-        for name in self.store.list_others(&lock) {
+        for name in self.store.list_others(&self.lock) {
             let dir = self.store.link(&name).display().to_string();
             rows.push([escape_to_line(&name), dir, String::new(), String::new()]);
         }
@@ -238,38 +221,29 @@ impl Installer {
             let line = format!("{name:names$}  {source:sources$}  {commit:commits$}  {tree}");
             stdio::print_text(&format!("{}\n", line.trim_end()));
         }
-        Ok(ExitCode::SUCCESS)
+        ExitCode::SUCCESS
     }
 
     fn remove(&self, name: &str) -> Result<ExitCode, CommandFailure> {
-        let lock = self.store.read_lock()?;
-        let Some(agent) = lock.agents.get(name) else { return Err(self.not_installed(name)) };
+        let agent = self.find_installed(name)?;
         self.store.change(name, Some(agent), None, &self.cancel)?;
         stdio::print_error_line(&format!("Removed {name}; its runs still continue"));
         Ok(ExitCode::SUCCESS)
     }
 
-    fn not_installed(&self, name: &str) -> CommandFailure {
-        let message = format!("`delta add` has installed no agent `{}`", escape_to_line(name));
-        let dir = self.store.link("").display().to_string();
-        CommandFailure::config(message, format!("agents that you have written are in {dir}"))
+    fn find_installed(&self, name: &str) -> Result<&LockedAgent, CommandFailure> {
+        self.lock.agents.get(name).ok_or_else(|| {
+            let message = format!("`delta add` has installed no agent `{}`", escape_to_line(name));
+            let dir = self.store.link("").display().to_string();
+            CommandFailure::config(message, format!("agents that you have written are in {dir}"))
+        })
     }
 
     fn update(&self, name: Option<&str>) -> Result<ExitCode, CommandFailure> {
-        let lock = self.store.read_lock()?;
-        if let Some(name) = name.filter(|name| !lock.agents.contains_key(*name)) {
-            return Err(self.not_installed(name));
-        }
-        let chosen = lock.agents.iter().filter(|(known, _)| name.is_none_or(|name| name == *known));
-        run_each(chosen, |name, agent| {
-            let location = AgentLocation::from_lock(&agent.source, agent.reference.as_deref())?;
-            self.install(&AgentRequest {
-                fetched: location.clone(),
-                location,
-                name: Some(name),
-                tree: None,
-            })
-        })
+        name.map_or(Ok(()), |name| self.find_installed(name).map(drop))?;
+        let chosen =
+            self.lock.agents.iter().filter(|(known, _)| name.is_none_or(|name| name == *known));
+        self.install_each(chosen, false)
     }
 
     fn install_locked(&self, file: &Path) -> Result<ExitCode, CommandFailure> {
@@ -277,27 +251,26 @@ impl Installer {
             let message = format!("there is no file {}", file.display());
             return Err(CommandFailure::config(message, "name an agents.lock.json"));
         };
-        run_each(lock.agents.iter(), |name, agent| {
-            let LockedAgent { source, reference, commit, tree, .. } = agent;
-            let location = AgentLocation::from_lock(source, reference.as_deref())?;
-            // A tag may have moved since then.
-            let fetched = location.clone().with_commit(commit.as_deref());
-            self.install(&AgentRequest { location, fetched, name: Some(name), tree: Some(*tree) })
-        })
+        self.install_each(lock.agents.iter(), true)
     }
-}
 
-/// Does the same with each agent. The first failure decides how the command ends.
-fn run_each<'a>(
-    agents: impl Iterator<Item = (&'a String, &'a LockedAgent)>,
-    install: impl Fn(&str, &LockedAgent) -> Result<ExitCode, CommandFailure>,
-) -> Result<ExitCode, CommandFailure> {
-    let mut worst = ExitCode::SUCCESS;
-    for (name, agent) in agents {
-        let code = install(name, agent).unwrap_or_else(|failure| failure.report());
-        if worst == ExitCode::SUCCESS {
-            worst = code;
+    /// Installs agents from where they come from, or exactly as they are locked. The first failure decides how the command ends.
+    fn install_each<'a>(
+        &self,
+        agents: impl Iterator<Item = (&'a String, &'a LockedAgent)>,
+        is_exact: bool,
+    ) -> Result<ExitCode, CommandFailure> {
+        let mut worst = ExitCode::SUCCESS;
+        for (name, agent) in agents {
+            let code = AgentLocation::from_lock(agent, is_exact)
+                .and_then(|location| {
+                    self.install(&location, Some(name), is_exact.then_some(agent.tree))
+                })
+                .unwrap_or_else(|failure| failure.report());
+            if worst == ExitCode::SUCCESS {
+                worst = code;
+            }
         }
+        Ok(worst)
     }
-    Ok(worst)
 }

@@ -1,9 +1,10 @@
-//! Agents in archives, as tar, git hosts and package registries write them.
+//! Agents in archives, as tar, git, git hosts and package registries write them.
 
 use delta_agent::agent::agent_files::{AgentFile, AgentFiles, check_path, check_target};
 use flate2::read::GzDecoder;
 use std::io::{self, Read};
-use tar::{Archive, Entry, EntryType};
+use std::path::Path;
+use tar::{Archive, EntryType};
 
 /// The most bytes that an archive unpacks to, with what does not belong to the agent.
 const MAX_UNPACKED_BYTES: u64 = 512 * 1024 * 1024;
@@ -13,9 +14,17 @@ const MAX_UNPACKED_BYTES: u64 = 512 * 1024 * 1024;
 /// # Errors
 /// It is damaged, or has what no agent has.
 pub fn read_archive(source: impl Read, dir: Option<&str>) -> Result<AgentFiles, String> {
+    read_tar(GzDecoder::new(source), dir)
+}
+
+/// Reads a tar, as [`read_archive`].
+///
+/// # Errors
+/// It is damaged, or has what no agent has.
+pub fn read_tar(source: impl Read, dir: Option<&str>) -> Result<AgentFiles, String> {
     let mut files = AgentFiles::default();
     // Every length in it is what its author says: the limit also holds for names and what is skipped.
-    let mut archive = Archive::new(GzDecoder::new(source).take(MAX_UNPACKED_BYTES));
+    let mut archive = Archive::new(source.take(MAX_UNPACKED_BYTES));
     let damaged =
         |error: io::Error| format!("the archive is damaged, or unpacks to too much: {error}");
     for entry in archive.entries().map_err(damaged)? {
@@ -24,15 +33,15 @@ pub fn read_archive(source: impl Read, dir: Option<&str>) -> Result<AgentFiles, 
         if matches!(kind, EntryType::Directory | EntryType::XGlobalHeader) {
             continue;
         }
-        let path = entry.path_bytes().into_owned();
-        let path = check_path(path.strip_prefix(b"./").unwrap_or(&path))?.to_owned();
-        let is_in = |dir: &str, path: &str| {
-            path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'))
-        };
+        let name = entry.path_bytes().into_owned();
+        let path = check_path(without_dot(&name))?;
         let below_top = path.split_once('/').map_or("", |(_, path)| path);
-        if dir.is_some_and(|dir| !is_in(dir, &path) && !is_in(dir, below_top)) {
+        if dir.is_some_and(|dir| {
+            [path, below_top].iter().all(|path| !Path::new(path).starts_with(dir))
+        }) {
             continue;
         }
+        let link = entry.link_name_bytes().unwrap_or_default().into_owned();
         let file = match kind {
             EntryType::Regular | EntryType::Continuous => {
                 let is_executable = entry.header().mode().map_err(damaged)? & 0o100 != 0;
@@ -44,25 +53,22 @@ pub fn read_archive(source: impl Read, dir: Option<&str>) -> Result<AgentFiles, 
                 }
                 AgentFile::Regular { content, is_executable }
             }
-            EntryType::Symlink => AgentFile::Link(check_target(&path, &link_name(&entry))?),
+            EntryType::Symlink => AgentFile::Link(check_target(path, &link)?),
             // A second name of an earlier file.
             EntryType::Link => {
-                let target = link_name(&entry);
-                let target = check_path(target.strip_prefix(b"./").unwrap_or(&target))?;
-                match files.get(target) {
-                    Some(file) => file.clone(),
-                    None => {
-                        return Err(format!("`{path}` is a link to `{target}`, which is missing"));
-                    }
-                }
+                let target = check_path(without_dot(&link))?;
+                files
+                    .get(target)
+                    .cloned()
+                    .ok_or_else(|| format!("`{path}` is a link to `{target}`, which is missing"))?
             }
             _ => return Err(format!("`{path}` is neither a file, a directory nor a link")),
         };
-        files.insert(&path, file)?;
+        files.insert(path, file)?;
     }
     Ok(files)
 }
 
-fn link_name(entry: &Entry<'_, impl Read>) -> Vec<u8> {
-    entry.link_name_bytes().map(|name| name.into_owned()).unwrap_or_default()
+fn without_dot(path: &[u8]) -> &[u8] {
+    path.strip_prefix(b"./").unwrap_or(path)
 }

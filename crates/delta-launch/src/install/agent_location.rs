@@ -4,6 +4,7 @@ use super::agent_archive::read_archive;
 use super::agent_repository::fetch_commit;
 use crate::prepare::download::download;
 use delta_agent::agent::agent_files::{AgentFiles, check_path};
+use delta_agent::agent::agents_lock::LockedAgent;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::escape_to_line;
 use delta_base::text::hidden_text::has_hidden_character;
@@ -34,6 +35,8 @@ pub struct AgentLocation {
     dir: Option<String>,
     /// The branch, tag or commit.
     pub reference: Option<String>,
+    /// The commit that is fetched in place of the reference.
+    commit: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,25 +107,20 @@ impl AgentLocation {
 
     fn new(kind: LocationKind, base: &str, dir: Option<&str>, reference: Option<&str>) -> Self {
         let dir = dir.map(|dir| dir.trim_end_matches('/').to_owned());
-        Self { kind, base: base.to_owned(), dir, reference: reference.map(str::to_owned) }
+        let reference = reference.map(str::to_owned);
+        Self { kind, base: base.to_owned(), dir, reference, commit: None }
     }
 
-    /// Parses what agents.lock.json has.
+    /// Parses what agents.lock.json has; `is_exact` if the same commit is fetched, although a branch or a tag may have moved.
     ///
     /// # Errors
     /// As [`AgentLocation::parse`].
-    pub fn from_lock(source: &str, reference: Option<&str>) -> Result<Self, CommandFailure> {
-        match reference {
-            Some(reference) => Self::parse(&format!("{source}@{reference}")),
-            None => Self::parse(source),
-        }
-    }
-
-    /// The same at a commit, if it is known.
-    #[must_use]
-    pub fn with_commit(mut self, commit: Option<&str>) -> Self {
-        self.reference = commit.map(str::to_owned).or(self.reference);
-        self
+    pub fn from_lock(agent: &LockedAgent, is_exact: bool) -> Result<Self, CommandFailure> {
+        let location = match &agent.reference {
+            Some(reference) => Self::parse(&format!("{}@{reference}", agent.source))?,
+            None => Self::parse(&agent.source)?,
+        };
+        Ok(Self { commit: agent.commit.clone().filter(|_| is_exact), ..location })
     }
 
     /// What agents.lock.json has of it, without the ref.
@@ -143,7 +141,7 @@ impl AgentLocation {
         cancel: &CancelToken,
     ) -> Result<(AgentFiles, Option<String>), CommandFailure> {
         let base = Path::new(&self.base);
-        let [reference, dir] = [&self.reference, &self.dir].map(Option::as_deref);
+        let dir = self.dir.as_deref();
         let mut commit = None;
         let files = match self.kind {
             LocationKind::Directory => AgentFiles::read(base),
@@ -155,22 +153,23 @@ impl AgentLocation {
                 let bytes = download(&self.base, MAX_ARCHIVE_BYTES, MAX_REDIRECTS, cancel);
                 bytes.and_then(|bytes| read_archive(&*bytes, dir))
             }
-            LocationKind::Repository => fetch_commit(&self.base, reference, dir, scratch, cancel)
-                .map(|(files, id)| {
+            LocationKind::Repository => {
+                let reference = self.commit.as_ref().or(self.reference.as_ref());
+                let fetched = fetch_commit(&self.base, reference.map(String::as_str), dir, scratch);
+                fetched.map(|(files, id)| {
                     commit = Some(id);
                     files
-                }),
+                })
+            }
         };
         if cancel.is_requested() {
             return Err(CommandFailure::interrupted("interrupted"));
         }
-        match files.and_then(|files| self.select_agent(files)) {
-            Ok(files) => Ok((files, commit)),
-            Err(reason) => {
-                let message = format!("could not get the agent from {self}: {reason}");
-                Err(CommandFailure::config(message, self.find_mistake()))
-            }
-        }
+        let selected = files.and_then(|files| self.select_agent(files)).map_err(|reason| {
+            let message = format!("could not get the agent from {self}: {reason}");
+            CommandFailure::config(message, self.find_mistake())
+        });
+        Ok((selected?, commit))
     }
 
     /// What may be wrong with an address copied from a browser.

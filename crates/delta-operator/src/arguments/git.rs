@@ -17,7 +17,12 @@ const MAX_GIT_OUTPUT: usize = 64 << 10;
 const GIT_PLACES: [&str; 4] = ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX"];
 
 /// The program git in a directory.
-pub struct Git(LaunchContext);
+pub struct Git {
+    launch: LaunchContext,
+    /// The start of every command line.
+    command: Vec<String>,
+    timeout: Duration,
+}
 
 impl Git {
     /// With the index `index`, or else the one of the repository.
@@ -30,15 +35,26 @@ impl Git {
             env.insert("GIT_INDEX_FILE".into(), index.into());
         }
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-        Self(LaunchContext::new(dir, env))
+        Self::with_command(&["git"], LaunchContext::new(dir, env), GIT_TIMEOUT)
     }
 
     /// In a directory that is in no repository, whatever is around it.
     pub fn outside(dir: &Path) -> Self {
         let mut git = Self::new(dir, None);
         let parent = dir.parent().unwrap_or(dir);
-        git.0.env.set("GIT_CEILING_DIRECTORIES", parent);
+        git.launch.env.set("GIT_CEILING_DIRECTORIES", parent);
         git
+    }
+
+    /// With another start of every command line, which begins with git or ends with it and options.
+    pub fn with_command(command: &[&str], launch: LaunchContext, timeout: Duration) -> Self {
+        let command = command.iter().map(|word| (*word).to_owned()).collect();
+        Self { launch, command, timeout }
+    }
+
+    /// A command line.
+    pub fn argv(&self, words: &[&str]) -> Vec<String> {
+        self.command.iter().cloned().chain(words.iter().map(|word| (*word).to_owned())).collect()
     }
 
     /// The top directory of the repository that has the directory.
@@ -73,11 +89,10 @@ impl Git {
 
     /// What a command prints that exits with 0 or with `code`.
     fn output(&self, words: &[&str], code: i32) -> Result<OutputCapture, CommandFailure> {
-        let argv: Vec<String> =
-            std::iter::once("git").chain(words.iter().copied()).map(str::to_owned).collect();
+        let argv = self.argv(words);
         let command = ProcessCommand {
             capture_whole: true,
-            ..ProcessCommand::new(&argv, &self.0, GIT_TIMEOUT, MAX_GIT_OUTPUT)
+            ..ProcessCommand::new(&argv, &self.launch, self.timeout, MAX_GIT_OUTPUT)
         };
         let finished = run_process(&command, &cancel::install_cancel()?);
         let reason = match &finished.end {

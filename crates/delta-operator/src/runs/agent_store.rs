@@ -66,7 +66,7 @@ impl AgentStore {
     }
 
     /// The file that says what is installed.
-    pub fn lock_path(&self) -> PathBuf {
+    fn lock_path(&self) -> PathBuf {
         self.links.with_file_name(LOCK_FILE)
     }
 
@@ -74,8 +74,10 @@ impl AgentStore {
     ///
     /// # Errors
     /// The file is not one of delta.
-    pub fn read_lock(&self) -> Result<AgentsLock, CommandFailure> {
-        read_agents_lock(&self.lock_path()).map(Option::unwrap_or_default)
+    fn read_lock(&self) -> Result<AgentsLock, CommandFailure> {
+        read_agents_lock(&self.lock_path()).map(Option::unwrap_or_default).map_err(|failure| {
+            failure.with_hint("restore the file, or remove it and install the agents again")
+        })
     }
 
     /// Whether the operator has a directory, a file or a link of this name, if no command has installed it.
@@ -121,10 +123,6 @@ impl AgentStore {
         snapshots: &mut SnapshotStore,
         cancel: &CancelToken,
     ) -> Result<PathBuf, CommandFailure> {
-        let tree_dir = self.tree_dir(tree);
-        if tree_dir.is_dir() {
-            return check_tree(&tree_dir, tree).map(|()| tree_dir);
-        }
         let draft = self.new_draft(cancel)?;
         let empty = snapshots.empty_tree()?;
         let plan = snapshots.plan_restore(empty, tree, None)?;
@@ -139,15 +137,16 @@ impl AgentStore {
     pub fn keep(&self, draft: AgentDraft, tree: SnapshotId) -> Result<PathBuf, CommandFailure> {
         let tree_dir = self.tree_dir(tree);
         check_tree(&draft.dir, tree)?;
-        make_read_only(&draft.dir).map_err(FileError::at("write", &draft.dir))?;
+        change_modes(&draft.dir, |mode| mode & !WRITE_BITS)
+            .map_err(FileError::at("write", &draft.dir))?;
         // Before the name exists, all of its content is on the disk.
         durable::sync_file_system(&draft.dir)?;
         match durable::rename_dir_synced(&draft.dir, &tree_dir) {
             // Another process has kept the same agent, or an earlier one.
-            Err(_) if tree_dir.is_dir() => {}
+            Err(_) if tree_dir.is_dir() => check_tree(&tree_dir, tree)?,
             renamed => renamed?,
         }
-        check_tree(&tree_dir, tree).map(|()| tree_dir)
+        Ok(tree_dir)
     }
 
     /// Installs an agent whose tree is kept, instead of the one that was `before`, or removes the one of that name.
@@ -162,31 +161,31 @@ impl AgentStore {
         cancel: &CancelToken,
     ) -> Result<(), CommandFailure> {
         let _mutex = self.lock(cancel)?;
-        let mut lock = self.mend()?;
+        let mut lock = self.read_lock()?;
         if lock.agents.get(name) != before {
             let message = format!("another process has changed the agent `{name}`");
             return Err(CommandFailure::conflict(message, "repeat the command"));
         }
-        let entry = match (after, before) {
-            (Some(after), _) => after,
-            (None, Some(before)) => LockedAgent { removed: true, ..before.clone() },
-            (None, None) => return Ok(()),
-        };
-        lock.agents.insert(name.to_owned(), entry);
-        self.write_lock(&lock)?;
-        self.finish(&mut lock)
+        match after {
+            Some(after) => drop(lock.agents.insert(name.to_owned(), after)),
+            None => drop(lock.agents.remove(name)),
+        }
+        durable::replace_private_synced(&self.lock_path(), lock.to_text().as_bytes())?;
+        self.replace_links(&lock)
     }
 
-    /// Finishes what an earlier process has left.
+    /// Finishes what an earlier process has left; returns what is installed.
     ///
     /// # Errors
-    /// Another process changes the agents, or a file cannot be written.
-    pub fn mend_interrupted(&self, cancel: &CancelToken) -> Result<(), CommandFailure> {
-        if !self.lock_path().exists() {
-            return Ok(());
+    /// The file is not one of delta, or one cannot be written.
+    pub fn mend_interrupted(&self, cancel: &CancelToken) -> Result<AgentsLock, CommandFailure> {
+        if !self.links.exists() && !self.lock_path().exists() {
+            return Ok(AgentsLock::default());
         }
         let _mutex = self.lock(cancel)?;
-        self.mend().map(drop)
+        let lock = self.read_lock()?;
+        self.replace_links(&lock)?;
+        Ok(lock)
     }
 
     /// Waits until no other process changes what is installed. None of them waits for something else meanwhile.
@@ -202,31 +201,20 @@ impl AgentStore {
         }
     }
 
-    fn mend(&self) -> Result<AgentsLock, CommandFailure> {
-        let mut lock = self.read_lock()?;
-        self.finish(&mut lock)?;
-        Ok(lock)
-    }
-
-    fn write_lock(&self, lock: &AgentsLock) -> Result<(), CommandFailure> {
-        Ok(durable::replace_private_synced(&self.lock_path(), lock.to_text().as_bytes())?)
-    }
-
-    /// Makes the links what the file says.
-    fn finish(&self, lock: &mut AgentsLock) -> Result<(), CommandFailure> {
+    /// Makes the links to trees what the file says.
+    fn replace_links(&self, lock: &AgentsLock) -> Result<(), CommandFailure> {
         for (name, agent) in &lock.agents {
             let link = self.link(name);
             let target = Path::new(TREES_DIR).join(agent.tree.to_string());
-            let is_link = durable::metadata_no_follow(&link).is_ok_and(|link| link.is_symlink());
-            if agent.removed && is_link {
-                durable::remove_file_synced(&link)?;
-            } else if !agent.removed && fs::read_link(&link).ok().as_ref() != Some(&target) {
+            if fs::read_link(&link).ok().as_ref() != Some(&target) {
                 durable::replace_symlink_synced(&target, &link)?;
             }
         }
-        if lock.agents.values().any(|agent| agent.removed) {
-            lock.agents.retain(|_, agent| !agent.removed);
-            self.write_lock(lock)?;
+        for name in self.list_others(lock) {
+            let link = self.link(&name);
+            if fs::read_link(&link).is_ok_and(|target| target.starts_with(TREES_DIR)) {
+                durable::remove_file_synced(&link)?;
+            }
         }
         Ok(())
     }
@@ -243,7 +231,7 @@ pub struct AgentDraft {
 impl Drop for AgentDraft {
     fn drop(&mut self) {
         // After a rename there is nothing to remove.
-        let _ = make_removable(&self.dir);
+        let _ = change_modes(&self.dir, |mode| mode | 0o700);
         let _ = durable::remove_dir_all_no_follow(&self.dir);
     }
 }
@@ -273,7 +261,7 @@ pub fn read_agents_lock(path: &Path) -> Result<Option<AgentsLock>, CommandFailur
     };
     AgentsLock::parse(&json).map(Some).map_err(|reason| {
         let message = format!("could not read {}: {reason}", path.display());
-        CommandFailure::damaged(message, "restore the file, or install the agents again")
+        CommandFailure::damaged(message, "name an agents.lock.json")
     })
 }
 
@@ -295,30 +283,17 @@ fn check_tree(dir: &Path, tree: SnapshotId) -> Result<(), CommandFailure> {
     Err(CommandFailure::damaged(message, "remove the directory, then repeat the command"))
 }
 
-/// Takes the permission to write from everything but the directory itself, which is still renamed.
-fn make_read_only(dir: &Path) -> io::Result<()> {
+/// Changes the permissions of everything in the directory, which itself is still renamed.
+fn change_modes(dir: &Path, change: fn(u32) -> u32) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
-        let kind = entry.file_type()?;
-        if kind.is_symlink() {
-            continue;
+        let metadata = entry.metadata()?;
+        if !metadata.is_symlink() {
+            let mode = change(metadata.permissions().mode());
+            fs::set_permissions(entry.path(), Permissions::from_mode(mode))?;
         }
-        if kind.is_dir() {
-            make_read_only(&entry.path())?;
-        }
-        let mode = entry.metadata()?.permissions().mode();
-        fs::set_permissions(entry.path(), Permissions::from_mode(mode & !WRITE_BITS))?;
-    }
-    Ok(())
-}
-
-/// Lets the user remove what is in the directories.
-fn make_removable(dir: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            fs::set_permissions(entry.path(), Permissions::from_mode(0o700))?;
-            make_removable(&entry.path())?;
+        if metadata.is_dir() {
+            change_modes(&entry.path(), change)?;
         }
     }
     Ok(())
