@@ -37,16 +37,16 @@ impl AgentRights {
         for (point, hook) in agent.hooks.all() {
             let holder = format!("hook {}", point.name());
             rights.add_profile(&holder, hook.profile.as_ref());
-            hook.pass_env.iter().for_each(|key| rights.add(KEYS, &holder, key));
+            rights.add_all(KEYS, &holder, &hook.pass_env);
         }
         if agent.context.starts_programs() {
             rights.add_profile("context.yaml", agent.sandbox.profile.as_ref());
         }
         for server in &agent.mcp_servers {
             let holder = format!("MCP server {}", server.name);
-            let keys = server.pass_env.iter().map(String::as_str).chain(server.key_variables());
-            keys.for_each(|key| rights.add(KEYS, &holder, key));
-            server.url.iter().for_each(|url| rights.add(NETWORK, &holder, url));
+            rights.add_all(KEYS, &holder, &server.pass_env);
+            rights.add_all(KEYS, &holder, server.key_variables());
+            rights.add_all(NETWORK, &holder, &server.url);
         }
         for llm in agent.llm.models() {
             if matches!(llm.provider, ProviderKind::Command(_)) {
@@ -55,10 +55,10 @@ impl AgentRights {
             if !llm.api_key_command.is_empty() {
                 rights.add_profile("api_key_command", None);
             }
-            llm.base_url.iter().for_each(|url| rights.add(NETWORK, "llm", url));
-            llm.api_key_env.iter().for_each(|key| rights.add(KEYS, "llm", key));
+            rights.add_all(NETWORK, "llm", &llm.base_url);
+            rights.add_all(KEYS, "llm", &llm.api_key_env);
         }
-        agent.env_file.iter().for_each(|key| rights.add(KEYS, "children", key));
+        rights.add_all(KEYS, "children", &agent.env_file);
         rights
     }
 
@@ -74,7 +74,7 @@ impl AgentRights {
             }
         }
         let Some(mcp) = &tool.mcp else {
-            tool.pass_env.iter().for_each(|key| self.add(KEYS, &tool.name, key));
+            self.add_all(KEYS, &tool.name, &tool.pass_env);
             return self.add_profile(&tool.name, tool.profile.as_ref());
         };
         let mut servers = agent.mcp_servers.iter();
@@ -86,38 +86,42 @@ impl AgentRights {
 
     fn add_profile(&mut self, holder: &str, profile: Option<&DeclaredProfile>) {
         let Some(profile) = profile else { return self.add(UNSANDBOXED, holder, "everything") };
-        let mut hosts: Vec<String> = Vec::new();
         match &profile.net {
             NetAccess::None => {}
-            NetAccess::Hosts(rules) => hosts.extend(rules.iter().map(ToString::to_string)),
-            NetAccess::All => hosts.push("all hosts".to_owned()),
+            NetAccess::Hosts(rules) => {
+                self.add_all(NETWORK, holder, rules.iter().map(ToString::to_string));
+            }
+            NetAccess::All => self.add(NETWORK, holder, "all hosts"),
         }
-        hosts.extend(profile.sockets.iter().map(|socket| format!("socket {socket}")));
-        hosts.iter().for_each(|host| self.add(NETWORK, holder, host));
+        let sockets = profile.sockets.iter().map(|socket| format!("socket {socket}"));
+        self.add_all(NETWORK, holder, sockets);
         match &profile.env {
             EnvAccess::Safe => {}
             EnvAccess::All => self.add(KEYS, holder, "all variables"),
-            EnvAccess::Only(names) => names.iter().for_each(|name| self.add(KEYS, holder, name)),
+            EnvAccess::Only(names) => self.add_all(KEYS, holder, names),
         }
-        let mut files: Vec<String> =
-            profile.write.iter().map(|path| format!("writes {path}")).collect();
+        let mut read = profile.show.clone();
         match &profile.read {
             // Less that is hidden is more that is read.
-            ReadKey::All if profile.hide.is_empty() => files.push("reads all".to_owned()),
-            ReadKey::All => files.push(format!("reads all but {}", profile.hide.join(", "))),
-            ReadKey::Only(paths) => files.extend(paths.iter().map(|path| format!("reads {path}"))),
+            ReadKey::All if profile.hide.is_empty() => read.push("all".to_owned()),
+            ReadKey::All => read.push(format!("all but {}", profile.hide.join(", "))),
+            ReadKey::Only(paths) => read.extend(paths.iter().cloned()),
         }
-        files.extend(profile.show.iter().map(|path| format!("reads {path}")));
-        if profile.home == HomeAccess::Write {
-            files.push("writes ~".to_owned());
-        }
-        if profile.home != HomeAccess::Hidden {
-            files.push("reads ~".to_owned());
-        }
-        if profile.runs {
-            files.push("starts runs".to_owned());
-        }
-        files.iter().for_each(|file| self.add(FILES, holder, file));
+        read.extend((profile.home != HomeAccess::Hidden).then(|| "~".to_owned()));
+        let writes_home = profile.home == HomeAccess::Write;
+        let write = profile.write.iter().map(String::as_str).chain(writes_home.then_some("~"));
+        let files = write.map(|path| format!("writes {path}"));
+        self.add_all(FILES, holder, files.chain(read.iter().map(|path| format!("reads {path}"))));
+        self.add_all(FILES, holder, profile.runs.then_some("starts runs"));
+    }
+
+    fn add_all(
+        &mut self,
+        kind: &str,
+        holder: &str,
+        rights: impl IntoIterator<Item = impl AsRef<str>>,
+    ) {
+        rights.into_iter().for_each(|right| self.add(kind, holder, right.as_ref()));
     }
 
     fn add(&mut self, kind: &str, holder: &str, right: &str) {
