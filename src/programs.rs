@@ -172,10 +172,26 @@ fn report_missing(known: &OwnProgram) -> ExitCode {
     stdio::print_error_line(&format!(
         "error: the program `delta-{name}`, which comes with delta, is missing: it is neither in {own_path} nor in PATH"
     ));
-    stdio::print_error_line(&format!(
-        "help: every package of delta has it; from the sources: `cargo install --locked --path {sources}`"
-    ));
+    let help = match checkout_build(sources) {
+        Some(command) => format!("here `{command}` makes it"),
+        None => format!(
+            "every package of delta has it; from the sources: `cargo install --locked --path {sources}`"
+        ),
+    };
+    stdio::print_error_line(&format!("help: {help}"));
     ExitCode::from(2)
+}
+
+/// What compiles the package `sources` to this directory, if cargo has compiled delta here, in a checkout.
+fn checkout_build(sources: &str) -> Option<String> {
+    let dir = own_dir()?;
+    let manifest = dir.ancestors().nth(2)?.join(sources).join("Cargo.toml");
+    let profile = match dir.file_name()?.to_str()? {
+        "debug" => String::new(),
+        profile => format!(" --profile {profile}"),
+    };
+    let command = format!("cargo build{profile} --manifest-path {}", shell_quote_path(&manifest));
+    manifest.is_file().then_some(command)
 }
 
 fn find_own(name: &str) -> Option<&'static OwnProgram> {

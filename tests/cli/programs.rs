@@ -161,6 +161,25 @@ fn c_11_13_a_program_of_delta_that_is_missing_is_named() {
     assert!(!sandbox.path("pages/delta-sweep.1").exists());
 }
 
+/// In a checkout only what was asked for is compiled, so that the rest is one command away.
+#[test]
+fn c_11_13_in_a_checkout_the_command_that_compiles_it_is_named() {
+    for (profile, option) in [("debug", ""), ("release", " --profile release")] {
+        let sandbox = Sandbox::new(DELTA);
+        sandbox.write("bin/.keep", "");
+        sandbox.write("crates/delta-sweep/Cargo.toml", "");
+        sandbox.write(&format!("target/{profile}/.keep"), "");
+        sandbox.copy_program(DELTA, &format!("target/{profile}/delta"));
+        symlink(sandbox.path(&format!("target/{profile}/delta")), sandbox.path("bin/delta"))
+            .unwrap();
+        let ran = delta(&sandbox, "/usr/bin:/bin", &["sweep", "list"]).expect_code(2);
+        let help = format!(
+            "help: here `cargo build{option} --manifest-path DIR/crates/delta-sweep/Cargo.toml` makes it\n"
+        );
+        assert!(ran.stderr.ends_with(&help), "{}", ran.stderr);
+    }
+}
+
 #[test]
 fn c_11_13_a_program_that_cannot_start_is_an_error() {
     let sandbox = with_copy();
