@@ -299,3 +299,21 @@ fn c_34_28_a_column_of_scores_without_any_is_numeric() {
     // From the last column to the first: pass and score of `some`, of `none`.
     assert_eq!(ends, ["true 1  NaN", "false 0  NaN"], "{text}");
 }
+
+#[test]
+fn c_34_28_a_table_fits_the_terminal_and_80_columns_without_one() {
+    let sandbox = acting_sandbox();
+    let values = ["a", "b"].map(|name| name.repeat(36)).join(", ");
+    let params = format!("params: {{style: [{values}]}}\nenv: {{STYLE: '${{param.style}}'}}\n");
+    write_sweep(&sandbox, 2, 1, &params);
+    sweep(&sandbox, &["run", "sweep.yaml", "-q"]).expect_code(0);
+    let widest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap();
+    for command in ["compare", "collect"] {
+        let text = sweep(&sandbox, &[command, "s"]).expect_code(0).stdout;
+        assert!((51..=80).contains(&widest(&text)), "{text}");
+        let shown = sandbox.delta(["sweep", command, "s"]).wholly_at_terminal_of(50, 40).end();
+        assert!(widest(&shown.stderr) <= 50, "{}", shown.stderr);
+        let wide = sandbox.delta(["sweep", command, "s"]).wholly_at_terminal_of(150, 40).end();
+        assert!(widest(&wide.stderr) > 80, "{}", wide.stderr);
+    }
+}

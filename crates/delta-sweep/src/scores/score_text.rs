@@ -250,7 +250,8 @@ pub fn pairs_text(rows: &[PairedRow], ages: &AgentAges, width: usize) -> String 
     if lines.iter().all(|line| display_width(line) <= width) {
         return lines_text(&lines, width, |index| pair_notes(&rows[index]));
     }
-    let names: Vec<String> = table.iter().map(|cells| cells[0].clone()).collect();
+    let names = table.iter().map(|cells| wrap_words(&cells[0], width).join("\n"));
+    let names: Vec<String> = names.collect();
     let figures = align(&table, &[1, 2, 3]);
     lines_text(&names, width, |index| {
         let mut notes = pair_notes(&rows[index]);
