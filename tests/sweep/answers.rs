@@ -48,8 +48,8 @@ fn thoughts(journal: &[Value]) -> Vec<Value> {
         .collect()
 }
 
-#[test]
-fn c_34_23_settings_share_answers_and_repeats_do_not() {
+/// Two modes whose tools print the same, of which the second one gets the answers of the first one.
+fn sharing() -> (ScriptedServer, Sandbox) {
     let server =
         ScriptedServer::start(|request: &RecordedRequest| {
             match request.body["messages"].as_array().unwrap().len() {
@@ -63,22 +63,21 @@ fn c_34_23_settings_share_answers_and_repeats_do_not() {
     let script = "case $MODE in other) echo other;; *) echo same$DELTA_ANSWERS;; esac";
     sandbox.agent(&llm, &format!("  - {{name: act, shell: '{script}'}}"));
     write_modes(&sandbox, "a, b");
-    let run = || {
-        let command = sandbox.delta(["sweep", "run", "s", "-q", "--jobs", "1"]);
-        command.env("DELTA_API_KEY", KEY).output().expect_code(0);
-        server.requests().len()
-    };
-    assert_eq!(run(), 4, "two requests of each repeat");
+    run(&sandbox);
+    (server, sandbox)
+}
+
+fn run(sandbox: &Sandbox) {
+    let command = sandbox.delta(["sweep", "run", "s", "-q", "--jobs", "1"]);
+    command.env("DELTA_API_KEY", KEY).output().expect_code(0);
+}
+
+#[test]
+fn c_34_22_the_journal_names_the_source_of_an_answer_and_is_the_same_apart_from_it() {
+    let (_server, sandbox) = sharing();
     let (asked, stored) = (lines_of(&sandbox, "a"), lines_of(&sandbox, "b"));
-    // Of 300 and 30 tokens.
-    let cost = 0.0006;
     for repeat in [1, 2] {
         let (first, second) = (&asked[&repeat], &stored[&repeat]);
-        assert_eq!((&first["answers"], &first["cost_usd"]), (&Value::Null, &json!(cost)));
-        let answers = json!({"asked": 0, "stored": 2, "saved_usd": cost});
-        assert_eq!((&second["answers"], &second["cost_usd"]), (&answers, &json!(0.0)));
-        assert_eq!(first["usage"], second["usage"]);
-        // C-34.22: the journal names the source, and is the same apart from it.
         let (source, journal) = (journal_of(&sandbox, first), journal_of(&sandbox, second));
         assert_eq!(thoughts(&source), thoughts(&journal));
         for thought in journal.iter().filter(|event| event["type"] == "THOUGHT") {
@@ -94,7 +93,25 @@ fn c_34_23_settings_share_answers_and_repeats_do_not() {
         };
         assert_eq!(observed(&journal), ["\"same\\n\""], "tools do not get the store");
         let id = second["id"].as_str().unwrap();
-        sandbox.delta(["verify", id, "-w", "s"]).output().expect_code(0);
+        for command in ["verify", "replay"] {
+            sandbox.delta([command, id, "-w", "s"]).output().expect_code(0);
+        }
+    }
+}
+
+#[test]
+fn c_34_23_settings_share_answers_and_repeats_do_not() {
+    let (server, sandbox) = sharing();
+    assert_eq!(server.requests().len(), 4, "two requests of each repeat");
+    let (asked, stored) = (lines_of(&sandbox, "a"), lines_of(&sandbox, "b"));
+    // Of 300 and 30 tokens.
+    let cost = 0.0006;
+    for repeat in [1, 2] {
+        let (first, second) = (&asked[&repeat], &stored[&repeat]);
+        assert_eq!((&first["answers"], &first["cost_usd"]), (&Value::Null, &json!(cost)));
+        let answers = json!({"asked": 0, "stored": 2, "saved_usd": cost});
+        assert_eq!((&second["answers"], &second["cost_usd"]), (&answers, &json!(0.0)));
+        assert_eq!(first["usage"], second["usage"]);
     }
     // What is stored has no time, costs what it cost the others, and uses no budget.
     let table = sweep(&sandbox, &["compare", "s", "--format", "json"]).expect_code(0).json();
@@ -112,7 +129,8 @@ fn c_34_23_settings_share_answers_and_repeats_do_not() {
 
     // From the first other output on, the endpoint is asked; a damaged file is asked again, and replaced.
     write_modes(&sandbox, "a, b, other");
-    assert_eq!(run(), 6);
+    run(&sandbox);
+    assert_eq!(server.requests().len(), 6);
     assert_eq!(lines_of(&sandbox, "other")[&1]["answers"]["asked"], 1);
     let files: Vec<_> = sandbox
         .files("s/answers")
@@ -126,7 +144,8 @@ fn c_34_23_settings_share_answers_and_repeats_do_not() {
         fs::write(file, &text[..text.len() / 2]).unwrap();
     }
     write_modes(&sandbox, "a, b, other, torn, c");
-    assert_eq!(run(), 10);
+    run(&sandbox);
+    assert_eq!(server.requests().len(), 10);
     assert_eq!(lines_of(&sandbox, "torn")[&1]["answers"], Value::Null);
     assert_eq!(lines_of(&sandbox, "c")[&2]["answers"]["stored"], 2);
 }

@@ -72,6 +72,12 @@ fn c_34_20_the_commit_is_named_unless_the_ends_pass() {
     assert!(early.contains("\nPASS  right 1.00 -> 1.00"), "{early}");
     assert!(early.ends_with("\nnothing to find: the ends PASS\n"), "{early}");
     assert!(result_lines(&sandbox).len() <= paid + 20);
+    let open = bisect(&sandbox, &["--bad", "HEAD~3", "--max-drop", "0.01"]).expect_code(3).stdout;
+    assert!(open.contains("\nINCONCLUSIVE  right 1.00 -> 1.00"), "{open}");
+    assert!(
+        open.ends_with("\nno commit is named: a drop between the ends is not shown\n"),
+        "{open}"
+    );
     let same = sweep(&sandbox, &["bisect", "--good", "HEAD"]).expect_code(0).stdout;
     assert_eq!(same, "nothing to find: the agents are the same; 0 runs\n");
     for (good, bad, message) in [
@@ -111,9 +117,8 @@ fn c_34_21_a_commit_that_does_not_load_widens_the_answer_and_one_tree_is_one_poi
     assert!(found.stdout.contains("   changes that are not committed\n"), "{}", found.stdout);
 }
 
-/// Stopped by the budget, then killed: the end is that of a search without either.
 #[test]
-fn c_34_14_a_search_stops_at_the_budget_and_is_the_same_after_a_kill() {
+fn c_34_14_a_search_stops_at_the_budget() {
     let sandbox = history(3, 2);
     let llm = "provider: script\n  model: script.yaml\n  max_tokens: 10";
     sandbox.agent(llm, "");
@@ -135,9 +140,25 @@ fn c_34_14_a_search_stops_at_the_budget_and_is_the_same_after_a_kill() {
     let before = result_lines(&sandbox).len();
     assert!((40..=46).contains(&before), "{before}");
     sandbox.write("sweep.yaml", text);
+    let found = bisect(&sandbox, &[]).expect_code(0);
+    assert!(found.stdout.contains("\nlost in commit "), "{}", found.stdout);
+    assert!(found.stdout.contains(" \"second\": "), "{}", found.stdout);
+}
+
+/// Which runs of a commit count must not depend on the process: the inputs that still pass would change the curve.
+#[test]
+fn c_34_2_a_search_that_was_killed_is_the_same() {
+    let sandbox = history(3, 9);
+    let turns = "turns:\n  - {when: 't[37]$', say: did it}\n  - say: wrong\n";
+    sandbox.write("agent/script.yaml", turns);
+    commit(&sandbox, "second");
+    sandbox.write("agent/system_prompt.md", "The last prompt.\n");
+    commit(&sandbox, "third");
     let mut child = sandbox.delta(["sweep", "bisect", "--good", "v1", "-q"]).spawn();
     until("another run has ended", || {
-        (result_lines(&sandbox).len() > before || child.try_wait().unwrap().is_some()).then_some(())
+        let has_results = sandbox.path("s/results").is_dir();
+        let is_searching = has_results && result_lines(&sandbox).len() > 40;
+        (is_searching || child.try_wait().unwrap().is_some()).then_some(())
     });
     child.kill().unwrap();
     child.wait().unwrap();
@@ -148,6 +169,8 @@ fn c_34_14_a_search_stops_at_the_budget_and_is_the_same_after_a_kill() {
     let settled = lines.iter().filter(|line| line["settled"] == true);
     let ids: Vec<String> = settled.map(|line| line["id"].to_string()).collect();
     assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "paid twice");
+    assert_eq!(search_lines(&bisect(&sandbox, &[]).expect_code(0)), search_lines(&found));
+    assert_eq!(result_lines(&sandbox).len(), lines.len(), "nothing new is asked for");
     fs::remove_dir_all(sandbox.path("s")).unwrap();
     assert_eq!(search_lines(&bisect(&sandbox, &[]).expect_code(0)), search_lines(&found));
 }

@@ -71,12 +71,21 @@ fn c_34_8_equal_agents_pass_without_a_run() {
     let json = gate(&sandbox, &["--format", "json"]).expect_code(0).json();
     assert_eq!((&json["verdict"], &json["grader"]), (&"PASS".into(), &"right".into()));
     assert!(!sandbox.path("s").exists(), "nothing is planned");
+    sandbox.write("agent/system_prompt.md", "Another one.\n");
+    let other = gate(&sandbox, &["--dry-run"]).expect_code(0).stdout;
+    assert!(other.starts_with("at most 16 new runs"), "{other}");
+}
+
+/// A repository with a change whose runs pass.
+fn changed_repository() -> Sandbox {
+    let sandbox = repository(24, "gate: {max_drop: 0.5, against: HEAD}");
+    sandbox.write("agent/system_prompt.md", "Another one.\n");
+    sandbox
 }
 
 #[test]
-fn c_34_9_a_gate_stops_at_the_look_that_decides_and_pays_no_run_twice() {
-    let sandbox = repository(24, "gate: {max_drop: 0.5, against: HEAD}");
-    sandbox.write("agent/system_prompt.md", "Another one.\n");
+fn c_34_4_a_gate_stops_at_the_look_that_decides() {
+    let sandbox = changed_repository();
     let dry = gate(&sandbox, &["--dry-run"]).expect_code(0).stdout;
     assert!(dry.starts_with("at most 192 new runs, 0 done before; usually decides"), "{dry}");
     assert!(!sandbox.path("s").exists(), "nothing is planned");
@@ -88,10 +97,16 @@ fn c_34_9_a_gate_stops_at_the_look_that_decides_and_pays_no_run_twice() {
     );
     assert!(passed.stdout.contains("; 20 of 96 pairs, 40 new runs"), "{}", passed.stdout);
     assert_eq!(result_lines(&sandbox).len(), 40);
-    // C-34.4: what has decided decides again, in any format, without a run.
+    // What has decided decides again, in any format, without a run.
     let again = gate(&sandbox, &["--format", "json"]).expect_code(0).json();
     assert_eq!(again["runs"], serde_json::json!({"new": 0, "reused": 40}));
     assert_eq!((&again["verdict"], &again["look"]), (&"PASS".into(), &serde_json::json!([2, 10])));
+}
+
+#[test]
+fn c_34_9_a_gate_pays_no_run_twice() {
+    let sandbox = changed_repository();
+    gate(&sandbox, &["-q"]).expect_code(0);
     // Another change is judged against the runs of the base that there are.
     sandbox.write("agent/script.yaml", "turns:\n  - say: wrong\n");
     let failed = gate(&sandbox, &[]).expect_code(1).stdout;
@@ -108,18 +123,18 @@ fn c_34_9_a_gate_stops_at_the_look_that_decides_and_pays_no_run_twice() {
     let shown = page_data(&sandbox.read("s.html"))["gate"]["verdicts"][0].clone();
     assert_eq!((&shown["verdict"], &shown["max_drop"]), (&"FAIL".into(), &0.5.into()));
     assert!(shown["text"].as_str().unwrap().contains("\nFAIL  right 1.00 -> 0.00"), "{shown}");
+    // The sweep of this directory has the runs of the gates.
+    sweep(&sandbox, &["run", "s", "-q", "--only", "input=i0,i1"]).expect_code(0);
+    let lines = result_lines(&sandbox);
+    let ids: BTreeSet<String> = lines.iter().map(|line| line["id"].to_string()).collect();
+    assert!(lines.len() > 60 && ids.len() == lines.len(), "{} of {}", ids.len(), lines.len());
 }
 
 #[test]
 fn c_34_2_a_gate_that_was_killed_reaches_the_verdict_of_one_that_was_not() {
-    let start = || {
-        let sandbox = repository(24, "gate: {max_drop: 0.5, against: HEAD}");
-        sandbox.write("agent/system_prompt.md", "Another one.\n");
-        sandbox
-    };
-    let whole = start();
+    let whole = changed_repository();
     let expected = verdict(&gate(&whole, &["-q"]).expect_code(0));
-    let killed = start();
+    let killed = changed_repository();
     let mut child = killed.delta(["sweep", "gate", "-q"]).spawn();
     until("some runs have ended", || {
         let has_results = killed.path("s/results").is_dir();

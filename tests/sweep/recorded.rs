@@ -152,6 +152,22 @@ fn c_34_17_state_outside_of_the_files_is_named() {
 }
 
 #[test]
+fn c_34_17_plan_lines_and_result_lines_have_the_servers_that_were_called() {
+    // As delta starts the tools of a server.
+    let ask = format!("  - {{name: ask, exec: '{DELTA} mcp call db rows'}}\n");
+    let sandbox = Sandbox::scripted(DELTA, &ask, "- call: [{tool: ask, args: {}}]\n- say: done\n");
+    sandbox.run("task", &["--snapshots"]).expect_code(0);
+    sandbox.write("sweep.yaml", "name: s\nagents: [agent]\ninputs: {runs: work, at: 1}\n");
+    let planned = sweep(&sandbox, &["plan"]).expect_code(0).stdout;
+    let named = "\nnot restored for the recorded runs: mcp:db, time\n";
+    assert!(planned.contains(named), "{planned}");
+    sweep(&sandbox, &["run", "s", "-q"]).expect_code(0);
+    for lines in [plan_lines(&sandbox), result_lines(&sandbox)] {
+        assert_eq!(lines[0]["outside"], json!(["mcp:db"]));
+    }
+}
+
+#[test]
 fn c_34_15_what_no_run_can_begin_with_is_refused() {
     let sandbox = recorded();
     let plain = ["run", "--agent", "other", "-w", "plain", "--run-id", "p", "-m", "task"];
@@ -289,7 +305,7 @@ fn a_run_that_a_process_works_on_is_no_input() {
 
 /// Each state in which a process can die that starts a run: the next one begins it with its iterations.
 #[test]
-fn a_start_that_was_killed_is_repeated() {
+fn c_34_15_a_start_that_was_killed_is_repeated() {
     let sandbox = recorded();
     write_runs(&sandbox, "work", "[2]");
     sweep(&sandbox, &["plan"]).expect_code(0);

@@ -76,6 +76,21 @@ fn c_34_1_compare_exits_with_its_verdict() {
 }
 
 #[test]
+fn c_34_1_several_values_have_a_verdict_each_and_the_worst_is_the_exit_code() {
+    let sandbox = two_models(24, "nothing", "say: wrong");
+    sandbox.write("worse.yaml", "turns:\n  - say: wrong\n");
+    let last = "'script:here.yaml'}";
+    let more = format!("{last}, {{id: worse, model: 'script:worse.yaml'}}");
+    sandbox.write("sweep.yaml", sandbox.read("sweep.yaml").replace(last, &more));
+    sweep(&sandbox, &["run", "sweep.yaml", "-q"]).expect_code(0);
+    let words = ["compare", "s", "--max-drop", "0.5", "--format", "json"];
+    let table = sweep(&sandbox, &words).expect_code(1).json();
+    let verdicts = table["verdicts"].as_array().unwrap().iter();
+    let verdicts: Vec<_> = verdicts.map(|it| (&it["here"], &it["verdict"])).collect();
+    assert_eq!(verdicts, [(&"here".into(), &"PASS".into()), (&"worse".into(), &"FAIL".into())]);
+}
+
+#[test]
 fn c_34_6_a_missing_score_is_in_no_rate_and_opens_a_verdict_that_it_could_change() {
     let sandbox = two_models(30, "t.*[0-2]$", "error: 503 no capacity");
     sweep(&sandbox, &["run", "sweep.yaml", "-q"]).expect_code(0);
@@ -102,4 +117,7 @@ fn c_34_7_few_pairs_pass_nothing_and_a_base_without_a_score_is_an_error() {
     sweep(&sandbox, &["run", "sweep.yaml", "-q"]).expect_code(0);
     let few = sweep(&sandbox, &["compare", "s", "--max-drop", "1"]).expect_code(3).stdout;
     assert!(few.contains("; 19 of 19 pairs"), "{few}");
+    let words = ["compare", "s", "--max-drop", "1", "--only", "input=none"];
+    let nothing = sweep(&sandbox, &words).expect_code(126).stderr;
+    assert!(nothing.contains("no run of the sweep is selected"), "{nothing}");
 }

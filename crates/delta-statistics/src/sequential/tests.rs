@@ -344,6 +344,14 @@ fn c_34_6_a_verdict_that_missing_runs_could_change_is_none() {
     assert_eq!((decision.verdict, decision.observed), (Verdict::Inconclusive, Verdict::Pass));
     assert_eq!((decision.used, decision.missing), (340, 60));
     assert_eq!(decision.figures.unwrap().base, 1.0, "a missing run is in no rate");
+    // A sixth of the pairs becomes worse, and the missing ones would have to become better.
+    let worse = equal.iter().enumerate().map(|(index, pair)| {
+        let change = f64::from(u8::from(index % 6 != 0));
+        let score = |score| Some(score).filter(|_| index >= 60);
+        Pair { cluster: pair.cluster, base: score(1.0), change: score(change) }
+    });
+    let decision = decide(RULE, &[400], &worse.collect::<Vec<_>>()).unwrap();
+    assert_eq!((decision.verdict, decision.observed), (Verdict::Inconclusive, Verdict::Fail));
 }
 
 proptest! {

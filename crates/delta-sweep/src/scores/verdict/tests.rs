@@ -1,6 +1,7 @@
 use super::*;
 use crate::formats::plan::PlannedRun;
-use crate::scores::score_table::tests::{run, scored};
+use crate::formats::result_line::ResultLine;
+use crate::scores::score_table::tests::{completed, run, scored};
 use crate::scores::verdict_text::{VerdictContext, VerdictFormat, verdict_json, verdicts_in};
 use delta_statistics::sequential::Remedy;
 
@@ -44,7 +45,7 @@ fn c_34_5_neither_the_order_of_the_runs_nor_that_of_their_ends_changes_a_verdict
 }
 
 #[test]
-fn inputs_come_by_their_hashes_and_each_once_before_any_comes_again() {
+fn c_34_5_inputs_come_by_their_hashes_and_each_once_before_any_comes_again() {
     let runs = planned(30, 2);
     let mut all = all_pass(&runs);
     all.reverse();
@@ -55,6 +56,51 @@ fn inputs_come_by_their_hashes_and_each_once_before_any_comes_again() {
     assert_eq!(by_hash, inputs[..30]);
     assert_eq!(by_hash, inputs[30..]);
     assert!(comparison.pairs.iter().all(|pair| pair.base.run.repeat == pair.change.run.repeat));
+}
+
+#[test]
+fn c_34_5_a_look_waits_for_its_pairs_whatever_else_has_ended() {
+    let runs = planned(60, 1);
+    let all = all_pass(&runs);
+    let first = comparisons(&all, &old_model())[0].pairs[0].change.run.id.clone();
+    let open = open_runs(&all, &old_model(), 0.15, &|scored| scored.run.id == first);
+    assert_eq!(open, HashSet::from([first]));
+}
+
+/// The runs of each model fail on the inputs whose names end so.
+fn fail_on(all: &mut [ScoredRun<'_>], new: &[char], old: &[char]) {
+    for scored in all {
+        let failing = if &*scored.run.model == "new" { new } else { old };
+        let passes = !scored.run.input.ends_with(failing);
+        scored.score.as_mut().unwrap().score = f64::from(u8::from(passes));
+    }
+}
+
+#[test]
+fn c_34_12_an_open_verdict_names_pairs_with_their_cost_or_inputs() {
+    let context = VerdictContext { grader: None, max_drop: 0.1, retry: "retry", gate: None };
+    let runs = planned(30, 1);
+    let lines = runs.iter().map(|run| ResultLine { cost_usd: Some(0.25), ..completed(run) });
+    let lines: Vec<ResultLine> = lines.collect();
+    let with_lines = all_pass(&runs).into_iter().zip(&lines);
+    let mut all: Vec<ScoredRun<'_>> =
+        with_lines.map(|(scored, line)| ScoredRun { line: Some(line), ..scored }).collect();
+    fail_on(&mut all, &['3'], &['5']);
+    let judged = judge_one(&all, 0.1);
+    let more = verdict_json(&judged, context)["more"]["pairs"].as_u64().unwrap();
+    let text = verdicts_in(VerdictFormat::Text, &[judged], context);
+    let usd = more as f64 / 2.0;
+    let repeats = (more + 30).div_ceil(30);
+    let help = format!(
+        "\nhelp: {more} more pairs (about ${usd:.2}) decide in 4 of 5 cases: repeats: {repeats}\n"
+    );
+    assert!(text.contains(&help), "{text}");
+    // Half of the inputs become worse and half better, each time.
+    let runs = planned(10, 4);
+    let mut all = all_pass(&runs);
+    fail_on(&mut all, &['0', '2', '4', '6', '8'], &['1', '3', '5', '7', '9']);
+    let text = verdicts_in(VerdictFormat::Text, &[judge_one(&all, 0.1)], context);
+    assert!(text.contains("\nhelp: more repeats do not decide, only more inputs can\n"), "{text}");
 }
 
 #[test]
