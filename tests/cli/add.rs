@@ -137,6 +137,11 @@ fn c_36_14_add_shows_what_the_agent_may_do_and_starts_nothing() {
     terminal.end().expect_code(0);
     assert!(!sandbox.path("started").exists() && !sandbox.path("reviewer/started").exists());
     assert_eq!(lock(&sandbox)["agents"]["reviewer"]["rights"]["keys"]["post"], json!(["GH_TOKEN"]));
+    let agent = sandbox.read("reviewer/agent.yaml");
+    sandbox.write("reviewer/agent.yaml", agent + &WIDER.replace("name: post", "name: more"));
+    let mut terminal = add_command(&sandbox, &["--update"]).at_terminal();
+    terminal.expect("  + without a sandbox  more").expect("install? ").type_in("n\r");
+    terminal.end().expect_code(1);
 }
 
 #[test]

@@ -136,6 +136,7 @@ fn c_36_12_a_redacted_copy_has_none_of_the_values() {
     for file in ["of [redacted]", "dir/[redacted]/deep", "large"] {
         assert!(files.iter().any(|name| name == file), "{file}: {files:?}");
     }
+    assert!(!files.iter().any(|name| name.starts_with(".git/")), "{files:?}");
     let filled = "x".repeat(BUFFER_BYTES - 5);
     let large = format!("{filled}[redacted]\n{filled}[redacted]\n");
     assert!(sandbox.read("there/work/large") == large, "a value that crosses two buffers");

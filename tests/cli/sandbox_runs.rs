@@ -96,17 +96,25 @@ fn c_22_4_runs_four_levels_deep_share_budget_and_parents() {
     }
     let all = verify("r0").expect_code(0).stdout;
     assert_eq!(all.matches("gave its sandbox\n").count(), 3, "{all}");
-    // Others verify all four with the public key of the outermost one.
-    let key = public_key(sandbox.delta(["config", "--format", "json"]));
-    assert_eq!(verify_by_python(&sandbox.path("work/.delta/r0"), &[&key]), Ok("8\n".to_owned()));
-    for run in ["r0", "r3"] {
-        let verify = sandbox.delta(["verify", run, "-w", "work", "--by", &key]);
-        verify.env("HOME", sandbox.path("nobody")).output().expect_code(0);
-    }
     sandbox.unverified("an inner run is forged");
     let forged = last.replace("\"llm\":{", "\"llm\":{\"settings\":[\"temperature=0\"],");
     sandbox.write("work/.delta/r3/journal.jsonl", forged);
     verify("r3").expect_code(3);
+}
+
+#[test]
+fn c_36_1_others_verify_inner_runs_with_the_public_key_of_the_outermost_one() {
+    let sandbox = nested_agents(3, "runs: true", "echo end");
+    run_outermost(&sandbox, &["--sandbox-without", "sockets"]);
+    if !has_namespaces(&sandbox) {
+        return;
+    }
+    let key = public_key(sandbox.delta(["config", "--format", "json"]));
+    assert_eq!(verify_by_python(&sandbox.path("work/.delta/r0"), &[&key]), Ok("6\n".to_owned()));
+    for run in ["r0", "r2"] {
+        let verify = sandbox.delta(["verify", run, "-w", "work", "--by", &key]);
+        verify.env("HOME", sandbox.path("nobody")).output().expect_code(0);
+    }
 }
 
 #[test]

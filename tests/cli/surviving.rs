@@ -17,11 +17,11 @@ const TOOLS: &str = "  - name: build\n    shell: \"echo begun; cat; echo $$ >> b
 const TURNS: &str = "- call: [{tool: build}]\n- say: 'seen ${last}'\n";
 const SEEN: &str = "begun\n[stderr]\nwarned\n[exit code: 3]";
 
-fn building() -> Sandbox {
+pub fn building() -> Sandbox {
     Sandbox::scripted(DELTA, TOOLS, TURNS)
 }
 
-fn start(sandbox: &Sandbox) -> Child {
+pub fn start(sandbox: &Sandbox) -> Child {
     let child = sandbox.run_command("task", &["-q"]).spawn();
     until_line(&sandbox.path("work/begun"));
     // What the command prints is read a moment later.
@@ -29,7 +29,7 @@ fn start(sandbox: &Sandbox) -> Child {
     child
 }
 
-fn kill(mut child: Child) {
+pub fn kill(mut child: Child) {
     child.kill().unwrap();
     child.wait().unwrap();
 }

@@ -3,6 +3,7 @@
 use super::DELTA;
 use super::runs::TOOLS;
 use super::seals::public_key;
+use super::surviving;
 use super::verify::edit_lines;
 use serde_json::Value;
 use std::fs;
@@ -94,15 +95,32 @@ fn c_36_6_a_run_that_was_sent_is_closed_here_and_continues_there() {
     here(&sandbox, &["fork", "r", "-w", "work", "--run-id", "f", "--into", "forked"])
         .expect_code(0);
 
+    there(&sandbox, &RECEIVE).output().expect_code(0);
+    assert_eq!(continue_there(&sandbox).expect_code(0).stdout, "done\n");
+}
+
+#[test]
+fn c_36_6_a_run_that_was_sent_keeps_its_result() {
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, "- say: done\n");
+    sandbox.run("task", &["-q"]).expect_code(0);
+    send(&sandbox, &[]).expect_code(0);
+    let ran = sandbox.run("task", &["--ensure", "-q", "--format", "raw"]).expect_code(0);
+    assert_eq!(ran.stdout, "done\n");
+}
+
+#[test]
+fn c_36_8_a_received_run_verifies_and_continues_with_the_agent_that_came_with_it() {
+    let sandbox = waiting();
+    accept_there(&sandbox);
+    send(&sandbox, &[]).expect_code(0);
     let ran = there(&sandbox, &RECEIVE).output().expect_code(0);
     assert!(ran.stderr.contains("tools  die, note, stop"), "{ran:?}");
     assert_eq!(sandbox.read("there/work/there before"), "b\n");
     let received = sandbox.read("there/work/.delta/r/journal.jsonl");
-    assert!(received.starts_with(&sandbox.read("work/.delta/r/journal.jsonl")), "C-36.8");
+    assert!(received.starts_with(&sandbox.read("work/.delta/r/journal.jsonl")));
     there(&sandbox, &["verify", "r", "-w", "work"]).output().expect_code(0);
     fs::rename(sandbox.path("agent"), sandbox.path("agent elsewhere")).unwrap();
-    let ran = there(&sandbox, &["continue", "r", "-w", "work", "yes", "-q"]).output();
-    assert_eq!(ran.expect_code(0).stdout, "done\n");
+    assert_eq!(continue_there(&sandbox).expect_code(0).stdout, "done\n");
     assert_eq!(sandbox.read("there/work/ledger"), "one\ntwo\n");
     // C-36.11: neither keys nor the agent's `.env` have left.
     let files = sandbox.files("there");
@@ -291,6 +309,38 @@ fn c_36_6_a_run_that_cannot_leave_is_refused_with_the_command_that_helps() {
     assert!(ran.stderr.contains("`delta trust r -w"), "{ran:?}");
 }
 
+#[test]
+fn c_36_6_a_call_at_work_keeps_its_run_here() {
+    let sandbox = surviving::building();
+    surviving::kill(surviving::start(&sandbox));
+    let ran = send(&sandbox, &[]).expect_code(1);
+    let reason = "build is at work\nhelp: wait for it, or end it with `delta stop r -w ";
+    assert!(ran.stderr.contains(reason), "{ran:?}");
+    here(&sandbox, &["stop", "r", "-w", "work"]).expect_code(0);
+    send(&sandbox, &[]).expect_code(0);
+}
+
+#[test]
+fn c_36_6_an_inner_run_leaves_after_the_end_of_the_run_that_started_it() {
+    let run = "run --agent ${AGENT_HOME}/inner -w . --run-id i -q -m go";
+    let tools = format!("  - {{name: inner, exec: '{DELTA} {run}'}}\n");
+    let ask = "- call: [{tool: ask_human, args: {prompt: Really?}}]\n";
+    let sandbox =
+        Sandbox::scripted(DELTA, &tools, &format!("- call: [{{tool: inner}}]\n{ask}- say: done\n"));
+    for file in ["system_prompt.md", "context.yaml"] {
+        sandbox.write(&format!("agent/inner/{file}"), sandbox.read(&format!("agent/{file}")));
+    }
+    let agent = "name: inner\nllm: {provider: script, model: script.yaml}\n";
+    sandbox.write("agent/inner/agent.yaml", agent);
+    sandbox.write("agent/inner/script.yaml", "turns:\n- say: done\n");
+    sandbox.run("task", &["-q"]).expect_code(101);
+    let send_inner = || here(&sandbox, &["send", "i", "-w", "work", "-o", "i.tgz"]);
+    let ran = send_inner().expect_code(1);
+    assert!(ran.stderr.contains("the run that started it has not ended"), "{ran:?}");
+    here(&sandbox, &["continue", "r", "-w", "work", "yes", "-q"]).expect_code(0);
+    send_inner().expect_code(0);
+}
+
 /// Only what the run has changed leaves, and meets a workspace with the same beginning.
 #[test]
 fn c_36_10_changed_files_are_merged_into_the_same_beginning() {
@@ -372,6 +422,20 @@ fn c_36_6_over_a_connection_a_run_arrives_once() {
         let send = ["send", "r", "-w", "work", "--", host];
         assert_eq!(here(&sandbox, &send).code, 2, "{host}");
     }
+}
+
+#[test]
+fn c_36_7_a_file_is_written_again_as_the_same_transfer() {
+    let sandbox = waiting();
+    send(&sandbox, &[]).expect_code(0);
+    let unpack = || {
+        let mut tar = Command::new("tar");
+        tar.args(["xzOf", "r.tgz"]).current_dir(sandbox.path("")).output().unwrap().stdout
+    };
+    let first = unpack();
+    fs::remove_file(sandbox.path("r.tgz")).unwrap();
+    send(&sandbox, &[]).expect_code(0);
+    assert!(!first.is_empty() && first == unpack());
 }
 
 #[test]

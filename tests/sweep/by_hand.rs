@@ -65,6 +65,15 @@ fn by_hand(sandbox: &Sandbox, command: &str, more: &[&str]) -> Ran {
 }
 
 #[test]
+fn c_36_6_a_run_of_a_sweep_is_not_sent() {
+    let sandbox = waiting_sandbox("", ASK);
+    plan(&sandbox, 5000);
+    sweep(&sandbox, &["run", "s"]).expect_code(3);
+    let ran = by_hand(&sandbox, "send", &["-o", "r.tgz"]).expect_code(1);
+    assert!(ran.stderr.contains("it belongs to a sweep\nhelp: `delta fork "), "{}", ran.stderr);
+}
+
+#[test]
 fn c_26_8_a_person_who_answers_or_continues_a_run_stays_in_the_budget() {
     let sandbox = waiting_sandbox("", ASK);
     plan(&sandbox, 5000);

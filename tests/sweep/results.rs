@@ -317,3 +317,28 @@ fn c_35_4_a_column_of_costs_is_numeric() {
     sandbox.agent(&format!("model: unpriced\n  stream: false\n  base_url: {}", server.url()), "");
     assert_eq!(collected_costs(&sandbox), ["0.5", ""]);
 }
+
+/// Another operator has made the runs; the result lines are lost.
+#[test]
+fn c_36_4_a_sweep_takes_the_result_of_an_accepted_key_with_a_note() {
+    let sandbox = acting_sandbox();
+    write_sweep(&sandbox, 1, 1, "");
+    fs::create_dir(sandbox.path("alice")).unwrap();
+    let by_alice = |args: &[&str]| {
+        sandbox.delta(args.iter().copied()).env("HOME", sandbox.path("alice")).output()
+    };
+    by_alice(&["sweep", "run", "sweep.yaml"]).expect_code(0);
+    fs::remove_dir_all(sandbox.path("s/results")).unwrap();
+    let note = "is of alice, whose key you accept";
+    let refused = sweep(&sandbox, &["run", "s"]);
+    assert!(refused.code != 0 && !refused.stderr.contains(note), "{refused:?}");
+    let settings = by_alice(&["config", "--format", "json"]).expect_code(0).json();
+    let mut settings = settings.as_array().unwrap().iter();
+    let key = settings.find(|setting| setting["key"] == "seal_public_key").unwrap();
+    let trust = ["trust", "--name", "alice", "--key", key["value"].as_str().unwrap()];
+    sandbox.delta(trust).output().expect_code(0);
+    let ran = sweep(&sandbox, &["run", "s"]).expect_code(0);
+    assert!(ran.stderr.contains(note), "{}", ran.stderr);
+    assert_eq!(result_lines(&sandbox)[0]["status"], "COMPLETED");
+    assert_eq!(effects(&sandbox).into_values().collect::<Vec<_>>(), [1]);
+}

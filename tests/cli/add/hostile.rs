@@ -37,6 +37,24 @@ fn c_36_14_filters_hooks_and_attributes_of_a_repository_do_not_act() {
     assert!(!sandbox.path("started").exists());
 }
 
+#[test]
+fn c_36_14_git_fetches_one_commit_and_checks_out_nothing() {
+    if !needs::programs(&["git"]) {
+        return;
+    }
+    let sandbox = with_agent();
+    let url = repository(&sandbox, "reviewer");
+    sandbox.write("reviewer/system_prompt.md", "Review again.\n");
+    commit(&sandbox, "reviewer");
+    let log = sandbox.path("log").display().to_string();
+    let program = "#!/bin/sh\nPATH=${PATH#*:}\ngit \"$@\" || exit\n\
+        case \"$*\" in *fetch*) git \"$1\" rev-list --count FETCH_HEAD ;; *checkout*) echo \"$*\" ;; esac >> ";
+    sandbox.write_program("bin/git", &format!("{program}{log}\n"));
+    let path = format!("{}:{}", sandbox.path("bin").display(), std::env::var("PATH").unwrap());
+    add_command(&sandbox, &[&url]).env("PATH", path).output().expect_code(3);
+    assert_eq!(sandbox.read("log"), "1\n");
+}
+
 /// A repository whose commit has the tree that `entries` describe, as `git mktree` reads them.
 fn with_tree(sandbox: &Sandbox, entries: &[(&str, &str, &str)]) -> String {
     sandbox.write("repo/README", "x\n");

@@ -46,7 +46,7 @@ fn c_36_15_a_run_continues_with_its_first_tree() {
 }
 
 #[test]
-fn c_36_15_a_lock_file_installs_the_same_agents_elsewhere() {
+fn c_36_16_a_lock_file_installs_the_same_agents_elsewhere() {
     if !needs::programs(&["git"]) {
         return;
     }
@@ -96,7 +96,7 @@ fn c_36_15_a_lock_file_installs_the_same_agents_elsewhere() {
 }
 
 #[test]
-fn c_36_13_a_statement_has_the_source_and_the_commit_of_an_installed_agent() {
+fn c_36_15_a_statement_has_the_source_and_the_commit_of_an_installed_agent() {
     if !needs::programs(&["git"]) {
         return;
     }

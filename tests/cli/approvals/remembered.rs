@@ -137,6 +137,39 @@ fn c_36_17_a_script_that_has_changed_asks_again() {
 }
 
 #[test]
+fn c_36_17_another_agent_tool_input_environment_or_program_asks_again() {
+    let sandbox = calling("echo hi");
+    allow(&sandbox, "work", "first");
+    assert!(starts(&sandbox, "work", "same", &[]));
+    // The declared sandbox is the same, and the enforced one has another host.
+    assert!(!starts(&sandbox, "work", "host", &["--net", "a.example"]));
+    for file in sandbox.files("agent") {
+        sandbox.write(&format!("copy/{file}"), sandbox.read(&format!("agent/{file}")));
+    }
+    assert!(!installed_starts(&sandbox, "./copy", "work", "copy", &[]));
+    let definition = tools("workspace");
+    sandbox.script(&format!("{definition}    env: {{A: x}}\n"), &turns("echo hi"));
+    assert!(!starts(&sandbox, "work", "environment", &[]));
+    let other = turns("echo hi").replace("tool: run", "tool: other");
+    sandbox.script(&definition.replace("name: run", "name: other"), &other);
+    assert!(!starts(&sandbox, "work", "tool", &[]));
+    let input = definition.replace("sh -c ${command}", "cat\n    stdin: command");
+    sandbox.script(&input, &turns("echo hi"));
+    allow(&sandbox, "work", "first-input");
+    assert!(starts(&sandbox, "work", "same-input", &[]));
+    sandbox.script(&input, &turns("echo ho"));
+    assert!(!starts(&sandbox, "work", "input", &[]));
+
+    let program = sandbox.path("bin/program").display().to_string();
+    sandbox.write_program("bin/program", "#!/bin/sh\necho one\n");
+    sandbox.script(&definition.replace("sh -c", &program), &turns("echo hi"));
+    allow(&sandbox, "work", "first-program");
+    assert!(starts(&sandbox, "work", "same-program", &[]));
+    sandbox.write_program("bin/program", "#!/bin/sh\necho two\n");
+    assert!(!starts(&sandbox, "work", "program", &[]));
+}
+
+#[test]
 fn c_36_17_what_is_more_than_words_or_has_no_sandbox_is_not_offered() {
     let refuses = |sandbox: &Sandbox, more: &[&str]| {
         let mut terminal = run(sandbox, "work", "r", &[&["-i"], more].concat()).at_terminal();

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn c_36_3_a_key_that_verifies_what_nobody_signed_is_refused() {
+    fn c_36_1_a_key_that_verifies_what_nobody_signed_is_refused() {
         let spelled = |digits: &str, sign: u8| {
             let mut key: [u8; 32] = bytes(digits);
             key[31] |= sign;
