@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# delta beside other agents of the command line: the same scripted answers, the same calls of `true`, one Markdown table.
+# Measures delta and other command-line agents with the same scripted answers and the same calls of `true`; prints a Markdown table.
 # Needs python3, npm, /usr/bin/time, PyPI and the npm registry (1.6 GB in target/peers); the runs have only loopback.
 #
 #   DELTA=target/release/delta bash benches/peers.sh
 #
-# DELTA names the program, ROUNDS how many runs the medians have (5), PEERS those to measure (llm,codex). It takes some minutes,
-# and an idle machine, because times are compared. A peer that cannot be installed is named and skipped.
+# DELTA names the program, ROUNDS the number of runs of each median (5), PEERS the agents to measure (llm,codex). It takes some
+# minutes and needs an idle machine; after ten minutes no round starts. A peer that cannot be installed is named and skipped.
 set -euo pipefail
 
 delta="$(command -v "${DELTA:-delta}")" || {

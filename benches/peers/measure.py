@@ -1,7 +1,7 @@
-"""Drives delta and its peers against one scripted server on loopback, and prints a Markdown table: `measure.py DELTA DIR`.
+"""Runs delta and its peers with one scripted server on loopback, and prints a Markdown table: `measure.py DELTA DIR`.
 
-DIR has what benches/peers.sh installed. A peer that is not there, or does not end its work as the script says, is named
-below the table. The process runs in a network namespace of its own, so nothing leaves the machine.
+DIR has what benches/peers.sh installed. A peer that is missing, or does not end after the scripted calls, is named below
+the table. The process runs in a network namespace of its own, so nothing leaves the machine.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ import time
 
 ROUNDS = int(os.environ.get("ROUNDS", "5"))
 SHORT, LONG = 1, 21
-# Far beyond a run on a busy machine: a peer that waits for a person is ended.
+# More than a run takes on a busy machine: a peer that waits for a user is ended.
 SECONDS = 90
 # No round starts later, so that the script ends on any machine.
 MINUTES = 10
@@ -46,13 +46,9 @@ script = None
 
 
 def scripted_arguments(parameters, command):
-    """The arguments that a shell tool requires, by its schema: the command, and a text for every other one."""
-    names = [name for name in ("command", "cmd") if name in parameters["properties"]]
+    """The arguments of a shell tool, by its schema: the command, and a text for every other one that it requires."""
     values = {name: "one call" for name in parameters.get("required", [])}
-    for name in names:
-        is_list = parameters["properties"][name].get("type") == "array"
-        values[name] = ["sh", "-c", command] if is_list else command
-    return json.dumps(values)
+    return json.dumps(values | {name: command for name in ("command", "cmd") if name in parameters["properties"]})
 
 
 def next_call(request):
@@ -163,11 +159,11 @@ def run(peer, label, calls, kill=False):
     memory = peer["home"] / "memory"
     command = [part.replace("LABEL", label) for part in peer["command"]]
     if not kill:
-        # The kernel counts the memory of who started a program as the program's; this one is small.
+        # The kernel adds the memory of this process to the peak of the program that it starts; `time` is small.
         command = ["/usr/bin/time", "-q", "-f", "%M", "-o", str(memory), *command]
     with open(peer["home"] / "log", "ab") as log:
         start = time.monotonic()
-        # No other wait but this function's: rusage of a child comes once.
+        # Only this function waits for children: the kernel reports the usage of each once.
         process = subprocess.Popen(command, cwd=peer["work"], env=peer["env"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     timer = threading.Timer(SECONDS, kill_descendants)
     timer.start()
@@ -188,7 +184,7 @@ def run(peer, label, calls, kill=False):
             raise RuntimeError("no request arrived")
         return {"cpu": cpu, "wall": script.arrival - start}
     if status != 0 or len(script.requests) != calls + 1:
-        raise RuntimeError(f"{len(script.requests)} requests instead of {calls + 1}, wait status {status}, see {peer['home'] / 'log'}")
+        raise RuntimeError(f"{len(script.requests)} requests instead of {calls + 1}, wait status {status}: {peer['home']}/log")
     return {"cpu": cpu, "wall": end - start - script.seconds, "memory": int(memory.read_text()) / 1000}
 
 
@@ -252,7 +248,7 @@ def prepare(url, directory):
     task = "Run the commands. This is run LABEL."
 
     def peer(name, program, *arguments, files=(), env=(), **more):
-        home, work = RUNS / name.replace(" ", "-"), directory / name.replace(" ", "-")
+        home, work = RUNS / re.sub(r"\W+", "-", name), directory / re.sub(r"\W+", "-", name)
         home.mkdir(parents=True)
         work.mkdir()
         for path, text in dict(files).items():
@@ -265,7 +261,8 @@ def prepare(url, directory):
 
     delta_env = {"DELTA_BASE_URL": url, "DELTA_API_KEY": "none"}
     delta_run = ["run", "--model", "openai:scripted", "-q", "--format", "raw"]
-    agent_yaml = 'name: shell\nfinish: false\nask_human: false\ntools:\n  - name: bash\n    description: Run a command\n    shell: sh -c ${command}\n'
+    tool = "tools:\n  - name: bash\n    description: Run a command\n    exec: sh -c ${command}\n"
+    agent_yaml = f"name: shell\nfinish: false\nask_human: false\n{tool}"
     context_yaml = "sources: [{type: file, path: system_prompt.md}, {type: journal}]\n"
     agent = {"agent/agent.yaml": agent_yaml, "agent/context.yaml": context_yaml, "agent/system_prompt.md": "You run commands.\n"}
     mini = DIR / "mini-swe-agent/bin/mini"
@@ -298,7 +295,7 @@ metrics_exporter = "none"
             "delta", DELTA, *delta_run, "--agent", "HOME/agent", "-w", "WORK", task,
             files=agent, env=delta_env, installed=pathlib.Path(DELTA),
         ),
-        peer("delta, coding agent", DELTA, *delta_run, "--approve-all", task, env=delta_env, installed=pathlib.Path(DELTA)),
+        peer("delta (coding agent)", DELTA, *delta_run, "--approve-all", task, env=delta_env, installed=pathlib.Path(DELTA)),
         peer(
             "mini-swe-agent", mini, "-y", "--exit-immediately", "-m", "openai/scripted", "-o", "HOME/LABEL.traj.json", "-t", task,
             env={
@@ -330,7 +327,8 @@ def raise_loopback():
 
 
 def version(peer):
-    printed = subprocess.run([peer["command"][0], "--version"], env=peer["env"], cwd=RUNS, capture_output=True, text=True, timeout=60)
+    command = [peer["command"][0], "--version"]
+    printed = subprocess.run(command, env=peer["env"], cwd=peer["work"], capture_output=True, text=True, timeout=60)
     return re.search(r"\d+\.\d+\.\d+|\d+\.\d+", printed.stdout + printed.stderr)[0]
 
 
