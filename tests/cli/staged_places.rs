@@ -133,3 +133,26 @@ head -c 20000000 /dev/zero > work/again && echo free";
     assert!(ran.stdout.ends_with("free\n") && !ran.stdout.contains("\ns\n"), "{ran:?}");
     assert!(texts[0].contains("No space left on device"), "{}", texts[0]);
 }
+
+/// What only the mount of the stage shows leaves nothing either.
+#[test]
+fn c_32_6_a_workspace_on_an_overlay_is_refused_and_nothing_is_left() {
+    if !can_stage() {
+        return;
+    }
+    let sandbox = sandbox(&["true"]);
+    sandbox.unverified("the disk of its workspace is gone");
+    let script = "
+mkdir work/lower work/upper work/dir work/top
+mount -t overlay top -o lowerdir=work/lower,upperdir=work/upper,workdir=work/dir work/top || exit 99
+delta run --agent agent -w work/top --run-id s --stage -m go > refused 2>&1; echo \"run $?\"
+ls -A work/top";
+    let Some(ran) = on_a_small_disk(&sandbox, script) else { return };
+    let refused = sandbox.read("refused");
+    assert_eq!(ran.stdout, "run 126\n", "{refused}");
+    for part in
+        ["error: the workspace cannot be staged here: ", "\nhelp: use a workspace on ext4, "]
+    {
+        assert!(refused.contains(part), "{refused}");
+    }
+}

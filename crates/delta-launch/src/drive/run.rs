@@ -299,13 +299,12 @@ fn start_run(
     let NewRun { id, dir, ownership, has_new_workspace } = new_run;
     let options = &args.options;
     let mut stage = None;
-    let ownership = if args.stage {
-        let ownership = stage::enter_new_stage(workspace, &dir, ownership)?;
+    if args.stage {
+        stage::enter_run_stage(workspace, &dir).inspect_err(|_| {
+            workspace.remove_unbegun_run(&dir, has_new_workspace);
+        })?;
         stage = Some(agent.new_stage(&dir, &RunState::default(), workspace, &cancel)?);
-        ownership
-    } else {
-        ownership
-    };
+    }
     let agent_copy = agent.copy_agent_files(&dir, ownership.epoch(), None)?;
     let observer = observer::open_run_observer(options, &dir, &RunState::default(), &cancel)?;
     let owned = OwnedRun { id: &id, dir: &dir, ownership: &ownership };

@@ -9,9 +9,8 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_process::own_program;
 use delta_run::event::StageApply;
-use delta_run::ownership::Ownership;
 use delta_run::state::stage::{StageDir, StageState};
-use delta_run::workspace::{Workspace, run_removal};
+use delta_run::workspace::Workspace;
 use delta_sandbox::{StageError, StageLayers, check_stage, enter_stage};
 use delta_snapshot::{MergeRules, SnapshotStore, StagedMerge, StagedSnapshot, StagedTrees};
 use std::path::Path;
@@ -24,21 +23,6 @@ pub fn check_can_stage(workspace: Option<&Path>) -> Result<(), CommandFailure> {
 
 fn stage_failure(error: StageError) -> CommandFailure {
     CommandFailure::config(format!("the workspace cannot be staged here: {error}"), error.remedy)
-}
-
-/// Moves this process into the stage of a new run. Without one, the run is removed.
-pub fn enter_new_stage(
-    workspace: &Workspace,
-    run_dir: &Path,
-    ownership: Ownership,
-) -> Result<Ownership, CommandFailure> {
-    match enter_run_stage(workspace, run_dir) {
-        Ok(_) => Ok(ownership),
-        Err(failure) => {
-            run_removal::remove_run(workspace, run_dir, ownership)?;
-            Err(failure)
-        }
-    }
 }
 
 /// Moves this process into the stage of a run, whose layers are created if they are missing. Whether they are new.
