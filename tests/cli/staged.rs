@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use test_support::needs;
 use test_support::sandbox::{Ran, Sandbox};
+use test_support::wait::until_line;
 
 const TOOLS: &str = "  - {name: do, exec: 'sh -c ${script}'}\n  \
                      - {name: die, shell: 'echo half > half; kill -9 $PPID; exec sleep 1000'}\n";
@@ -169,6 +170,21 @@ fn c_32_3_a_change_after_a_partial_apply_does_not_conflict() {
 }
 
 #[test]
+fn c_32_3_what_is_in_no_snapshot_is_named_and_stays_staged() {
+    if !can_stage() {
+        return;
+    }
+    let sandbox = staged(&["mkfifo pipe; echo new > n"]);
+    let ran = apply(&sandbox, &[]).expect_code(0);
+    assert!(ran.stdout.ends_with("; other changes stay staged\n"), "{}", ran.stdout);
+    let note = "Note: no snapshot contains pipe, so it stays in the stage\n";
+    assert!(ran.stderr.contains(note), "{}", ran.stderr);
+    assert_eq!(sandbox.read("work/n"), "new\n");
+    assert!(!sandbox.path("work/pipe").exists());
+    assert!(sandbox.path("work/.delta/r/stage/upper/pipe").exists());
+}
+
+#[test]
 fn c_32_4_a_discarded_stage_is_gone_and_can_come_back() {
     if !can_stage() {
         return;
@@ -229,6 +245,32 @@ fn c_32_5_of_several_staged_runs_one_is_applied_and_the_others_conflict() {
     assert!(below.stderr.contains("run b"), "{}", below.stderr);
     assert_eq!(sandbox.delta(["discard", "-r", "work"]).output().expect_code(0).stderr, "");
     sandbox.delta(["discard", "b", "a", "-w", "work"]).output().expect_code(0);
+}
+
+#[test]
+fn c_32_5_staged_runs_work_at_the_same_time_and_none_is_applied_meanwhile() {
+    if !can_stage() {
+        return;
+    }
+    let first = "echo held > ../held; cat ../gate";
+    let sandbox = sandbox(&[&format!("echo $$ >> f; test -e ../held || {{ {first}; }}")]);
+    let made = std::process::Command::new("mkfifo").arg(sandbox.path("gate")).status();
+    assert!(made.unwrap().success());
+    let run = |id: &str| {
+        sandbox.delta(["run", "--agent", "agent", "-w", "work", "--stage", "--run-id", id, "go"])
+    };
+    let mut working = run("a").spawn();
+    until_line(&sandbox.path("held"));
+    run("b").output().expect_code(0);
+    let apply = || sandbox.delta(["apply", "b", "-w", "work"]).output();
+    let refused = apply().expect_code(1);
+    let reason = "run a is active in this workspace";
+    assert!(refused.stderr.contains(reason), "{}", refused.stderr);
+    assert_eq!(sandbox.read("work/f"), "one\n");
+    fs::write(sandbox.path("gate"), "go\n").unwrap();
+    assert!(working.wait().unwrap().success());
+    apply().expect_code(0);
+    assert_eq!(sandbox.read("work/f").lines().count(), 2, "the line of run b alone");
 }
 
 #[test]
@@ -310,6 +352,24 @@ fn c_32_6_what_cannot_be_staged_is_refused_before_anything_is_made() {
     }
     assert_eq!(output.status.code(), Some(126), "{stderr}");
     assert!(stderr.contains("mounted is a mount in the workspace"), "{stderr}");
+    assert!(!sandbox.path("work/.delta").exists());
+}
+
+#[test]
+fn c_32_6_a_machine_without_namespaces_refuses_a_staged_run() {
+    if !can_stage() {
+        return;
+    }
+    let launcher = "unshare --user --map-root-user /bin/sh -c \
+                    'echo 0 > /proc/sys/user/max_mnt_namespaces && exec \"$0\" \"$@\"'";
+    let sandbox = sandbox(&["true"]).started_by(launcher);
+    if sandbox.delta(["--version"]).output().code != 0 {
+        return needs::skip("needs namespaces that can be refused");
+    }
+    let refused = sandbox.run("go", &["--stage"]).expect_code(126).stderr;
+    for part in ["error: the workspace cannot be staged here: ", "\nhelp: run `sysctl "] {
+        assert!(refused.contains(part), "{refused}");
+    }
     assert!(!sandbox.path("work/.delta").exists());
 }
 
