@@ -139,7 +139,7 @@ fn c_12_8_the_calls_of_a_run_obey_its_own_limits_whatever_the_ledger_says() {
 }
 
 #[test]
-fn c_12_8_a_killed_run_pays_for_its_request_and_gives_back_the_rest() {
+fn c_12_9_a_killed_run_pays_for_its_request_and_gives_back_the_rest() {
     let gate = Gate::new();
     let server = ScriptedServer::start(vec![Answer::text("too late").after(&gate)]);
     let sandbox = sandbox();

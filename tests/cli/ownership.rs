@@ -199,6 +199,24 @@ fn c_26_1_a_free_lock_on_a_local_disk_proves_that_the_process_is_dead() {
 }
 
 #[test]
+fn c_13_2_a_free_lock_proves_the_death_of_a_process_of_another_host() {
+    let sandbox = in_state("RUNNING");
+    // The pid means nothing there: it is alive here.
+    edit_start(&sandbox, |event| {
+        (event["hostname"], event["pid"]) = (json!("elsewhere.invalid"), json!(std::process::id()));
+    });
+    let lock = File::open(sandbox.path("work/.delta/r/lock")).unwrap();
+    lock.lock().unwrap();
+    let before = snapshot(&sandbox);
+    let refused = resume(&sandbox, &[]).expect_code(1);
+    assert!(refused.stderr.starts_with("error: Run r is still active"), "{}", refused.stderr);
+    assert_eq!(snapshot(&sandbox), before);
+    lock.unlock().unwrap();
+    let ran = resume(&sandbox, &[]).expect_code(0);
+    assert!(ran.stderr.contains("! [Janitor] Cleaned up orphaned run"), "{}", ran.stderr);
+}
+
+#[test]
 fn c_13_2_a_run_of_another_host_takes_force() {
     // Its process reached the run through a mount whose locks are not the ones of this kernel.
     let elsewhere = |pid: u32| {

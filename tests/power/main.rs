@@ -106,7 +106,11 @@ fn c_16_7_a_power_loss_leaves_a_whole_fork_with_its_files_or_none() {
 fn c_16_3_a_power_loss_in_a_rollback_loses_no_file() {
     judge_power_losses(
         Lease::Flock,
-        || Some(ended_run()),
+        || {
+            let sandbox = ended_run();
+            sandbox.write("work/notes", "a\nb\nc\nmine\n");
+            Some(sandbox)
+        },
         succeed(&workloads::ROLLBACK),
         check_rollback,
     );

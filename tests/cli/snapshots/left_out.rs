@@ -30,21 +30,33 @@ fn c_16_1_who_does_not_know_the_key_keeps_it_out_too() {
         let bytes = fs::read(sandbox.path("work/.delta").join(&name)).unwrap();
         assert!(!String::from_utf8_lossy(&bytes).contains(key), "{name}");
     }
-    // What nobody can bring back is not said to be there.
-    fs::remove_file(sandbox.path("work/sub/creds")).unwrap();
-    for more in [&["-n"][..], &[]] {
-        let told = rollback(&sandbox, "0", more).expect_code(0).stdout;
-        let end = ", without sub/creds, which no snapshot contains\n";
-        assert!(told.ends_with(end), "{told}");
-    }
-    let json: Value = rollback(&sandbox, "0", &["--format", "json"]).expect_code(0).json();
-    assert_eq!(json["gone"], json!(["sub/creds"]));
     // What was gone, and has come again, is looked at like anything else.
     fs::remove_file(sandbox.path("work/creds")).unwrap();
     rollback(&sandbox, "0", &[]).expect_code(0);
     sandbox.write("work/creds", "none\n");
     rollback(&sandbox, "1", &[]).expect_code(0);
     assert!(!sandbox.path("work/creds").exists());
+}
+
+#[test]
+fn c_16_2_what_is_in_no_snapshot_stays_and_is_named_when_it_is_gone() {
+    let key = "sk-0123456789abcdef";
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, &turns(&[FIRST]));
+    sandbox.write("work/sub/creds", format!("k={key}\n"));
+    let run = sandbox.run_command("go", &["--snapshots"]).env("DELTA_API_KEY", key).output();
+    run.expect_code(0);
+    for to in ["0", "1"] {
+        rollback(&sandbox, to, &[]).expect_code(0);
+        assert_eq!(sandbox.read("work/sub/creds"), format!("k={key}\n"));
+    }
+    fs::remove_file(sandbox.path("work/sub/creds")).unwrap();
+    for more in [&["-n"][..], &[]] {
+        let restored = rollback(&sandbox, "0", more).expect_code(0).stdout;
+        let end = ", without sub/creds, which no snapshot contains\n";
+        assert!(restored.ends_with(end), "{restored}");
+    }
+    let json: Value = rollback(&sandbox, "0", &["--format", "json"]).expect_code(0).json();
+    assert_eq!(json["gone"], json!(["sub/creds"]));
 }
 
 #[test]
