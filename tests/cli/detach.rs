@@ -59,6 +59,15 @@ fn c_33_14_a_detached_run_reads_its_task_and_fails_as_run_does_before_it_exists(
 
 #[test]
 fn c_33_15_the_wait_for_a_result_exits_with_the_code_of_the_run() {
+    let sandbox = scripted("- call: [{tool: hold}]\n- say: done\n");
+    let mut run = sandbox.run_command("task", &["-q"]).spawn();
+    until_line(&sandbox.path("work/held"));
+    let waiting = ["show", "r", "-w", "work", "--follow", "--format", "raw"];
+    let waiting = sandbox.delta(waiting).spawn();
+    release(&sandbox);
+    assert!(run.wait().unwrap().success());
+    let output = waiting.wait_with_output().unwrap();
+    Ran::of(output.status, &output.stdout, &output.stderr).expect(0, "done\n", "");
     let sandbox = scripted("- error: broken\n");
     sandbox.run("task", &[]).expect_code(1);
     let ran = wait(&sandbox).expect_code(1);

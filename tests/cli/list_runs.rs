@@ -3,6 +3,7 @@
 use super::DELTA;
 use super::runs::{STATES, TOOLS, code_of, in_state};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant, SystemTime};
@@ -326,9 +327,11 @@ fn c_33_22_each_change_is_a_line_of_json_without_texts() {
     let watch = [&WATCH[..], &["--format", "json"]].concat();
     let mut watching = sandbox.delta(watch).spawn();
     let stdout = BufReader::new(watching.stdout.take().unwrap());
+    let mut known = HashSet::new();
     let mut lines = stdout.lines().map(|line| {
         let line = line.unwrap();
         assert!(!line.contains("canary"), "{line}");
+        assert!(known.insert(line.clone()), "nothing has changed: {line}");
         serde_json::from_str::<Value>(&line).unwrap()
     });
     let mut run = sandbox.run_command("canary-task", &["-q"]).spawn();

@@ -90,6 +90,18 @@ fn c_33_1_a_working_run_receives_each_message_once_in_the_order_of_its_sender() 
 }
 
 #[test]
+fn c_33_2_waiting_messages_are_received_in_order_before_the_next_call() {
+    let sandbox = scripted("- call: [{tool: hold}]\n- say: 'seen ${last}'\n- say: late\n");
+    let child = start(&sandbox, &[]);
+    for text in ["one", "two"] {
+        tell(&sandbox, &["r", text]).expect_code(0);
+    }
+    release(&sandbox);
+    assert_eq!(end(child).expect_code(0).stdout, "seen two\n");
+    assert_eq!(received(&sandbox), ["one", "two"]);
+}
+
+#[test]
 fn c_33_2_a_run_is_not_completed_while_a_message_waits() {
     let sandbox = scripted("- say: first\n- say: 'seen ${last}'\n");
     let hold = "on_iteration_end:\n  command: [sh, -c, 'test -e held || { echo held > held; cat gate; }']\n";
@@ -153,6 +165,31 @@ fn c_33_4_a_message_to_a_run_without_a_process_waits_for_the_next_one() {
         let shown = sandbox.delta(["show", "r", "-w", "work", "--format", "json"]).output();
         assert!(shown.json().get("waiting_messages").is_none());
     }
+}
+
+#[test]
+fn c_33_4_the_result_counts_the_messages_that_wait() {
+    let sandbox = scripted("- call: [{tool: hold}]\n- say: done\n");
+    let limited = ["--format", "json", "--max-iterations", "1"];
+    let child = sandbox.run_command("task", &limited).spawn();
+    until_line(&sandbox.path("work/held"));
+    tell(&sandbox, &["r", "go on"]).expect_code(0);
+    release(&sandbox);
+    assert_eq!(end(child).expect_code(1).json()["waiting_messages"], 1);
+}
+
+#[test]
+fn c_33_5_a_message_is_no_approval() {
+    let tools = "  - {name: note, shell: 'echo noted >> ledger', approve: ask}\n";
+    let turns = "- call: [{tool: note}]\n- say: 'seen ${last}'\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, turns);
+    sandbox.run("task", &[]).expect_code(101);
+    tell(&sandbox, &["r", "yes"]).expect_code(0);
+    resume(&sandbox, &[]).expect_code(1);
+    assert!(sandbox.events("APPROVAL_DECISION").is_empty());
+    assert!(!sandbox.path("work/ledger").exists());
+    assert_eq!(resume(&sandbox, &["-m", "yes"]).expect_code(0).stdout, "seen yes\n");
+    assert_eq!(received(&sandbox), ["yes"]);
 }
 
 #[test]
@@ -321,6 +358,24 @@ fn c_33_13_a_fork_receives_no_message_of_its_base() {
     assert_eq!(resume(&sandbox, &[]).expect_code(0).stdout, "seen go on\n");
     sandbox.delta(["replay", "r", "-w", "work"]).output().expect_code(0);
     sandbox.delta(["verify", "r", "-w", "work"]).output().expect_code(0);
+}
+
+#[test]
+fn c_33_13_a_received_message_is_replayed_and_exported_as_any_other() {
+    let sandbox = in_state("WAITING_FOR_INPUT");
+    tell(&sandbox, &["r", "look at parser.c"]).expect_code(0);
+    resume(&sandbox, &["-m", "certainly"]).expect_code(0);
+    let on_run = |command: &[&str]| {
+        let fixed = [command[0], "r", "-w", "work"];
+        sandbox.delta(fixed.iter().chain(&command[1..]).copied()).output().expect_code(0).stdout
+    };
+    for command in [&["replay"] as &[&str], &["verify"]] {
+        on_run(command);
+    }
+    let replayed = on_run(&["replay", "--mode", "tools", "--into", "again"]);
+    assert!(replayed.starts_with("the tools of run r did the same: 2 answers"), "{replayed}");
+    let exported = on_run(&["export", "--to", "markdown"]);
+    assert!(exported.contains("## Message\n\n```text\nlook at parser.c\n```\n"), "{exported}");
 }
 
 #[test]

@@ -167,6 +167,27 @@ fn c_26_1_force_against_a_living_owner_does_no_harm() {
 }
 
 #[test]
+fn c_33_10_a_replaced_process_neither_receives_nor_loses_a_message() {
+    let held_twice = "- call: [{tool: hold, args: {text: a}}]\n\
+                      - call: [{tool: hold, args: {text: b}}]\n- say: 'seen ${last}'\n";
+    let sandbox = sandbox(held_twice);
+    let owner = start(&sandbox);
+    until_line(&sandbox.path("work/held"));
+    signal(&owner, "STOP");
+    fs::remove_file(sandbox.path("work/held")).unwrap();
+    let successor = resume(&sandbox, &["--force"]).spawn();
+    until_line(&sandbox.path("work/held"));
+    sandbox.delta(["tell", "r", "-w", "work", "look here"]).output().expect_code(0);
+    signal(&owner, "CONT");
+    let ran = end(owner).expect_code(1);
+    assert!(ran.stderr.contains("error: run r was taken over by "), "{}", ran.stderr);
+    assert_eq!(sandbox.files("work/.delta/r/messages").len(), 1);
+    release(&sandbox);
+    assert_eq!(end(successor).expect_code(0).stdout, "seen look here\n");
+    check(&sandbox, "a\nb\n");
+}
+
+#[test]
 fn c_26_1_a_replaced_ensure_waits_and_prints_the_result() {
     let sandbox = sandbox(HELD);
     let owner = by_turns(sandbox.run_command("task", &["--ensure", "--format", "raw"])).spawn();
