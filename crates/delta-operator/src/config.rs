@@ -219,6 +219,11 @@ impl OperatorConfig {
         self.path.as_deref().map_or_else(String::new, |path| path.display().to_string())
     }
 
+    /// The directory of relative paths in the file.
+    fn dir(&self) -> &Path {
+        self.path.as_deref().and_then(Path::parent).unwrap_or(Path::new("/"))
+    }
+
     /// The command that prints the key of a provider.
     pub fn api_key_command(&self, form: WireForm) -> Option<&str> {
         let commands = &self.api_key_commands.as_ref()?.value;
@@ -282,71 +287,69 @@ impl OperatorConfig {
 
     fn read_fields(&mut self, doc: &YamlDocument, fields: MappingFields<'_>) {
         let path = self.path_text();
-        let setting = |key: &str| {
-            let node = fields.non_null(key)?;
-            let value = fields.text(key)?.to_owned();
-            if value.trim().is_empty() {
-                doc.report(node, format!("`{key}` is empty"), None);
-                return None;
-            }
-            Some(OperatorSetting { value, origin: format!("{path}:{}", node.line) })
+        let text = |key: &str| {
+            read_setting(&path, fields, key, |node| {
+                let value = fields.text(key)?.to_owned();
+                if value.trim().is_empty() {
+                    doc.report(node, format!("`{key}` is empty"), None);
+                    return None;
+                }
+                Some(value)
+            })
         };
-        self.default_agent = setting("default_agent");
-        self.color = setting("color");
-        self.format = setting("format");
-        self.runs_dir = setting("runs_dir");
-        self.approve = fields.non_null("approve").and_then(|node| {
-            let value = read_asking_tools(doc, node)?;
-            Some(OperatorSetting { value, origin: format!("{path}:{}", node.line) })
-        });
-        self.api_key_commands = fields.non_null("api_key_command").and_then(|node| {
-            let value = read_key_commands(doc, node)?;
-            Some(OperatorSetting { value, origin: format!("{path}:{}", node.line) })
-        });
-        self.pricing = setting("pricing");
-        self.endpoints = fields.non_null("endpoint").and_then(|node| {
-            let value = read_endpoints(doc, node)?;
-            Some(OperatorSetting { value, origin: format!("{path}:{}", node.line) })
-        });
-        self.net = fields.non_null("net").map(|node| {
+        self.default_agent = text("default_agent");
+        self.color = text("color");
+        self.format = text("format");
+        self.runs_dir = text("runs_dir");
+        self.approve = read_setting(&path, fields, "approve", |node| read_asking_tools(doc, node));
+        self.api_key_commands =
+            read_setting(&path, fields, "api_key_command", |node| read_key_commands(doc, node));
+        self.pricing = text("pricing");
+        self.endpoints = read_setting(&path, fields, "endpoint", |node| read_endpoints(doc, node));
+        self.net = read_setting(&path, fields, "net", |_| {
             let items = fields.list("net").iter();
-            let value = items.filter_map(|item| read_host_grant(doc, item)).collect();
-            OperatorSetting { value, origin: format!("{path}:{}", node.line) }
+            Some(items.filter_map(|item| read_host_grant(doc, item)).collect())
         });
-        self.allow = fields.non_null("allow").map(|node| {
+        self.allow = read_setting(&path, fields, "allow", |_| {
             let items = fields.list("allow").iter().zip(1..);
-            let value =
-                items.filter_map(|(item, number)| read_call_grant(doc, item, number)).collect();
-            OperatorSetting { value, origin: format!("{path}:{}", node.line) }
+            Some(items.filter_map(|(item, number)| read_call_grant(doc, item, number)).collect())
         });
-        self.prices_url = setting("prices_url");
-        self.sandbox = setting("sandbox");
-        self.project_skills = fields.non_null("project_skills").map(|node| {
+        self.prices_url = text("prices_url");
+        self.sandbox = text("sandbox");
+        self.project_skills = read_setting(&path, fields, "project_skills", |node| {
             let value = fields.texts("project_skills");
             for (item, dir) in node.items().iter().zip(&value) {
                 if !Path::new(dir).is_absolute() {
                     let message = format!("expected an absolute path, found `{dir}`");
-                    let help = "write, for example, `project_skills: [/home/me/src]`".to_owned();
-                    doc.report(item, message, Some(help));
+                    let help = "write, for example, `project_skills: [/home/me/src]`";
+                    doc.report(item, message, help);
                 }
             }
-            OperatorSetting { value, origin: format!("{path}:{}", node.line) }
+            Some(value)
         });
-        if let Some(OperatorSetting { value, origin }) = setting("model")
-            && let Some(node) = fields.non_null("model")
-        {
-            match ModelChoice::parse(&value) {
-                Ok(value) => self.model = Some(OperatorSetting { value, origin }),
-                Err(message) => doc.report(node, message, None),
-            }
-        }
+        let model = text("model");
+        self.model = read_setting(&path, fields, "model", |node| {
+            let choice = ModelChoice::parse(&model?.value);
+            choice.map_err(|message| doc.report(node, message, None)).ok()
+        });
     }
+}
+
+/// The value of a key, unless it is missing, and its line.
+fn read_setting<T>(
+    path: &str,
+    fields: MappingFields<'_>,
+    key: &str,
+    read: impl FnOnce(&YamlNode) -> Option<T>,
+) -> Option<OperatorSetting<T>> {
+    let node = fields.non_null(key)?;
+    Some(OperatorSetting { value: read(node)?, origin: format!("{path}:{}", node.line) })
 }
 
 /// The tools that ask before every call, [`EVERY_TOOL`] for all.
 fn read_asking_tools(doc: &YamlDocument, node: &YamlNode) -> Option<Vec<String>> {
     const HELP: &str = "write `approve: ask` for all tools, or `approve: {run: ask}`";
-    let report = |node: &YamlNode, message: &str| doc.report(node, message, Some(HELP.to_owned()));
+    let report = |node: &YamlNode, message: &str| doc.report(node, message, HELP);
     let names = match node.scalar() {
         Some("ask") => return Some(vec![EVERY_TOOL.to_owned()]),
         Some(other) => {
@@ -370,49 +373,48 @@ fn read_asking_tools(doc: &YamlDocument, node: &YamlNode) -> Option<Vec<String>>
 /// The commands for keys by provider; a text is the one of `openai`.
 fn read_key_commands(doc: &YamlDocument, node: &YamlNode) -> Option<BTreeMap<String, String>> {
     const HELP: &str = "write `api_key_command: pass show llm`, or `{anthropic: pass show anthropic, openai: ...}`";
-    let report = |node: &YamlNode, message: &str| {
-        doc.report(node, message, Some(HELP.to_owned()));
-    };
     if let Some(command) = node.scalar() {
         if command.trim().is_empty() {
-            report(node, "`api_key_command` is empty");
+            doc.report(node, "`api_key_command` is empty", HELP);
             return None;
         }
         return Some(BTreeMap::from([(WireForm::OpenAi.name().to_owned(), command.to_owned())]));
     }
-    doc.expect_mapping_or(node, "`api_key_command`", || HELP.to_owned())?;
-    let mut commands = BTreeMap::new();
-    let fields = doc.fields(node, &KEY_COMMANDS_MAPPING)?;
-    for name in KEY_COMMANDS_MAPPING.key_names() {
-        let Some(value) = fields.non_null(name) else { continue };
-        let command = value.scalar().unwrap_or_default();
-        if command.trim().is_empty() {
-            report(value, &format!("the command for `{name}` is empty"));
-        } else {
-            commands.insert(name.to_owned(), command.to_owned());
-        }
-    }
-    Some(commands)
+    read_by_provider(doc, node, &KEY_COMMANDS_MAPPING, HELP, |name, command| {
+        command.trim().is_empty().then(|| format!("the command for `{name}` is empty"))
+    })
 }
 
 /// The addresses of endpoints by provider.
 fn read_endpoints(doc: &YamlDocument, node: &YamlNode) -> Option<BTreeMap<String, String>> {
     let help = "write, for example, `endpoint: {openai: \"http://localhost:8080/v1\"}`";
-    doc.expect_mapping_or(node, "`endpoint`", || help.to_owned())?;
-    let fields = doc.fields(node, &ENDPOINTS_MAPPING)?;
-    let mut endpoints = BTreeMap::new();
-    for name in ENDPOINTS_MAPPING.key_names() {
-        let Some(value) = fields.non_null(name) else { continue };
-        let url = value.scalar().unwrap_or_default();
+    read_by_provider(doc, node, &ENDPOINTS_MAPPING, help, |_, url| {
         let has_scheme = url.starts_with("http://") || url.starts_with("https://");
-        if has_scheme && host_of(url).is_some() {
-            endpoints.insert(name.to_owned(), url.to_owned());
-        } else {
-            let message = format!("expected the URL of an endpoint, found `{}`", mask_url(url));
-            doc.report(value, message, Some(help.to_owned()));
+        let is_url = has_scheme && host_of(url).is_some();
+        (!is_url).then(|| format!("expected the URL of an endpoint, found `{}`", mask_url(url)))
+    })
+}
+
+/// The texts of a mapping in which `find_problem` finds none.
+fn read_by_provider(
+    doc: &YamlDocument,
+    node: &YamlNode,
+    mapping: &'static MappingSchema,
+    help: &str,
+    find_problem: fn(&str, &str) -> Option<String>,
+) -> Option<BTreeMap<String, String>> {
+    doc.expect_mapping_or(node, mapping.label, || help.to_owned())?;
+    let fields = doc.fields(node, mapping)?;
+    let mut texts = BTreeMap::new();
+    for name in mapping.key_names() {
+        let Some(value) = fields.non_null(name) else { continue };
+        let text = value.scalar().unwrap_or_default();
+        match find_problem(name, text) {
+            Some(problem) => doc.report(value, problem, help),
+            None => drop(texts.insert(name.to_owned(), text.to_owned())),
         }
     }
-    Some(endpoints)
+    Some(texts)
 }
 
 /// Whether the file is in the directory of another user, as with `sudo` and the HOME of the caller.
@@ -472,10 +474,8 @@ pub fn read() -> Result<&'static OperatorConfig, CommandFailure> {
 /// The configuration has mistakes.
 pub fn price_file() -> Result<Option<(PathBuf, String)>, CommandFailure> {
     let config = read()?;
-    Ok(config.pricing.as_ref().map(|setting| {
-        let dir = config.path.as_deref().and_then(Path::parent).unwrap_or(Path::new("/"));
-        (dir.join(&setting.value), setting.origin.clone())
-    }))
+    let setting = config.pricing.as_ref();
+    Ok(setting.map(|setting| (config.dir().join(&setting.value), setting.origin.clone())))
 }
 
 /// The name or file of the sandbox that no tool exceeds, the line that names it, and the directory of a relative path.
@@ -484,10 +484,8 @@ pub fn price_file() -> Result<Option<(PathBuf, String)>, CommandFailure> {
 /// The configuration has a mistake: without a limit, tools may do more than the operator wants.
 pub fn sandbox() -> Result<Option<(String, String, PathBuf)>, CommandFailure> {
     let config = read()?;
-    Ok(config.sandbox.as_ref().map(|setting| {
-        let dir = config.path.as_deref().and_then(Path::parent).unwrap_or(Path::new("/"));
-        (setting.value.clone(), setting.origin.clone(), dir.to_owned())
-    }))
+    let setting = config.sandbox.clone();
+    Ok(setting.map(|setting| (setting.value, setting.origin, config.dir().to_owned())))
 }
 
 /// The models that the operator chose, `option` being `--model`.
@@ -644,8 +642,7 @@ pub fn allows_project_skills(workspace: &Path) -> Result<bool, CommandFailure> {
 /// The directory for the runs of all workspaces in the file. A mistake in the file is for the commands that need the file.
 pub fn configured_runs_dir() -> Option<PathBuf> {
     let config = read().ok()?;
-    let setting = config.runs_dir.as_ref()?;
-    Some(config.path.as_deref().and_then(Path::parent)?.join(&setting.value))
+    Some(config.dir().join(&config.runs_dir.as_ref()?.value))
 }
 
 /// Applies `color`, before anything is printed. A mistake in the file is for the commands that need the file.
@@ -703,6 +700,35 @@ struct ListedSetting {
     origin: String,
 }
 
+impl ListedSetting {
+    fn new(key: &'static str, value: Option<String>, origin: &str) -> Self {
+        Self { key, value, origin: origin.to_owned() }
+    }
+
+    /// A setting in the file.
+    fn of_file<T>(
+        key: &'static str,
+        setting: &Option<OperatorSetting<T>>,
+        describe: impl Fn(&T) -> String,
+    ) -> Self {
+        let value = setting.as_ref().map(|setting| describe(&setting.value));
+        Self::new(key, value, setting.as_ref().map_or("", |setting| &setting.origin))
+    }
+
+    /// A setting in a variable.
+    fn of_variable(key: &'static str, variable: &str) -> Self {
+        let value = environment::variable(variable);
+        let origin = if value.is_some() { variable } else { "" };
+        Self::new(key, value, origin)
+    }
+
+    /// The same in a variable, if it is set.
+    fn or_variable(self, variable: &str) -> Self {
+        let set = Self::of_variable(self.key, variable);
+        if set.value.is_some() { set } else { self }
+    }
+}
+
 /// Lists the settings; returns the exit code.
 pub fn config_command(args: &ConfigArgs) -> ExitCode {
     let settings = match list_settings() {
@@ -735,132 +761,75 @@ fn own_public_key() -> Option<PublicKey> {
     state::existing_seal_key().ok().map(|key| key.public_key())
 }
 
-fn list_project_skills(config: &OperatorConfig) -> ListedSetting {
-    let setting = config.project_skills.as_ref();
-    ListedSetting {
-        key: "project_skills",
-        value: setting.map(|setting| setting.value.join(", ")),
-        origin: setting.map_or_else(String::new, |setting| setting.origin.clone()),
-    }
-}
-
-fn list_pricing() -> Result<ListedSetting, CommandFailure> {
-    let (path, origin) = prices::price_file_path()?.unzip();
-    Ok(ListedSetting {
-        key: "pricing",
-        value: path.map(|path| path.display().to_string()),
-        origin: origin.unwrap_or_default(),
-    })
-}
-
-fn list_endpoints(config: &OperatorConfig) -> ListedSetting {
-    let setting = config.endpoints.as_ref();
-    let value = setting.map(|setting| {
-        let items = setting.value.iter().map(|(name, url)| format!("{name}: {}", mask_url(url)));
-        items.collect::<Vec<_>>().join(", ")
-    });
-    let origin = setting.map_or_else(String::new, |setting| setting.origin.clone());
-    ListedSetting { key: "endpoint", value, origin }
-}
-
-fn list_grants<T>(
-    key: &'static str,
-    setting: Option<&OperatorSetting<Vec<Grant<T>>>>,
-    describe: fn(&T) -> String,
-) -> ListedSetting {
-    let value = setting.map(|setting| {
-        let entries = setting.value.iter().map(|entry| entry.describe(&describe(&entry.granted)));
-        entries.collect::<Vec<_>>().join(", ")
-    });
-    let origin = setting.map_or_else(String::new, |setting| setting.origin.clone());
-    ListedSetting { key, value, origin }
-}
-
-fn list_runs_dir(config: &OperatorConfig) -> ListedSetting {
-    let (value, origin) = match environment::variable(RUNS_DIR_VARIABLE) {
-        Some(value) => (Some(value), RUNS_DIR_VARIABLE.to_owned()),
-        None => {
-            let setting = config.runs_dir.clone();
-            setting.map_or((None, String::new()), |setting| (Some(setting.value), setting.origin))
-        }
-    };
-    ListedSetting { key: "runs_dir", value, origin }
+fn describe_grants<T>(grants: &[Grant<T>], describe: fn(&T) -> String) -> String {
+    let entries = grants.iter().map(|entry| entry.describe(&describe(&entry.granted)));
+    entries.collect::<Vec<_>>().join(", ")
 }
 
 fn list_settings() -> Result<Vec<ListedSetting>, CommandFailure> {
     let config = read()?;
-    let line = |key, value: Option<String>, origin: &str| ListedSetting {
-        key,
-        value,
-        origin: origin.to_owned(),
-    };
-    let of_file = |key, setting: Option<&OperatorSetting<String>>| {
-        let value = setting.map(|setting| setting.value.clone());
-        line(key, value, setting.map_or("", |setting| &setting.origin))
-    };
-    let of_variable = |key, variable: &str| {
-        let value = environment::variable(variable);
-        let value = value.map(|value| if key == "base_url" { mask_url(&value) } else { value });
-        let origin = if value.is_some() { variable } else { "" };
-        line(key, value, origin)
-    };
+    let line = ListedSetting::new;
+    let of_file = |key, setting| ListedSetting::of_file(key, setting, String::clone);
+    let of_variable = ListedSetting::of_variable;
     let model = default_model()?;
     let model_origin = model.as_ref().map_or("", |model| model.origin.as_str());
     let color = match color_variable() {
         Some((variable, value)) => line("color", Some(value.to_owned()), variable),
         None if config.color.is_none() => line("color", Some("auto".to_owned()), ""),
-        None => of_file("color", config.color.as_ref()),
+        None => of_file("color", &config.color),
     };
-    let approve = config.approve.as_ref().map(|setting| setting.value.join(" "));
-    let approve = approve.map(|names| match names.as_str() {
-        EVERY_TOOL => "ask".to_owned(),
-        "" => "[]".to_owned(),
-        _ => names,
-    });
     let is_file_there = config.path.as_deref().is_some_and(Path::exists);
     let file_origin = if is_file_there || config.path.is_none() { "" } else { "does not exist" };
     let key_names = set_key_variables();
     let has_key = !key_names.is_empty();
-    let state_dir = state::state_dir_text();
+    let (price_file, price_origin) = prices::price_file_path()?.unzip();
+    let mut base_url = of_variable("base_url", "OPENAI_BASE_URL").or_variable("DELTA_BASE_URL");
+    base_url.value = base_url.value.map(|url| mask_url(&url));
     Ok(vec![
         line("config_file", config.path.as_ref().map(|_| config.path_text()), file_origin),
         line("model", model.as_ref().map(|model| model.value.to_string()), model_origin),
-        of_file("default_agent", config.default_agent.as_ref()),
+        of_file("default_agent", &config.default_agent),
         line("agents_dir", agents_directory().map(|dir| dir.display().to_string()), ""),
         color,
-        match environment::variable(FORMAT_VARIABLE) {
-            Some(_) => of_variable("format", FORMAT_VARIABLE),
-            None => of_file("format", config.format.as_ref()),
-        },
-        line("approve", approve, config.approve.as_ref().map_or("", |setting| &setting.origin)),
+        of_file("format", &config.format).or_variable(FORMAT_VARIABLE),
+        ListedSetting::of_file("approve", &config.approve, |tools| {
+            match tools.join(" ").as_str() {
+                EVERY_TOOL => "ask".to_owned(),
+                "" => "[]".to_owned(),
+                names => names.to_owned(),
+            }
+        }),
         line("api_key", has_key.then(|| "(set)".to_owned()), &key_names.join(", ")),
         of_variable("api_key_file", KEY_FILE_VARIABLE),
-        match environment::variable(KEY_COMMAND_VARIABLE) {
-            Some(_) => of_variable("api_key_command", KEY_COMMAND_VARIABLE),
-            None => {
-                let setting = config.api_key_commands.as_ref();
-                let commands = setting.map(|setting| describe_key_commands(&setting.value));
-                line("api_key_command", commands, setting.map_or("", |setting| &setting.origin))
+        ListedSetting::of_file("api_key_command", &config.api_key_commands, |commands| {
+            match commands.get(WireForm::OpenAi.name()).filter(|_| commands.len() == 1) {
+                Some(command) => command.clone(),
+                None => describe_by_provider(commands, str::to_owned),
             }
-        },
-        match environment::variable("DELTA_BASE_URL") {
-            Some(_) => of_variable("base_url", "DELTA_BASE_URL"),
-            None => of_variable("base_url", "OPENAI_BASE_URL"),
-        },
-        list_endpoints(config),
-        list_grants("allow", config.allow.as_ref(), |calls| calls.tool.clone()),
-        list_grants("net", config.net.as_ref(), |hosts| {
-            hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        })
+        .or_variable(KEY_COMMAND_VARIABLE),
+        base_url,
+        ListedSetting::of_file("endpoint", &config.endpoints, |urls| {
+            describe_by_provider(urls, mask_url)
         }),
-        list_runs_dir(config),
-        list_pricing()?,
-        of_file("prices_url", config.prices_url.as_ref()),
-        match environment::variable(SANDBOX_VARIABLE) {
-            Some(_) => of_variable("sandbox", SANDBOX_VARIABLE),
-            None => of_file("sandbox", config.sandbox.as_ref()),
-        },
-        list_project_skills(config),
-        line("state_dir", state_dir, ""),
+        ListedSetting::of_file("allow", &config.allow, |grants| {
+            describe_grants(grants, |calls| calls.tool.clone())
+        }),
+        ListedSetting::of_file("net", &config.net, |grants| {
+            describe_grants(grants, |hosts| {
+                hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+            })
+        }),
+        of_file("runs_dir", &config.runs_dir).or_variable(RUNS_DIR_VARIABLE),
+        line(
+            "pricing",
+            price_file.map(|path| path.display().to_string()),
+            &price_origin.unwrap_or_default(),
+        ),
+        of_file("prices_url", &config.prices_url),
+        of_file("sandbox", &config.sandbox).or_variable(SANDBOX_VARIABLE),
+        ListedSetting::of_file("project_skills", &config.project_skills, |dirs| dirs.join(", ")),
+        line("state_dir", state::state_dir_text(), ""),
         of_variable("seal_key_file", state::SEAL_KEY_VARIABLE),
         line("seal_public_key", own_public_key().map(|key| key.to_string()), ""),
         of_variable("trust", TRUST_VARIABLE),
@@ -880,15 +849,9 @@ fn set_key_variables() -> Vec<&'static str> {
     key_names
 }
 
-/// The only command as it is, several with their providers.
-fn describe_key_commands(commands: &BTreeMap<String, String>) -> String {
-    match commands.get(WireForm::OpenAi.name()).filter(|_| commands.len() == 1) {
-        Some(command) => command.clone(),
-        None => {
-            let named = commands.iter().map(|(name, command)| format!("{name}: {command}"));
-            named.collect::<Vec<_>>().join(", ")
-        }
-    }
+fn describe_by_provider(texts: &BTreeMap<String, String>, show: fn(&str) -> String) -> String {
+    let named = texts.iter().map(|(name, text)| format!("{name}: {}", show(text)));
+    named.collect::<Vec<_>>().join(", ")
 }
 
 /// Three columns: the key, its value and where it comes from.
