@@ -110,7 +110,7 @@ pub fn compare_command(args: &CompareArgs) -> Result<ExitCode, CommandFailure> {
         && matches!(args.format, VerdictFormat::Junit | VerdictFormat::Markdown)
     {
         let message = "`--format junit` and `--format markdown` print a verdict";
-        return Err(CommandFailure::usage(message, "add `--max-drop D`".to_owned()));
+        return Err(CommandFailure::usage(message, "add `--max-drop D`"));
     }
     let only = args.only.as_ref();
     let view = TableView {

@@ -11,7 +11,7 @@ use crate::running::run_pool::{absolute_dir, install_pool_cancel};
 use crate::scores::cost_estimate::SweepEstimate;
 use clap::Args;
 use delta_base::id::RunId;
-use delta_base::shell_quote::{shell_quote, shell_quote_path};
+use delta_operator::command_line::command_text;
 use delta_operator::failure::CommandFailure;
 use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
@@ -119,13 +119,8 @@ impl EstimateArgs {
 
     /// The command that continues.
     fn command(&self) -> String {
-        let mut command = format!("delta sweep estimate {}", shell_quote_path(&self.path));
-        if let Some(dir) = &self.dir {
-            command.push_str(&format!(" -d {}", shell_quote_path(dir)));
-        }
-        if let Some(only) = &self.only {
-            command.push_str(&format!(" --only {}", shell_quote(&only.to_string())));
-        }
-        format!("{command} --pilot {}", self.pilot)
+        let only = self.only.as_ref().map(ToString::to_string);
+        let options = [("only", only.as_deref()), ("pilot", Some(&*self.pilot.to_string()))];
+        command_text("sweep estimate", &self.path, self.dir.as_deref(), &options)
     }
 }

@@ -194,7 +194,7 @@ fn read_ignored_inputs(here: &PlanSources) -> Result<Vec<(String, String)>, Comm
         .map_err(|source| unreadable_file(path.clone(), source))?;
     let ignored = parse_ignored_inputs(&text).map_err(|(line, message)| {
         let message = format!("{}:{line}: {message}", path.display());
-        CommandFailure::config(message, "write `ID REASON`".to_owned())
+        CommandFailure::config(message, "write `ID REASON`")
     })?;
     let known = here.inputs.index_by_id().map_err(|reason| CommandFailure::config(reason, None))?;
     if let Some((id, _)) = ignored.iter().find(|(id, _)| !known.contains_key(id)) {

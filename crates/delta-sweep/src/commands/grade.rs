@@ -21,10 +21,9 @@ use crate::running::run_choice::{ONLY_HELP, choose_runs};
 use clap::Args;
 use delta_base::durable::{self, FileLock, SharedLineFile};
 use delta_base::id::RunId;
-use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_base::signal::CancelToken;
 use delta_base::time;
-use delta_operator::command_line::pluralize;
+use delta_operator::command_line::{command_text, pluralize};
 use delta_operator::failure::CommandFailure;
 use delta_operator::{cancel, environment};
 use delta_program::stdio;
@@ -82,14 +81,9 @@ impl GradeArgs {
 
     /// The command that grades again what is ungraded.
     fn retry_command(&self) -> String {
-        let mut command = format!("delta sweep grade {}", shell_quote_path(&self.dir));
-        if let Some(name) = &self.grader {
-            command.push_str(&format!(" --grader {}", shell_quote(name)));
-        }
-        if let Some(only) = &self.only {
-            command.push_str(&format!(" --only {}", shell_quote(&only.to_string())));
-        }
-        command + " --retry-ungraded"
+        let only = self.only.as_ref().map(ToString::to_string);
+        let options = [("grader", self.grader.as_deref()), ("only", only.as_deref())];
+        command_text("sweep grade", &self.dir, None, &options) + " --retry-ungraded"
     }
 }
 
@@ -144,7 +138,7 @@ pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {
     if graders.is_empty() {
         let hint =
             "add `grade` to sweep.yaml and plan again; without it, COMPLETED has the score 1";
-        return Err(CommandFailure::config("the sweep has no grader".to_owned(), hint.to_owned()));
+        return Err(CommandFailure::config("the sweep has no grader", hint.to_owned()));
     }
     let counts = grade_runs(args, &dir, &scores, &graders, &cancel)?;
     if !args.quiet {
@@ -229,7 +223,7 @@ fn refuse_changed_argument(grader: &PlannedGrader) -> Result<(), CommandFailure>
     let Some(path) = find_changed_argument(grader) else { return Ok(()) };
     let message =
         format!("grader `{}`: {} has changed since it was planned", grader.name, path.display());
-    let help = "plan the sweep again: the grader is another one, and grades all runs".to_owned();
+    let help = "plan the sweep again: the grader is another one, and grades all runs";
     Err(CommandFailure::config(message, help))
 }
 

@@ -87,7 +87,7 @@ pub fn pack_sweep_command(args: &PackSweepArgs) -> Result<ExitCode, CommandFailu
     let plan = read_existing_plans(&dir)?;
     if workspace::runs_dir().is_some() {
         let message = "the records of runs are not in their workspaces";
-        return Err(CommandFailure::config(message, "pack without `--runs-dir`".to_owned()));
+        return Err(CommandFailure::config(message, "pack without `--runs-dir`"));
     }
     let cancel = cancel::install_cancel()?;
     let mut results = ResultReader::open(&dir)?.results;

@@ -77,7 +77,7 @@ impl RaceCommand<'_> {
         }
         Err(CommandFailure::config(
             format!("`--race {}` needs two values of a model, an agent or a parameter", self.key),
-            "write --race model, agent or param.NAME, with a key of which the sweep has several values".to_owned(),
+            "write --race model, agent or param.NAME, with a key of which the sweep has several values",
         ))
     }
 }

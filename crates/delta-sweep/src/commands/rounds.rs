@@ -14,8 +14,8 @@ use crate::running::run_pool::{absolute_dir, install_pool_cancel};
 use crate::scores::score_table::ScoredRun;
 use clap::Args;
 use delta_base::id::RunId;
-use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_base::signal::CancelToken;
+use delta_operator::command_line::command_text;
 use delta_operator::failure::CommandFailure;
 use delta_program::stdio;
 use delta_run::sweep::sweep_dir::SweepDir;
@@ -168,19 +168,10 @@ impl DropArgs {
 
     /// The command that continues, with these options of `command` that have a value.
     pub fn command(&self, command: &str, options: &[(&str, Option<&str>)]) -> String {
-        let mut text = format!("delta sweep {command} {}", shell_quote_path(&self.file));
-        if let Some(dir) = &self.dir {
-            text.push_str(&format!(" -d {}", shell_quote_path(dir)));
-        }
-        for (name, value) in options.iter().chain(&[("grader", self.grader.as_deref())]) {
-            if let Some(value) = value {
-                text.push_str(&format!(" --{name} {}", shell_quote(value)));
-            }
-        }
-        if let Some(drop) = self.max_drop {
-            text.push_str(&format!(" --max-drop {drop}"));
-        }
-        text
+        let drop = self.max_drop.map(|drop| drop.to_string());
+        let more = [("grader", self.grader.as_deref()), ("max-drop", drop.as_deref())];
+        let options = [options, &more].concat();
+        command_text(&format!("sweep {command}"), &self.file, self.dir.as_deref(), &options)
     }
 
     /// Prints the cost, and works in [`Rounds`]; returns what the sweep has then and the runs that were tried, or the exit code

@@ -22,10 +22,11 @@ use crate::scores::cost_estimate::warm_saving;
 use clap::Args;
 use delta_base::id::RunId;
 use delta_base::quantity::parse_time_ms;
-use delta_base::shell_quote::{shell_quote, shell_quote_path};
+use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::time::{self, Timestamp};
 use delta_operator::arguments::options::{show_only, tier_parser};
+use delta_operator::command_line::command_text;
 use delta_operator::env_files::EnvFileOptions;
 use delta_operator::failure::CommandFailure;
 use delta_program::number_argument::{parse_number_in, parse_time_in};
@@ -254,7 +255,7 @@ pub fn run_sweep_command(args: &RunSweepArgs) -> Result<ExitCode, CommandFailure
     }
     if args.dir.is_some() {
         let hint = "write the directory alone, or name the file that describes the sweep";
-        return Err(CommandFailure::usage("`--dir` requires FILE".to_owned(), hint.to_owned()));
+        return Err(CommandFailure::usage("`--dir` requires FILE", hint.to_owned()));
     }
     if let Some(key) = &args.race {
         return args.race(key, &absolute_dir(&args.path)?);
@@ -303,17 +304,9 @@ fn run_file(args: &RunSweepArgs) -> Result<ExitCode, CommandFailure> {
 impl RunSweepArgs {
     /// The command that works on what is left.
     fn command(&self) -> String {
-        let mut command = format!("delta sweep run {}", shell_quote_path(&self.path));
-        if let Some(dir) = &self.dir {
-            command.push_str(&format!(" -d {}", shell_quote_path(dir)));
-        }
-        if let Some(only) = &self.only {
-            command.push_str(&format!(" --only {}", shell_quote(&only.to_string())));
-        }
-        if let Some(key) = &self.race {
-            command.push_str(&format!(" --race {}", shell_quote(key)));
-        }
-        command
+        let only = self.only.as_ref().map(ToString::to_string);
+        let options = [("only", only.as_deref()), ("race", self.race.as_deref())];
+        command_text("sweep run", &self.path, self.dir.as_deref(), &options)
     }
 
     fn race(&self, key: &str, dir: &SweepDir) -> Result<ExitCode, CommandFailure> {

@@ -97,7 +97,7 @@ pub fn submit_command(args: &SubmitArgs) -> Result<ExitCode, CommandFailure> {
         tasks: count_tasks(left, per_task, slurm.max_array_size()),
     };
     let text = script.to_text().map_err(|error| {
-        CommandFailure::config(error.to_string(), "move the sweep to another directory".to_owned())
+        CommandFailure::config(error.to_string(), "move the sweep to another directory")
     })?;
     if args.print {
         stdio::print_text(&text);

@@ -224,7 +224,7 @@ impl ForkableRun {
             let message = format!(
                 "run {id} got another message after its task, which its forks would not get"
             );
-            let hint = "search a run that was not continued with a message".to_owned();
+            let hint = "search a run that was not continued with a message";
             return Err(CommandFailure::config(message, hint));
         }
         let has_snapshots = durable::is_dir_no_follow(&run.dir.join(SNAPSHOT_DIR_NAME));
@@ -234,7 +234,7 @@ impl ForkableRun {
         if let Some(iteration) = missing {
             return Err(CommandFailure::config(
                 format!("run {id} has no snapshot of iteration {iteration}"),
-                "`run: {snapshots: true}` in sweep.yaml takes them in new runs".to_owned(),
+                "`run: {snapshots: true}` in sweep.yaml takes them in new runs",
             ));
         }
         Ok(Self { calls: iterations.iter().map(describe_first_call).collect() })
@@ -327,7 +327,7 @@ impl ForkedRun<'_> {
 
     fn interrupted(&self) -> CommandFailure {
         CommandFailure::interrupted("interrupted")
-            .with_hint(Some(format!("`{}` continues", self.command())))
+            .with_hint(format!("`{}` continues", self.command()))
     }
 
     fn fork_id(&self, key: ForkKey) -> Result<RunId, CommandFailure> {

@@ -136,7 +136,7 @@ pub fn read_graders<'a>(
         let Some(grader) = read_grader(doc, node, params.clone()) else { continue };
         if graders.iter().any(|other| other.name == grader.name) {
             let message = format!("two graders have the name `{}`", grader.name);
-            doc.report(node, message, Some("give one of them another name".to_owned()));
+            doc.report(node, message, "give one of them another name");
             continue;
         }
         graders.push(grader);
@@ -152,8 +152,8 @@ fn read_grader<'a>(
     let fields = doc.fields(node, &GRADER_MAPPING)?;
     let name = fields.require("name", "passed")?.scalar()?.to_owned();
     if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)) {
-        let help = "the runs of an agent that judges have it in their ids".to_owned();
-        doc.report(node, "`name` must have letters, digits, `-` and `_` only", Some(help));
+        let help = "the runs of an agent that judges have it in their ids";
+        doc.report(node, "`name` must have letters, digits, `-` and `_` only", help);
         return None;
     }
     let kinds = GRADER_MAPPING.exactly_one_of.iter();
@@ -166,7 +166,7 @@ fn read_grader<'a>(
         } else {
             format!("keep one of `{}`", present_kinds.join("`, `"))
         };
-        doc.report(node, message, Some(help));
+        doc.report(node, message, help);
         return None;
     }
     let mut is_right = true;
@@ -188,8 +188,8 @@ fn read_grader<'a>(
         argv.iter().skip(1).for_each(|text| check(text));
         if argv.is_empty() {
             if fields.non_null("command").is_some_and(YamlNode::is_empty_list) {
-                let help = "write `command: [./grade.sh]`".to_owned();
-                doc.report(node, "`command` is empty", Some(help));
+                let help = "write `command: [./grade.sh]`";
+                doc.report(node, "`command` is empty", help);
             }
             return None;
         }

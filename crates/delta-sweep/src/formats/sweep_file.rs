@@ -255,7 +255,7 @@ fn read_name(doc: &YamlDocument, node: &YamlNode) -> Option<String> {
         doc.report(
             node,
             "`name` must be usable as the name of a directory",
-            Some("write letters, digits, `-` and `_`".to_owned()),
+            "write letters, digits, `-` and `_`",
         );
     }
     is_file_name.then(|| name.to_owned())
@@ -276,24 +276,20 @@ fn read_agents(doc: &YamlDocument, fields: MappingFields<'_>) -> Vec<AgentEntry>
         };
         let name = Path::new(path).file_name().and_then(|name| name.to_str());
         let Some(id) = id.or(name).filter(|id| !id.is_empty()) else {
-            doc.report(
-                item,
-                "an agent needs a name",
-                Some("write `{id: base, path: DIR}`".to_owned()),
-            );
+            doc.report(item, "an agent needs a name", "write `{id: base, path: DIR}`");
             continue;
         };
         if !ids.insert(id) {
             doc.report(
                 item,
                 format!("the agent `{id}` occurs twice"),
-                Some(format!("give it a name of its own: `{{id: NAME, path: {path}}}`")),
+                format!("give it a name of its own: `{{id: NAME, path: {path}}}`"),
             );
         }
         agents.push(AgentEntry { id: id.to_owned(), path: path.to_owned() });
     }
     if node.is_empty_list() {
-        doc.report(node, "`agents` is empty", Some("write `agents: [agents/base]`".to_owned()));
+        doc.report(node, "`agents` is empty", "write `agents: [agents/base]`");
     }
     agents
 }
@@ -302,7 +298,7 @@ fn read_agents(doc: &YamlDocument, fields: MappingFields<'_>) -> Vec<AgentEntry>
 fn expect_entries<'a>(doc: &YamlDocument, node: &'a YamlNode, key: &str) -> Option<&'a [YamlNode]> {
     let Some(text) = node.scalar() else { return doc.expect_list(node, &format!("`{key}`")) };
     let help = format!("write `{key}: [{text}]`");
-    doc.report(node, format!("`{key}` must be a list, not a string"), Some(help));
+    doc.report(node, format!("`{key}` must be a list, not a string"), help);
     None
 }
 
@@ -337,8 +333,8 @@ fn read_models(doc: &YamlDocument, fields: MappingFields<'_>) -> Vec<ModelEntry>
             }
         };
         if !ids.insert(entry.id.clone()) {
-            let help = "give each a name of its own: `{id: NAME, model: MODEL}`".to_owned();
-            doc.report(item, format!("the model `{}` occurs twice", entry.id), Some(help));
+            let help = "give each a name of its own: `{id: NAME, model: MODEL}`";
+            doc.report(item, format!("the model `{}` occurs twice", entry.id), help);
         }
         models.push(entry);
     }
@@ -352,7 +348,7 @@ fn read_inputs(doc: &YamlDocument, node: &YamlNode) -> Option<InputSource> {
     if !node.entries().is_empty() {
         let fields = doc.fields(node, &FOUND_INPUTS_MAPPING)?;
         let at = fields.non_null("at");
-        let help = "write `{dirs: PATTERN}` or `{runs: PATTERN, at: each}`".to_owned();
+        let help = "write `{dirs: PATTERN}` or `{runs: PATTERN, at: each}`";
         return match (fields.text("dirs"), fields.text("runs"), at) {
             (Some(pattern), None, None) => Some(InputSource::Directories(pattern.to_owned())),
             (None, Some(pattern), at) => {
@@ -360,29 +356,25 @@ fn read_inputs(doc: &YamlDocument, node: &YamlNode) -> Option<InputSource> {
                 Some(InputSource::Runs { pattern: pattern.to_owned(), at })
             }
             (Some(_), None, Some(at)) => {
-                doc.report(at, "`at` is for recorded runs", Some(help));
+                doc.report(at, "`at` is for recorded runs", help);
                 None
             }
             _ => {
-                doc.report(node, "`inputs` must have one of `dirs` and `runs`", Some(help));
+                doc.report(node, "`inputs` must have one of `dirs` and `runs`", help);
                 None
             }
         };
     }
     let items = doc.expect_list(node, "`inputs`")?;
     if node.is_empty_list() {
-        doc.report(
-            node,
-            "`inputs` is empty",
-            Some("write `inputs: [{id: one, task: ...}]`".to_owned()),
-        );
+        doc.report(node, "`inputs` is empty", "write `inputs: [{id: one, task: ...}]`");
     }
     let mut ids = HashSet::new();
     let mut inputs = Vec::new();
     for item in items {
         if let Some(text) = item.scalar() {
             let help = format!("write `{{id: {text}, task: ...}}`");
-            doc.report(item, "an entry of `inputs` must be a mapping, not a string", Some(help));
+            doc.report(item, "an entry of `inputs` must be a mapping, not a string", help);
             continue;
         }
         let Some(entry) = doc.fields(item, &INPUT_MAPPING) else { continue };
@@ -404,12 +396,12 @@ fn read_inputs(doc: &YamlDocument, node: &YamlNode) -> Option<InputSource> {
                     doc.report(
                         item,
                         format!("the input `{}` occurs twice", input.id),
-                        Some("give each input an id of its own".to_owned()),
+                        "give each input an id of its own",
                     );
                 }
                 inputs.push(input);
             }
-            Err((message, help)) => doc.report(item, message, Some(help)),
+            Err((message, help)) => doc.report(item, message, help),
         }
     }
     Some(InputSource::Inline(InputSet::from_inputs(&inputs)))
@@ -428,8 +420,8 @@ fn read_iterations(doc: &YamlDocument, node: &YamlNode) -> Option<IterationChoic
         !numbers.is_empty() && numbers.iter().all(|number| known.insert(*number))
     });
     if numbers.is_none() {
-        let help = "write `at: each`, `at: last`, `at: 3` or `at: [0, 3]`".to_owned();
-        doc.report(node, "`at` must be iterations, each once", Some(help));
+        let help = "write `at: each`, `at: last`, `at: 3` or `at: [0, 3]`";
+        doc.report(node, "`at` must be iterations, each once", help);
     }
     numbers.map(IterationChoice::Numbers)
 }
@@ -439,7 +431,7 @@ fn report_recorded_keys(doc: &YamlDocument, fields: MappingFields<'_>) {
     for key in ["task", "files"] {
         if let Some(node) = fields.non_null(key) {
             let message = format!("recorded runs have their own `{key}`");
-            doc.report(node, message, Some(format!("remove `{key}`")));
+            doc.report(node, message, format!("remove `{key}`"));
         }
     }
 }
@@ -471,7 +463,7 @@ fn read_params(doc: &YamlDocument, fields: MappingFields<'_>) -> Vec<SweepParame
             doc.report(
                 values,
                 format!("`{name}` has no values"),
-                Some(format!("write `{name}: [one, two]`")),
+                format!("write `{name}: [one, two]`"),
             );
         }
         let repeated =
@@ -480,7 +472,7 @@ fn read_params(doc: &YamlDocument, fields: MappingFields<'_>) -> Vec<SweepParame
             doc.report(
                 values,
                 format!("the value {value} of `{name}` occurs twice, and makes each run twice"),
-                Some("remove one; `repeats: 2` runs everything twice".to_owned()),
+                "remove one; `repeats: 2` runs everything twice",
             );
         }
         params.push(SweepParameter { name: name.to_owned(), values: json });
@@ -511,9 +503,9 @@ fn report_unused_params(doc: &YamlDocument, fields: MappingFields<'_>, params: &
         doc.report(
             key,
             format!("nothing uses the parameter `{name}`, so its values change no run"),
-            Some(format!(
+            format!(
                 "write `${{param.{name}}}` into `task`, `env`, `files` or `llm`, for example `{example}`"
-            )),
+            ),
         );
     }
 }
@@ -540,11 +532,7 @@ fn read_exclusions(
             let name = key.scalar().unwrap_or_default();
             if !known.contains(&name) {
                 let help = delta_base::suggest::did_you_mean(name, known.iter().copied());
-                doc.report(
-                    key,
-                    format!("unknown key `{name}` in an entry of `exclude`"),
-                    Some(help),
-                );
+                doc.report(key, format!("unknown key `{name}` in an entry of `exclude`"), help);
             }
             let text = value_text(&doc.to_json(value).unwrap_or_default());
             exclusion.insert(name.to_owned(), text);
@@ -553,7 +541,7 @@ fn read_exclusions(
             doc.report(
                 item,
                 "an entry of `exclude` is empty",
-                Some("write `{agent: NAME, model: NAME}`".to_owned()),
+                "write `{agent: NAME, model: NAME}`",
             );
         }
         exclusions.push(exclusion);
@@ -573,16 +561,16 @@ fn read_env(doc: &YamlDocument, node: Option<&YamlNode>) -> BTreeMap<String, Str
     for (key, value) in entries.unwrap_or_default() {
         let name = key.scalar().unwrap_or_default();
         if name.is_empty() || name.contains(['=', '\0']) {
-            let help = "write `{NAME: value}`".to_owned();
-            doc.report(key, format!("`{name}` is not the name of a variable"), Some(help));
+            let help = "write `{NAME: value}`";
+            doc.report(key, format!("`{name}` is not the name of a variable"), help);
         } else if is_key_name(name) {
             let help = format!(
                 "set {name} in the environment of `delta sweep run`; `llm: {{api_key_env: NAME}}` names another variable for one model"
             );
-            doc.report(key, "a key would be written into the plan", Some(help));
+            doc.report(key, "a key would be written into the plan", help);
         } else if let Some((_, help)) = OWN_VARIABLES.iter().find(|(known, _)| *known == name) {
             let message = format!("`{name}` is not for single runs: the sweep or delta sets it");
-            doc.report(key, message, Some((*help).to_owned()));
+            doc.report(key, message, *help);
         }
         doc.expect_text(value, &format!("`{name}`"));
     }
@@ -593,7 +581,7 @@ fn read_file_texts(doc: &YamlDocument, node: Option<&YamlNode>) -> BTreeMap<Stri
     let entries = node.and_then(|node| doc.expect_mapping(node, "`files`"));
     for (key, value) in entries.unwrap_or_default() {
         if let Err((message, help)) = check_workspace_path(key.scalar().unwrap_or_default()) {
-            doc.report(key, message, Some(help));
+            doc.report(key, message, help);
         }
         doc.expect_text(value, "a file");
     }
@@ -665,8 +653,8 @@ fn read_gate(doc: &YamlDocument, fields: MappingFields<'_>) -> Option<GateSettin
     let fields = doc.fields(node, &GATE_MAPPING)?;
     let max_drop = read_number(doc, fields, "max_drop").unwrap_or(defaults.max_drop);
     if max_drop == 0.0 {
-        let help = "write `max_drop: 0.1`, a difference of scores above 0".to_owned();
-        doc.report(fields.non_null("max_drop")?, "`max_drop` excludes nothing", Some(help));
+        let help = "write `max_drop: 0.1`, a difference of scores above 0";
+        doc.report(fields.non_null("max_drop")?, "`max_drop` excludes nothing", help);
     }
     let max_age = fields.non_null("max_age").and_then(|node| read_time(doc, node, "max_age"));
     Some(GateSettings {
@@ -684,8 +672,8 @@ pub(crate) fn read_time(doc: &YamlDocument, node: &YamlNode, key: &str) -> Optio
     let is_number = text.parse::<f64>().is_ok();
     let time = delta_base::quantity::parse_time_ms(text).filter(|time| *time > 0 && !is_number);
     if time.is_none() {
-        let help = "write `90s`, `30m`, `2h` or `1h30m`".to_owned();
-        doc.report(node, format!("`{key}` must be a time with its unit"), Some(help));
+        let help = "write `90s`, `30m`, `2h` or `1h30m`";
+        doc.report(node, format!("`{key}` must be a time with its unit"), help);
     }
     time
 }

@@ -28,7 +28,7 @@ impl BaseAgents {
     pub fn from_dir(file: &SweepFile, home: &Path) -> Result<Self, CommandFailure> {
         let [agent] = file.agents.as_slice() else {
             let message = "`against` names one agent directory, and the sweep has several agents";
-            let hint = "name a revision, or `agent=ID` for one of them".to_owned();
+            let hint = "name a revision, or `agent=ID` for one of them";
             return Err(CommandFailure::config(message, hint));
         };
         let homes = BTreeMap::from([(agent.id.clone(), home.to_owned())]);
@@ -56,7 +56,7 @@ impl BaseAgents {
             let prefix = git.line(&["rev-parse", "--show-prefix"])?;
             check_out(&git, &commit, &prefix, &dir).map_err(|failure| {
                 let message = format!("{label} has no agent `{id}`: {}", failure.message());
-                CommandFailure::config(message, "name a base that has it".to_owned())
+                CommandFailure::config(message, "name a base that has it")
             })?;
             homes.insert(id.clone(), dir.join(&prefix));
             if names.is_none() {

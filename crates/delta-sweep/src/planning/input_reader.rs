@@ -65,5 +65,5 @@ pub fn read_planned_inputs(dir: &SweepDir, hash: &str) -> Result<InputSet, Comma
 
 pub fn changed_lines_failure(path: &Path, reason: &str) -> CommandFailure {
     let message = format!("{} is not as it was planned: {reason}", path.display());
-    CommandFailure::config(message, "the files of a plan never change; restore it".to_owned())
+    CommandFailure::config(message, "the files of a plan never change; restore it")
 }

@@ -26,7 +26,7 @@ pub fn read_plan_of_run(dir: &SweepDir, id: &str) -> Result<SweepPlan, CommandFa
     if plan.runs.is_empty() {
         return Err(CommandFailure::config(
             format!("the sweep has no run `{id}`"),
-            "`delta sweep list DIR` prints the ids; a share is K/M, such as 0/10".to_owned(),
+            "`delta sweep list DIR` prints the ids; a share is K/M, such as 0/10",
         ));
     }
     Ok(plan)

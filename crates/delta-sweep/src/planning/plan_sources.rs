@@ -213,7 +213,7 @@ fn find_agent(entry: &AgentEntry, base: &Path) -> Result<PathBuf, CommandFailure
     } else {
         let hint = "an agent is a directory, relative to the file; `delta init NAME` makes one";
         agent_choice::find_existing_agent(Path::new(&entry.path))
-            .map_err(|failure| failure.with_hint(Some(hint.to_owned())))?
+            .map_err(|failure| failure.with_hint(hint))?
     };
     if !home.is_dir() {
         let message = format!(
@@ -221,7 +221,7 @@ fn find_agent(entry: &AgentEntry, base: &Path) -> Result<PathBuf, CommandFailure
             entry.id,
             base.join(&entry.path).display()
         );
-        return Err(CommandFailure::config(message, "paths are relative to the file".to_owned()));
+        return Err(CommandFailure::config(message, "paths are relative to the file"));
     }
     let dotenv = home.join(".env");
     if dotenv.exists() {
@@ -257,7 +257,7 @@ fn load_inputs(
             let text = durable::read_large_text(&path).map_err(|source| match source.kind() {
                 io::ErrorKind::NotFound => {
                     let message = format!("`inputs`: {} does not exist", path.display());
-                    CommandFailure::config(message, "paths are relative to the file".to_owned())
+                    CommandFailure::config(message, "paths are relative to the file")
                 }
                 _ => unreadable_file(path.clone(), source),
             })?;
@@ -309,14 +309,14 @@ fn find_input_dirs(pattern: &str, base: &Path) -> Result<InputSet, CommandFailur
             let message = format!("`dirs`: two directories have the name `{name}`");
             return Err(CommandFailure::config(
                 message,
-                "list the inputs, each with an id of its own".to_owned(),
+                "list the inputs, each with an id of its own",
             ));
         }
     }
     if inputs.is_empty() {
         return Err(CommandFailure::config(
             format!("`dirs`: no directory matches `{}`", base.join(pattern).display()),
-            "write a pattern relative to the file, such as `cases/*`".to_owned(),
+            "write a pattern relative to the file, such as `cases/*`",
         ));
     }
     Ok(InputSet::from_inputs(inputs.values()))
@@ -351,10 +351,7 @@ fn copy_input_dirs(
         if !path.is_dir() {
             let message =
                 format!("input `{}`: `from`: there is no directory {}", input.id, path.display());
-            return Err(CommandFailure::config(
-                message,
-                "paths are relative to the file".to_owned(),
-            ));
+            return Err(CommandFailure::config(message, "paths are relative to the file"));
         }
         let tree = copies.add_input(&path)?;
         trees.insert(from, tree);
@@ -430,7 +427,7 @@ fn check_grader_program(name: &str, path: &Path) -> Result<(), CommandFailure> {
         )),
         Err(source) => Err(CommandFailure::config(
             format!("grader `{name}`: could not open {}: {source}", path.display()),
-            "paths are relative to the file".to_owned(),
+            "paths are relative to the file",
         )),
     }
 }

@@ -139,10 +139,7 @@ impl<'a> RecordedRun<'a> {
         }
         if folded.seals.is_edited {
             let message = format!("run {id} cannot be an input: {}", own_run::CHANGED_JOURNAL);
-            return Err(CommandFailure::config(
-                message,
-                "restore its journal, or leave it out".to_owned(),
-            ));
+            return Err(CommandFailure::config(message, "restore its journal, or leave it out"));
         }
         let events = own_run::read_journal(id, dir).map_err(damaged)?.events;
         let points = ForkPoint::all(&events)
@@ -307,7 +304,7 @@ impl RecordsCopy {
         });
         let planned = planned.map_err(|error| {
             let message = format!("run {} cannot be an input: {error}", run.run.id);
-            CommandFailure::config(message, "restore its snapshots, or leave it out".to_owned())
+            CommandFailure::config(message, "restore its snapshots, or leave it out")
         })?;
         Ok(planned.diff.omitted)
     }
@@ -319,7 +316,7 @@ fn refuse_foreign_run(id: &RunId, seals: &SealStatus) -> Result<(), CommandFailu
         return Ok(());
     }
     let message = format!("run {id} is foreign: what it has recorded has no seal of yours");
-    Err(CommandFailure::config(message, "name runs that you have recorded".to_owned()))
+    Err(CommandFailure::config(message, "name runs that you have recorded"))
 }
 
 /// The directory of the run in the copy of a recorded run.

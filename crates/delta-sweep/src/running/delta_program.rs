@@ -17,8 +17,5 @@ pub fn find_delta() -> Result<PathBuf, CommandFailure> {
     }
     let message =
         format!("the program delta, which works on the runs, is missing: {}", delta.display());
-    Err(CommandFailure::config(
-        message,
-        "install `delta` and `delta-sweep` in one directory".to_owned(),
-    ))
+    Err(CommandFailure::config(message, "install `delta` and `delta-sweep` in one directory"))
 }

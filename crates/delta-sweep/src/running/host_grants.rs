@@ -82,12 +82,12 @@ pub fn reclaim(dir: &SweepDir, host: &str) -> Result<Vec<HostGrant>, CommandFail
     let named: Vec<HostGrant> = grants.into_iter().filter(|grant| grant.is_of(host)).collect();
     if named.is_empty() {
         let message = format!("no host `{host}` has a part of the budget");
-        let hint = "`delta sweep status DIR --format json` lists them in `grants`".to_owned();
+        let hint = "`delta sweep status DIR --format json` lists them in `grants`";
         return Err(CommandFailure::config(message, hint));
     }
     if named.iter().any(|grant| !grant.is_silent) {
         let message = format!("processes on host `{host}` work on the sweep");
-        let hint = "what they do not use comes back at their end".to_owned();
+        let hint = "what they do not use comes back at their end";
         return Err(CommandFailure::config(message, hint));
     }
     for grant in &named {

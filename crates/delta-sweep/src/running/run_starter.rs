@@ -173,10 +173,7 @@ impl RunStarter {
     ) -> Result<RunDefinition, CommandFailure> {
         let damaged = |reason: String| {
             let message = format!("run {}: {reason}", run.id);
-            CommandFailure::config(
-                message,
-                "the files of a plan never change; restore them".to_owned(),
-            )
+            CommandFailure::config(message, "the files of a plan never change; restore them")
         };
         let header =
             plan.header_of(run).ok_or_else(|| damaged("its plan has no header".to_owned()))?;

@@ -23,7 +23,7 @@ pub fn read_sweep_record<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, 
         text => text.map_err(|source| unreadable_file(path.to_owned(), source))?,
     };
     serde_json::from_str(&text).map(Some).map_err(|error| {
-        let hint = "remove the file: the command that wrote it writes it again".to_owned();
+        let hint = "remove the file: the command that wrote it writes it again";
         CommandFailure::config(format!("{}: {error}", path.display()), hint)
     })
 }
