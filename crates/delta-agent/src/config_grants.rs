@@ -63,8 +63,8 @@ impl GrantScope {
         let node = fields.require("dir", "/home/me/src/**")?;
         let dir = fields.text("dir")?.to_owned();
         if !Path::new(&dir).is_absolute() {
-            let help = "write, for example, `dir: /home/me/src/**`".to_owned();
-            doc.report(node, format!("expected an absolute path, found `{dir}`"), Some(help));
+            let help = "write, for example, `dir: /home/me/src/**`";
+            doc.report(node, format!("expected an absolute path, found `{dir}`"), help);
         }
         Some(Self { agent: agent?.scalar()?.to_owned(), dir })
     }
@@ -110,7 +110,7 @@ pub fn read_host_grant(doc: &YamlDocument, node: &YamlNode) -> Option<Grant<Vec<
         let text = item.scalar().unwrap_or_default();
         match parse_host_rule(text) {
             Ok(host) => hosts.push(host),
-            Err(help) => doc.report(item, format!("`{text}` is not a host"), Some(help)),
+            Err(help) => doc.report(item, format!("`{text}` is not a host"), help),
         }
     }
     Some(Grant { scope: scope?, granted: hosts })
@@ -128,14 +128,14 @@ pub fn read_call_grant(
     let match_node = fields.require("match", "{command: [cargo test **]}")?;
     if match_node.entries().is_empty() {
         let help = "write, for example, `match: {command: [cargo test **]}`";
-        doc.report(match_node, "`match` names no parameter", Some(help.to_owned()));
+        doc.report(match_node, "`match` names no parameter", help);
     }
     let mut patterns = Vec::new();
     for (name, lines) in match_node.entries() {
         // A value of another kind is reported with the shape.
         if lines.items().is_empty() && lines.scalar().is_none() && lines.entries().is_empty() {
             let help = "name the command lines that start without a question";
-            doc.report(lines, "the parameter has no command line", Some(help.to_owned()));
+            doc.report(lines, "the parameter has no command line", help);
         }
         let lines = lines.items().iter().filter_map(|line| read_command_pattern(doc, line));
         patterns.push((name.scalar()?.to_owned(), lines.collect()));

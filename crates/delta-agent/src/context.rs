@@ -120,8 +120,8 @@ impl BlockHeading {
             Some("false") => Self::None,
             Some(text) => Self::Text(text.to_owned()),
             None => {
-                let help = "write `heading: false`, or a text in quotes".to_owned();
-                doc.report(node, "`heading` must be a boolean or a text", Some(help));
+                let help = "write `heading: false`, or a text in quotes";
+                doc.report(node, "`heading` must be a boolean or a text", help);
                 Self::Name
             }
         }
@@ -269,7 +269,7 @@ impl ContextSource {
                     items.iter().filter_map(|item| PipelineStage::read(doc, item)).collect();
                 if items.is_empty() {
                     let help = format!("write `stages: {example}`");
-                    doc.report(node, "`stages` is empty", Some(help));
+                    doc.report(node, "`stages` is empty", help);
                 }
                 let cache = read_source_cache(doc, fields)?;
                 let skip_missing = skips_missing(fields);
@@ -373,12 +373,12 @@ fn read_task_template(doc: &YamlDocument, items: &[YamlNode]) -> Option<String> 
     // The first message is the same for every source.
     for other in nodes {
         let message = format!("line {} has a `template` already", node.line);
-        doc.report(other, message, Some("keep one of them".to_owned()));
+        doc.report(other, message, "keep one of them");
     }
     let template = node.scalar()?;
     if let Err(problem) = render_task_template(template, "") {
-        let help = "`${message}` is the first message, and the only variable".to_owned();
-        doc.report(node, problem, Some(help));
+        let help = "`${message}` is the first message, and the only variable";
+        doc.report(node, problem, help);
     }
     Some(template.to_owned())
 }
@@ -406,7 +406,7 @@ fn check_path_variables(doc: &YamlDocument, node: &YamlNode, text: &str) {
 
 fn report_unknown_variable(doc: &YamlDocument, node: &YamlNode, name: &str) {
     let help = unknown_variable_help(name, "paths and commands of context.yaml");
-    doc.report(node, format!("`${{{name}}}` is not an engine variable"), Some(help));
+    doc.report(node, format!("`${{{name}}}` is not an engine variable"), help);
 }
 
 fn skips_missing(fields: MappingFields<'_>) -> bool {
@@ -459,8 +459,8 @@ impl ContextProgram {
             // Anything but a list of texts was already reported.
             let is_list = matches!(node.value, YamlValue::Sequence(_));
             if is_list && node.items().first().is_none_or(|first| first.scalar() == Some("")) {
-                let help = "write `[PROGRAM, ARG, ...]`".to_owned();
-                doc.report(node, format!("`{key}` names no program"), Some(help));
+                let help = "write `[PROGRAM, ARG, ...]`";
+                doc.report(node, format!("`{key}` names no program"), help);
             }
             return None;
         }

@@ -253,7 +253,7 @@ impl AgentOAuth {
         let needs_client = oauth.has_own_access || oauth.client_secret_env.is_some();
         if oauth.client_id_env.is_none() && needs_client {
             let help = "name the variable with the id of the client: `client_id_env: NAME`";
-            doc.report(node, "`oauth` has no client".to_owned(), Some(help.to_owned()));
+            doc.report(node, "`oauth` has no client", help);
         }
         Some(oauth)
     }
@@ -277,7 +277,7 @@ impl AgentMcpServer {
         let name = doc.expect_text(key, "the name of a server")?;
         if !is_server_name(name) {
             let help = format!("use 1 to {MAX_NAME_BYTES} lower-case letters, digits or `-`");
-            doc.report(key, format!("`{name}` is not the name of a server"), Some(help));
+            doc.report(key, format!("`{name}` is not the name of a server"), help);
             return None;
         }
         let fields = doc.fields(node, &MCP_SERVER_MAPPING)?;
@@ -287,15 +287,15 @@ impl AgentMcpServer {
             let command = fields.non_null("command");
             // Anything but a list is already reported.
             if command.is_none_or(|command| matches!(command.value, YamlValue::Sequence(_))) {
-                let help = "write `command: [PROGRAM, ARG, ...]` or `url: https://...`".to_owned();
+                let help = "write `command: [PROGRAM, ARG, ...]` or `url: https://...`";
                 let at = command.unwrap_or(node);
-                doc.report(at, format!("the server `{name}` has no program"), Some(help));
+                doc.report(at, format!("the server `{name}` has no program"), help);
             }
             return None;
         }
         if let Some(at) = fields.non_null("url").filter(|_| !command.is_empty()) {
             let message = format!("the server `{name}` has `command` and `url`");
-            doc.report(at, message, Some("keep one of them".to_owned()));
+            doc.report(at, message, "keep one of them");
         }
         let (misplaced, needs) = match url {
             Some(_) => (&["env", "pass_env", "sandbox"][..], "command"),
@@ -304,12 +304,12 @@ impl AgentMcpServer {
         for key in misplaced {
             if let Some(at) = fields.non_null(key) {
                 let help = format!("remove it, or use a server with `{needs}`");
-                doc.report(at, format!("`{key}` belongs to a server with `{needs}`"), Some(help));
+                doc.report(at, format!("`{key}` belongs to a server with `{needs}`"), help);
             }
         }
         let oauth = fields.non_null("oauth").and_then(|node| AgentOAuth::read(doc, node));
         if let Some(at) = fields.non_null("token_env").filter(|_| oauth.is_some()) {
-            doc.report(at, "`token_env` and `oauth` exclude each other".to_owned(), None);
+            doc.report(at, "`token_env` and `oauth` exclude each other", None);
         }
         let approve = fields.non_null("approve").and_then(|node| {
             // The parameters are in the lock file, which is read later.

@@ -254,7 +254,7 @@ pub fn read_tool_list(doc: &YamlDocument, node: &YamlNode) -> Vec<Tool> {
         let Some(name) = at.scalar().filter(|name| is_tool_name(name)) else { continue };
         if let Some(line) = lines.insert(name, item.line) {
             let help = format!("rename one of them; the other one is on line {line}");
-            doc.report(at, format!("two tools are named `{name}`"), Some(help));
+            doc.report(at, format!("two tools are named `{name}`"), help);
         }
     }
     items.iter().filter_map(|item| Tool::read(doc, item)).collect()
@@ -386,7 +386,7 @@ fn read_tool_name<'a>(doc: &YamlDocument, fields: MappingFields<'a>) -> Option<&
         doc.report(
             node,
             format!("`{name}` is not a tool name"),
-            Some("use 1 to 64 letters, digits, `_` or `-`".to_owned()),
+            "use 1 to 64 letters, digits, `_` or `-`",
         );
         return None;
     }
@@ -409,12 +409,12 @@ fn read_remember(
     let names = fields.texts("remember");
     if names.is_empty() && node.scalar().is_none() && node.entries().is_empty() {
         let help = "leave it out, so that all must be equal";
-        doc.report(node, "`remember` names no parameter", Some(help.to_owned()));
+        doc.report(node, "`remember` names no parameter", help);
     }
     for item in node.items() {
         let name = item.scalar().unwrap_or_default();
         if let Err(help) = names_parameter(parameters, name) {
-            doc.report(item, format!("unknown parameter `{name}` in `remember`"), Some(help));
+            doc.report(item, format!("unknown parameter `{name}` in `remember`"), help);
         }
     }
     Some(names)
@@ -436,16 +436,12 @@ fn read_parameter_name(doc: &YamlDocument, node: &YamlNode) -> Option<String> {
     let name = doc.expect_text(node, "a parameter's name")?;
     if EngineVariable::from_name(name).is_some() {
         let help = "choose another name; the engine sets this one";
-        doc.report(
-            node,
-            format!("`{name}` is an engine variable, not a parameter"),
-            Some(help.to_owned()),
-        );
+        doc.report(node, format!("`{name}` is an engine variable, not a parameter"), help);
         return None;
     }
     if !is_identifier(name) {
         let help = "use letters, digits and `_`, and no digit at the start";
-        doc.report(node, format!("`{name}` is not a parameter name"), Some(help.to_owned()));
+        doc.report(node, format!("`{name}` is not a parameter name"), help);
         return None;
     }
     Some(name.to_owned())
@@ -465,19 +461,11 @@ fn read_tool_syntax<'a>(
             let help =
                 "write `exec: \"PROGRAM ARG ${param}\"`, or `shell:` for pipes and redirections";
             let at = fields.node.entries().first().map_or(fields.node, |(key, _)| key);
-            doc.report(
-                at,
-                "a tool needs one of `exec:`, `shell:` and `command:`",
-                Some(help.to_owned()),
-            );
+            doc.report(at, "a tool needs one of `exec:`, `shell:` and `command:`", help);
             None
         }
         [_, (_, (key, _)), ..] => {
-            doc.report(
-                key,
-                "exec:, shell:, and command: are mutually exclusive",
-                Some("keep one".to_owned()),
-            );
+            doc.report(key, "exec:, shell:, and command: are mutually exclusive", "keep one");
             None
         }
     }
@@ -490,11 +478,7 @@ fn read_tool_env(doc: &YamlDocument, node: &YamlNode) -> Vec<(String, String)> {
         if name.is_empty() || name.contains(['=', '\0']) {
             doc.report(key, "an environment variable needs a name without `=`", None);
         } else if RUN_VARIABLES.contains(&name) {
-            doc.report(
-                key,
-                format!("`{name}` is set by the engine"),
-                Some("choose another name".to_owned()),
-            );
+            doc.report(key, format!("`{name}` is set by the engine"), "choose another name");
         } else if let Some(value) = doc.expect_text(value, &format!("`{name}`")) {
             env.push((name.to_owned(), value.to_owned()));
         }
@@ -569,11 +553,7 @@ impl TemplateLayout {
             _ => false,
         });
         if names_no_program {
-            doc.report(
-                node,
-                "`command` names no program",
-                Some("write `[PROGRAM, ARG, ...]`".to_owned()),
-            );
+            doc.report(node, "`command` names no program", "write `[PROGRAM, ARG, ...]`");
             return None;
         }
         if words[0]
@@ -582,11 +562,7 @@ impl TemplateLayout {
             .any(|part| matches!(part, TemplatePart::Placeholder(Placeholder::Parameter { .. })))
         {
             let help = "name the program; which one runs is the author's choice, not the LLM's";
-            doc.report(
-                &items[0],
-                "the program may not come from a parameter",
-                Some(help.to_owned()),
-            );
+            doc.report(&items[0], "the program may not come from a parameter", help);
             return None;
         }
         let texts: Vec<_> = items
@@ -617,7 +593,7 @@ impl TemplateLayout {
         let Some((name, node)) = stdin else { return };
         if self.names.contains(&name) {
             let message = format!("`{name}` is used for stdin and also in `{}`", syntax.key());
-            doc.report(node, message, Some("use it in only one of them".to_owned()));
+            doc.report(node, message, "use it in only one of them");
         }
         self.stdin = Some(name);
     }
@@ -687,14 +663,14 @@ fn read_command_element(doc: &YamlDocument, item: &YamlNode) -> Option<TemplateW
         Err(form) => {
             let help =
                 format!("write `\\{form}` for the literal text; a placeholder is `${{name}}`");
-            doc.report_in(node, &form, format!("`{form}` is not a placeholder"), Some(help));
+            doc.report_in(node, &form, format!("`{form}` is not a placeholder"), help);
             None
         }
         Ok(parts) if parts.iter().any(|part| matches!(part, TemplatePart::Placeholder(placeholder) if placeholder.is_raw())) => {
             doc.report(
                 node,
                 ":raw modifier is only allowed in shell: mode",
-                Some("drop `:raw`".to_owned()),
+                "drop `:raw`",
             );
             None
         }

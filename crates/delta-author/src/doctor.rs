@@ -4,10 +4,11 @@ mod machine_checks;
 mod operator_checks;
 
 use anstyle::{AnsiColor, Style};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_operator::arguments::completion_candidates;
 use delta_operator::command_line;
+use delta_program::default_format::TextOrJson;
 use delta_program::stdio;
 pub use operator_checks::EndpointAccess;
 use serde_json::{Value as Json, json};
@@ -27,22 +28,14 @@ pub struct DoctorArgs {
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
     /// Output format
-    #[arg(long, value_enum, default_value_t = DoctorFormat::Text)]
-    format: DoctorFormat,
+    #[arg(long, value_enum, default_value_t = TextOrJson::Text)]
+    format: TextOrJson,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   delta doctor -w /mnt/shared/project    # does it need leases?
   delta doctor --format json | jq -r '.checks[] | select(.status != \"ok\").help'";
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum DoctorFormat {
-    /// One line for each check, with a remedy where one is needed
-    Text,
-    /// One JSON object
-    Json,
-}
 
 /// The outcome of a check, the best one first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,10 +98,10 @@ pub fn doctor_command(args: &DoctorArgs, access: EndpointAccess) -> ExitCode {
     checks.push(machine_checks::check_terminal());
     let worst = checks.iter().map(|check| check.status).max().unwrap_or(CheckStatus::Ok);
     match args.format {
-        DoctorFormat::Text => {
+        TextOrJson::Text => {
             stdio::print_painted(&render_checks(&checks), paint_check);
         }
-        DoctorFormat::Json => {
+        TextOrJson::Json => {
             stdio::print_json(&format!("{:#}\n", checks_json(&checks, worst)));
         }
     }

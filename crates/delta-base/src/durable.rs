@@ -153,6 +153,14 @@ pub fn read_dir_no_follow(path: &Path) -> io::Result<Vec<DirEntry>> {
     beneath::read_dir(path).map_err(explain_file_error)
 }
 
+/// The same; no entries where there is no such directory.
+pub fn read_dir_if_exists(path: &Path) -> FileResult<Vec<DirEntry>> {
+    match read_dir_no_follow(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        entries => entries.map_err(FileError::at("read", path)),
+    }
+}
+
 /// Opens a directory, to change its owner or mode.
 ///
 /// # Errors

@@ -204,7 +204,7 @@ fn list_tools(args: &ListArgs) -> Result<ExitCode, McpCommandError> {
 fn list_locked_tools(args: &ListArgs) -> Result<ExitCode, McpCommandError> {
     let agent = AgentServers::load(args.server.agent.as_deref())?;
     if agent.servers.is_empty() {
-        let hint = "name a URL or `-- COMMAND ARG...`, or write `mcp:` in agent.yaml".to_owned();
+        let hint = "name a URL or `-- COMMAND ARG...`, or write `mcp:` in agent.yaml";
         let message = format!("the agent in {} has no MCP servers", agent.home.display());
         return Err(CommandFailure::config(message, hint).into());
     }
@@ -263,7 +263,7 @@ fn argument_names(schema: Option<&Json>) -> String {
 
 fn hold(args: &HoldArgs) -> Result<ExitCode, McpCommandError> {
     let Some(run_dir) = environment::path_variable("RUN_DIR") else {
-        let hint = "the engine starts it in a run".to_owned();
+        let hint = "the engine starts it in a run";
         return Err(CommandFailure::config("`delta mcp hold` runs inside a run only", hint).into());
     };
     let cancel = cancel::install_cancel()?;

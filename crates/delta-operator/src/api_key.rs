@@ -52,8 +52,7 @@ pub fn read_operator_key() -> Result<Option<OperatorKey>, CommandFailure> {
             let message = format!(
                 "expected the number of a descriptor in DELTA_API_KEY_FD, found `{number}`"
             );
-            let hint =
-                "for example: DELTA_API_KEY_FD=9 delta run ... 9< <(pass show llm)".to_owned();
+            let hint = "for example: DELTA_API_KEY_FD=9 delta run ... 9< <(pass show llm)";
             return Err(CommandFailure::config(message, hint));
         }
         (KEY_FD_VARIABLE, format!("/dev/fd/{number}"))

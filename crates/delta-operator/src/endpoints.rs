@@ -18,7 +18,7 @@ pub fn model_config(choice: &ModelChoice) -> Result<LlmConfig, CommandFailure> {
     let doc = YamlDocument::parse("agent.yaml", "{}")?;
     let current = std::env::current_dir().unwrap_or_default();
     LlmConfig::from_choice(&doc, &current, choice).ok_or_else(|| {
-        let hint = "name a model of an endpoint, such as `openai:NAME`".to_owned();
+        let hint = "name a model of an endpoint, such as `openai:NAME`";
         CommandFailure::config(format!("`{choice}` has no price"), hint)
     })
 }

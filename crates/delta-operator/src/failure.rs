@@ -539,6 +539,15 @@ impl From<LlmError> for CommandFailure {
     }
 }
 
+/// Refuses what is for the operator alone to a tool or a hook of a run: an LLM must not do so with one.
+pub fn refuse_inside_run(action: &str) -> Result<(), CommandFailure> {
+    if environment::variable("DELTA_RUN_ID").is_none() {
+        return Ok(());
+    }
+    let message = format!("a run cannot {action}: that is for its operator");
+    Err(CommandFailure::config(message, "run the command in your own shell"))
+}
+
 /// What to do about a run whose journal has lost its events.
 pub fn lost_events_hint(id: &RunId, run_dir: &Path) -> String {
     let workspace = quote_workspace_of(run_dir);

@@ -172,7 +172,7 @@ impl PriceSource {
     fn failure(&self, problem: String) -> CommandFailure {
         let kind = if self.path.is_some() { "price file " } else { "" };
         let message = format!("could not use the {kind}{}: {problem}", self.name);
-        let hint = "it needs the form of LiteLLM's model_prices_and_context_window.json".to_owned();
+        let hint = "it needs the form of LiteLLM's model_prices_and_context_window.json";
         CommandFailure::config(message, hint)
     }
 }

@@ -190,6 +190,11 @@ pub fn add_seal_key() -> Result<SealKey, MissingKey> {
     Ok(SealKey::add_new(&seal_key_path()?)?)
 }
 
+/// The public half of the key, created if it is missing; `None` if there is no place for it.
+pub fn own_key_text() -> Option<String> {
+    seal_key().ok().map(|key| key.public_key().to_string())
+}
+
 /// The key that the run around this process gave its tool.
 fn inner_seal_key() -> Option<SealKey> {
     SealKey::from_derived(&environment::variable(INNER_SEAL_VARIABLE)?)

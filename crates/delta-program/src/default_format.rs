@@ -2,11 +2,20 @@
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Command};
+use clap::{ArgMatches, Command, ValueEnum};
 use std::ffi::OsString;
 
 /// The formats that can be the default of every command that has them.
 pub const DEFAULT_FORMATS: [&str; 4] = ["text", "json", "raw", "jsonl"];
+
+/// The output format of a command that prints a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TextOrJson {
+    /// Readable text
+    Text,
+    /// One JSON object
+    Json,
+}
 
 /// Parses `arguments`. A command that has `--format`, and is given none, gets the one of `read_default`, if it is one of its
 /// own.

@@ -2,13 +2,14 @@
 //!
 //! `show` and `diff` read the records of a run; `preview` builds a first request without a run.
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::json::merge_objects;
 use delta_operator::arguments::completion_candidates;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::run_argument::RunArgument;
 use delta_operator::runs::run_list;
+use delta_program::default_format::TextOrJson;
 use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
 use delta_report::request_breakdown::{RequestBlock, RequestBreakdown, RequestSummary};
@@ -67,16 +68,8 @@ struct RequestViewOptions {
     #[arg(long, value_name = "K")]
     block: Option<String>,
     /// Output format
-    #[arg(long, value_enum, default_value_t = RequestFormat::Text)]
-    format: RequestFormat,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum RequestFormat {
-    /// Readable table
-    Text,
-    /// One JSON object
-    Json,
+    #[arg(long, value_enum, default_value_t = TextOrJson::Text)]
+    format: TextOrJson,
 }
 
 /// Runs a subcommand.
@@ -119,10 +112,10 @@ impl RequestViewOptions {
         let summary = &breakdown.summary;
         let Some(selector) = &self.block else {
             return Ok(match self.format {
-                RequestFormat::Text => {
+                TextOrJson::Text => {
                     format!("{}{footer}", request_table::render_breakdown(heading, summary))
                 }
-                RequestFormat::Json => json_line(&merge_objects(metadata, json!(summary))),
+                TextOrJson::Json => json_line(&merge_objects(metadata, json!(summary))),
             });
         };
         let block = find_block(summary, selector)?;
@@ -135,8 +128,8 @@ impl RequestViewOptions {
             return Err(no_messages_failure(summary, block));
         }
         Ok(match self.format {
-            RequestFormat::Text => messages.iter().map(request_table::render_message).collect(),
-            RequestFormat::Json => {
+            TextOrJson::Text => messages.iter().map(request_table::render_message).collect(),
+            TextOrJson::Json => {
                 let block = merge_objects(json!(block), json!({"messages": messages}));
                 json_line(&merge_objects(metadata, block))
             }

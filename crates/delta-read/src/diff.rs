@@ -1,6 +1,6 @@
 //! `delta diff`: compares two states of a workspace, or two runs.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_operator::arguments::completion_candidates;
 use delta_operator::command_line;
@@ -8,6 +8,7 @@ use delta_operator::env_files::EnvFileOptions;
 use delta_operator::runs::restore_point::RestorePoint;
 use delta_operator::runs::run_argument::RunArgument;
 use delta_operator::runs::run_list;
+use delta_program::default_format::TextOrJson;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -53,7 +54,7 @@ pub struct DiffArgs {
     env_files: EnvFileOptions,
     /// Output format for two runs, and for staged changes [default: text]
     #[arg(long, value_enum, conflicts_with_all = ["stat", "name_only"])]
-    format: Option<RunDiffFormat>,
+    format: Option<TextOrJson>,
 }
 
 const EXAMPLES: &str = "\
@@ -65,14 +66,6 @@ Examples:
   delta diff RUN_A RUN_B -w ./work --format json | jq .parts
 
 Exit codes: 0 nothing differs, 1 something does, 2 failure";
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum RunDiffFormat {
-    /// Readable comparison
-    Text,
-    /// One JSON object
-    Json,
-}
 
 /// Compares; returns the exit code.
 pub fn diff_command(args: &DiffArgs) -> ExitCode {

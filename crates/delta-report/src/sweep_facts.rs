@@ -10,7 +10,6 @@ use delta_run::sweep::sweep_dir::{PlanFileError, SweepDir, lines_with_id, read_p
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use std::cmp::Reverse;
-use std::io;
 use std::path::Path;
 
 /// The members of an input that say what the run does, not what is expected of it.
@@ -183,10 +182,7 @@ impl RunGrade {
 
 fn read_recorded_grades(dir: &SweepDir, id: &RunId) -> Result<Vec<RecordedGrade>, FileError> {
     let path = dir.grades();
-    let entries = match durable::read_dir_no_follow(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(FileError::at("read", &path))?,
-    };
+    let entries = durable::read_dir_if_exists(&path)?;
     let mut grades = Vec::new();
     for entry in entries {
         let file = path.join(&entry.name);

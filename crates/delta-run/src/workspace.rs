@@ -397,11 +397,7 @@ impl Workspace {
             return Err(WorkspaceError::Symlink(control));
         }
         check_layout(&control)?;
-        let entries = match durable::read_dir_no_follow(&control) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(source) => return Err(FileError { action: "read", path: control, source }.into()),
-        };
+        let entries = durable::read_dir_if_exists(&control)?;
         let runs = entries.iter().filter(|entry| {
             entry.name.to_str().is_some_and(|name| RunId::parse(name).is_ok())
                 && (entry.is_dir() || entry.is_symlink())

@@ -40,7 +40,7 @@ pub fn acp_command(args: &AcpArgs) -> Result<(), CommandFailure> {
     let chosen = agent_choice::choose_agent(args.agent.as_deref(), None)?;
     let agent = agent_choice::load_agent(&chosen.home, &RunOptions::new(None, None))?;
     let cancel = cancel::install_cancel()?;
-    let supervisor = RunSupervisor::new(agent.home.clone(), ServedOutput::Pieces, false)?;
+    let supervisor = RunSupervisor::new(agent.home.clone(), ServedOutput::Pieces, false);
     let mut server = AcpServer::new(agent.name, agent.home, supervisor);
     let served = peers::serve_peer(&mut server, &cancel);
     server.leave(&cancel);

@@ -90,7 +90,7 @@ pub fn serve_command(args: &ServeArgs) -> Result<(), CommandFailure> {
             settings.name
         ));
     }
-    let supervisor = RunSupervisor::new(agent.home, ServedOutput::Result, args.keep_going)?;
+    let supervisor = RunSupervisor::new(agent.home, ServedOutput::Result, args.keep_going);
     let mut server = McpServer::new(settings, supervisor);
     let served = peers::serve_peer(&mut server, &cancel);
     server.leave(&cancel);

@@ -8,10 +8,10 @@ use delta_base::signal::CancelToken;
 use delta_base::time::{self, Timestamp};
 use delta_base::{durable, random};
 use delta_operator::arguments::served_output::{self, ServedOutput, ServedPiece};
-use delta_operator::failure::{CONFLICT_ERROR, CommandFailure, RUN_ACTIVE_ERROR};
+use delta_operator::failure::{CONFLICT_ERROR, RUN_ACTIVE_ERROR};
 use delta_operator::runs::own_run;
 use delta_operator::{environment, lease_options};
-use delta_process::{WorkerCommand, WorkerErrors, WorkerFile, WorkerProcess};
+use delta_process::{WorkerCommand, WorkerErrors, WorkerFile, WorkerProcess, own_program};
 use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_run::interaction_request::InteractionRequest;
@@ -161,17 +161,10 @@ struct FoldedRun {
 
 impl RunSupervisor {
     /// A supervisor without workers.
-    pub fn new(
-        agent_home: PathBuf,
-        output: ServedOutput,
-        outlives_server: bool,
-    ) -> Result<Self, CommandFailure> {
-        let program = std::env::current_exe().map_err(|error| {
-            CommandFailure::config(format!("could not find the program delta: {error}"), None)
-        })?;
+    pub fn new(agent_home: PathBuf, output: ServedOutput, outlives_server: bool) -> Self {
         let workers = BTreeMap::new();
         let reports = BTreeMap::new();
-        Ok(Self { output, agent_home, outlives_server, program, workers, reports })
+        Self { output, agent_home, outlives_server, program: own_program(), workers, reports }
     }
 
     /// How many processes of this server work on runs.

@@ -51,8 +51,7 @@ impl ExecSplitter<'_> {
                     self.skip_bytes(1);
                     self.words.extend(self.word.take());
                 }
-                '\'' => self.read_single_quotes()?,
-                '"' => self.read_double_quotes()?,
+                '\'' | '"' => self.read_quotes(c)?,
                 '\\' => self.read_backslash()?,
                 '$' => self.read_dollar(false)?,
                 '\n' | '\r' => return Err(metacharacter_error(self.rest, "newline")),
@@ -66,37 +65,21 @@ impl ExecSplitter<'_> {
         Ok(())
     }
 
-    fn read_single_quotes(&mut self) -> Result<(), TemplateError> {
+    fn read_quotes(&mut self, quote: char) -> Result<(), TemplateError> {
         let opening = self.rest;
         self.skip_bytes(1);
         self.word.get_or_insert_default();
         loop {
             match self.rest.chars().next() {
                 None => return Err(unclosed_quote_error(opening)),
-                Some('\'') => {
+                Some(c) if c == quote => {
                     self.skip_bytes(1);
                     return Ok(());
                 }
+                Some('$') if quote == '"' => self.read_dollar(false)?,
                 Some('$') if self.rest.starts_with("${") => self.read_dollar(true)?,
-                Some(c) => self.take_char(c),
-            }
-        }
-    }
-
-    fn read_double_quotes(&mut self) -> Result<(), TemplateError> {
-        let opening = self.rest;
-        self.skip_bytes(1);
-        self.word.get_or_insert_default();
-        loop {
-            match self.rest.chars().next() {
-                None => return Err(unclosed_quote_error(opening)),
-                Some('"') => {
-                    self.skip_bytes(1);
-                    return Ok(());
-                }
-                Some('$') => self.read_dollar(false)?,
-                Some('`') => return Err(metacharacter_error(self.rest, "'`'")),
-                Some('\\') => {
+                Some('`') if quote == '"' => return Err(metacharacter_error(self.rest, "'`'")),
+                Some('\\') if quote == '"' => {
                     self.skip_bytes(1);
                     match self.rest.chars().next() {
                         Some('\n') => self.skip_bytes(1),

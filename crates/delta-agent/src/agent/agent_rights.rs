@@ -135,14 +135,13 @@ impl AgentRights {
         let mut wider = Self::default();
         for (kind, holders) in &self.0 {
             for (holder, rights) in holders {
-                let had = |kind: &str, right: Option<&str>| {
-                    let had = earlier.0.get(kind).and_then(|holders| holders.get(holder));
-                    had.is_some_and(|had| right.is_none_or(|right| had.contains(right)))
-                };
+                let find = |kind: &str| earlier.0.get(kind)?.get(holder);
                 // Without a sandbox it reached all that a sandbox lets it reach.
-                let had_all = [NETWORK, FILES].contains(&&**kind) && had(UNSANDBOXED, None);
-                let new = rights.iter().filter(|right| !had_all && !had(kind, Some(right)));
-                new.for_each(|right| wider.add(kind, holder, right));
+                let had_all = [NETWORK, FILES].contains(&&**kind) && find(UNSANDBOXED).is_some();
+                if !had_all {
+                    let empty = BTreeSet::new();
+                    wider.add_all(kind, holder, rights.difference(find(kind).unwrap_or(&empty)));
+                }
             }
         }
         wider

@@ -173,7 +173,7 @@ impl ApprovalPolicy {
                 };
                 let message =
                     format!("`approve` must be `never`, `ask` or a list of rules, not `{other}`");
-                doc.report(node, message, Some(help.to_owned()));
+                doc.report(node, message, help);
                 return None;
             }
             None => {}
@@ -184,7 +184,7 @@ impl ApprovalPolicy {
         let items = doc.expect_list(node, "`approve`")?;
         if items.is_empty() {
             let help = "write `ask` to ask about every call, or `never`";
-            doc.report(node, "`approve` has no rule", Some(help.to_owned()));
+            doc.report(node, "`approve` has no rule", help);
         }
         let rules = items.iter().map(|item| ApprovalRule::read(doc, item, check_parameter));
         // All rules are read, so that all errors are reported.
@@ -208,12 +208,12 @@ impl ApprovalPolicy {
             } else {
                 "write `parameter: NAME`: the one with the command line".to_owned()
             };
-            doc.report(at, format!("unknown parameter `{name}` in `approve`"), Some(help));
+            doc.report(at, format!("unknown parameter `{name}` in `approve`"), help);
         }
         let items = list.items();
         if items.is_empty() && list.scalar().is_none() && list.entries().is_empty() {
             let help = "write `approve: ask` to ask about every call";
-            doc.report(list, "`commands` has no command", Some(help.to_owned()));
+            doc.report(list, "`commands` has no command", help);
         }
         // All commands are read, so that all errors are reported.
         let patterns: Vec<_> = items.iter().map(|item| read_command_pattern(doc, item)).collect();
@@ -289,12 +289,12 @@ impl ApprovalRule {
             let entries = doc.expect_mapping(node, "`match`")?;
             if entries.is_empty() {
                 let help = "omit `match` if the rule is for every call";
-                doc.report(node, "`match` names no parameter", Some(help.to_owned()));
+                doc.report(node, "`match` names no parameter", help);
             }
             for (key, value) in entries {
                 let name = key.scalar().unwrap_or_default();
                 if let Err(help) = check_parameter(Some(name)) {
-                    doc.report(key, format!("unknown parameter `{name}` in `match`"), Some(help));
+                    doc.report(key, format!("unknown parameter `{name}` in `match`"), help);
                 }
                 let text = doc.expect_text(value, &format!("`{name}`")).unwrap_or_default();
                 match Regex::new(text) {
@@ -305,7 +305,7 @@ impl ApprovalRule {
                         let reason = reason.strip_prefix("error: ").unwrap_or(reason);
                         let message = format!("`{text}` is not a regular expression: {reason}");
                         let help = "put a backslash before a character that stands for itself, and single quotes around the text";
-                        doc.report(value, message, Some(help.to_owned()));
+                        doc.report(value, message, help);
                     }
                 }
             }
@@ -318,7 +318,7 @@ impl ApprovalRule {
                 if let Some(node) = reason {
                     let message = format!("`reason` has no effect with `do: {word}`");
                     let help = "remove it; only `deny` gives the LLM a reason";
-                    doc.report(node, message, Some(help.to_owned()));
+                    doc.report(node, message, help);
                 }
                 if word == "allow" { ApprovalAction::Allow } else { ApprovalAction::Ask }
             }
@@ -360,7 +360,7 @@ pub fn read_command_pattern(doc: &YamlDocument, node: &YamlNode) -> Option<Comma
             "write an option in brackets, such as `[--stat]`, or `[-n#]` with `#` for a number",
         ),
     };
-    doc.report(node, format!("`{text}` matches no call: {reason}"), Some(help.to_owned()));
+    doc.report(node, format!("`{text}` matches no call: {reason}"), help);
     None
 }
 
@@ -386,13 +386,13 @@ impl ToolPreview {
             let name = node.scalar()?;
             if let Err(help) = names_parameter(parameters, name) {
                 let message = format!("unknown parameter `{name}` in `preview`");
-                doc.report(node, message, Some(help));
+                doc.report(node, message, help);
                 return None;
             }
             let mut named = parameters.iter().filter(|parameter| parameter.name == name);
             if !named.any(|parameter| parameter.kind == ParameterType::String) {
                 let help = "a path and the text of a file are strings";
-                doc.report(node, format!("`{name}` is not a string"), Some(help.to_owned()));
+                doc.report(node, format!("`{name}` is not a string"), help);
                 return None;
             }
             Some(name.to_owned())

@@ -467,7 +467,7 @@ impl ClaimedRun {
 
     /// Whether another operator has sent the run, and no process has worked on it since.
     fn has_come_from_another(&self) -> bool {
-        let own_key = state::seal_key().ok().map(|key| key.public_key().to_string());
+        let own_key = state::own_key_text();
         let received = self.state().received.as_ref();
         received.is_some_and(|received| Some(&received.from) != own_key.as_ref())
     }

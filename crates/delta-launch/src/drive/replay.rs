@@ -14,6 +14,7 @@ use delta_operator::failure::CommandFailure;
 use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
 use delta_operator::runs::{own_run, run_list};
 use delta_operator::sandbox_options::SandboxOptions;
+use delta_program::default_format::TextOrJson;
 use delta_program::stdio;
 use delta_report::replay::{self, ReplayDifference, ReplayReport};
 use delta_run::event::{EngineStart, Event};
@@ -67,8 +68,8 @@ pub struct ReplayArgs {
     #[command(flatten)]
     env_files: EnvFileOptions,
     /// Output format
-    #[arg(long, value_enum, default_value_t = ReplayFormat::Text)]
-    format: ReplayFormat,
+    #[arg(long, value_enum, default_value_t = TextOrJson::Text)]
+    format: TextOrJson,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -79,14 +80,6 @@ enum ReplayMode {
     Tools,
     /// The LLM, with the recorded results of the tools
     Model,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum ReplayFormat {
-    /// Readable report
-    Text,
-    /// One JSON object
-    Json,
 }
 
 const EXAMPLES: &str = "\
@@ -122,8 +115,8 @@ pub fn replay_command(args: &ReplayArgs) -> Result<ExitCode, CommandFailure> {
         ReplayMode::Model => model::replay_model(args, &OriginalRun::read(id, dir)?),
     }?;
     stdio::print_text(&match args.format {
-        ReplayFormat::Text => outcome.render_text(),
-        ReplayFormat::Json => outcome.render_json(args),
+        TextOrJson::Text => outcome.render_text(),
+        TextOrJson::Json => outcome.render_json(args),
     });
     Ok(ExitCode::from(if outcome.differences.is_empty() { 0 } else { EXIT_DIFFERENT }))
 }

@@ -268,7 +268,7 @@ fn confirm_removal(args: &RemoveArgs, runs: &[RunListEntry]) -> Result<bool, Com
         if staged_count > 0 || args.selects_by_filter() {
             let message =
                 format!("{count}{lost} would be removed, and there is no terminal to ask at");
-            let hint = "add --yes to remove them, or --dry-run to list them".to_owned();
+            let hint = "add --yes to remove them, or --dry-run to list them";
             return Err(CommandFailure::usage(message, hint));
         }
         return Ok(true);

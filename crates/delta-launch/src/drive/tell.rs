@@ -1,6 +1,6 @@
 //! `delta tell`: sends a message to a run, whether a process works on it or not.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::hex::encode_hex;
 use delta_base::random::random_bytes;
@@ -11,6 +11,7 @@ use delta_operator::cancel;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
 use delta_operator::runs::{own_run, run_list};
+use delta_program::default_format::TextOrJson;
 use delta_program::stdio;
 use delta_run::event::{MessageSource, MessageTime, RunStatus};
 use delta_run::mailbox::{
@@ -67,8 +68,8 @@ pub struct TellArgs {
     #[arg(long, value_name = "ID", value_parser = parse_message_id)]
     id: Option<String>,
     /// Output format
-    #[arg(long, value_enum, default_value_t = TellFormat::Text)]
-    format: TellFormat,
+    #[arg(long, value_enum, default_value_t = TextOrJson::Text)]
+    format: TextOrJson,
 }
 
 const EXAMPLES: &str = "\
@@ -80,14 +81,6 @@ Examples:
   delta tell RUN --max-cost 40 --reason \"approved\"
 
 Exit codes: 0 the message is durable, 1 it was refused or may be lost, 2 usage error, 126 the run is not yours, or the caller is one of its calls";
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum TellFormat {
-    /// One line
-    Text,
-    /// One JSON object
-    Json,
-}
 
 /// Parses the id of a message, which is a part of the name of its file.
 fn parse_message_id(text: &str) -> Result<String, String> {
@@ -149,14 +142,14 @@ impl TellArgs {
             if text.is_some() || self.now || self.at_end {
                 let message =
                     "a message has a text or limits, and limits apply to the next LLM call";
-                let hint = "send two messages".to_owned();
+                let hint = "send two messages";
                 return Err(CommandFailure::usage(message, hint));
             }
             let run = first.map_or(Ok(RunArgument::Last), RunArgument::parse);
             return Ok((run.map_err(|error| CommandFailure::usage(error, None))?, None));
         }
         if self.reason.is_some() {
-            let hint = "name a limit, such as `--max-cost 40`".to_owned();
+            let hint = "name a limit, such as `--max-cost 40`";
             return Err(CommandFailure::usage("`--reason` says why limits change", hint));
         }
         let (run, text) = RunArgument::split_text(first, text, &self.work_dir, "tell", "message")?;
@@ -176,7 +169,7 @@ fn check_message_text(text: &str) -> Result<(), CommandFailure> {
             "the message has {} bytes, and a message has at most {MAX_MESSAGE_BYTES}",
             text.len()
         );
-        let hint = "put it in a file of the workspace, and name the file in the message".to_owned();
+        let hint = "put it in a file of the workspace, and name the file in the message";
         return Err(CommandFailure::message_refused(message, hint));
     }
     Ok(())
@@ -263,7 +256,7 @@ fn report(
     let is_active = Ownership::probe(&run.id, &run.dir).is_err_and(|error| error.is_owned());
     let status = state.status.map_or_else(String::new, |status| status.to_string());
     let is_received = fate == MessageFate::Received;
-    if args.format == TellFormat::Json {
+    if args.format == TextOrJson::Json {
         let line = json!({
             "run_id": run.id.as_str(),
             "status": state.status,

@@ -2,7 +2,7 @@
 //! other operators.
 
 use crate::drive::continue_run::ClaimedRun;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_agent::agent::env_layers::{
     DOTENV_FILE, is_engine_variable, parse_dotenv_names, read_dotenv_file,
@@ -15,10 +15,11 @@ use delta_base::terminal_text::{
     escape_terminal_controls, strip_terminal_controls, truncate_to_line,
 };
 use delta_operator::arguments::completion_candidates;
-use delta_operator::failure::CommandFailure;
+use delta_operator::failure::{CommandFailure, refuse_inside_run};
 use delta_operator::runs::run_argument::RunArgument;
 use delta_operator::runs::run_list;
-use delta_operator::{cancel, environment, state};
+use delta_operator::{cancel, state};
+use delta_program::default_format::TextOrJson;
 use delta_program::stdio;
 use delta_run::event::Payload;
 use delta_run::journal::signature::PublicKey;
@@ -62,8 +63,8 @@ pub struct TrustArgs {
     #[arg(long, conflicts_with_all = ["targets", "endpoint", "key", "new_key", "remove"])]
     list: bool,
     /// Output format of the list
-    #[arg(long, value_enum, default_value_t = TrustListFormat::Text, requires = "list")]
-    format: TrustListFormat,
+    #[arg(long, value_enum, default_value_t = TextOrJson::Text, requires = "list")]
+    format: TextOrJson,
 }
 
 const EXAMPLES: &str = "\
@@ -76,14 +77,6 @@ Examples:
   delta trust --remove ~/project
   delta trust --list                     # also what you allowed with `p`
   delta trust --remove 4f2a91c03b7e      # ask about this call again";
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum TrustListFormat {
-    /// One line for each file, endpoint, key and call
-    Text,
-    /// One JSON object
-    Json,
-}
 
 /// Changes or lists what is trusted; returns the exit code.
 pub fn trust_command(args: &TrustArgs) -> ExitCode {
@@ -102,7 +95,7 @@ fn change_or_list(args: &TrustArgs) -> Result<String, CommandFailure> {
         let calls = state::allowed_calls().map(|calls| calls.list()).unwrap_or_default();
         return Ok(list_trusted(&store, &calls, args.format));
     }
-    refuse_inside_run()?;
+    refuse_inside_run("trust anything")?;
     if args.new_key {
         return add_key();
     }
@@ -123,15 +116,6 @@ fn add_key() -> Result<String, CommandFailure> {
         CommandFailure::config(message, None)
     })?;
     Ok(format!("New key {}; seals of the former keys stay yours\n", key.public_key()))
-}
-
-/// An LLM that reads how to trust a file must not do so with a tool.
-fn refuse_inside_run() -> Result<(), CommandFailure> {
-    if environment::variable("DELTA_RUN_ID").is_none() {
-        return Ok(());
-    }
-    let message = "a run cannot trust anything: that is for its operator";
-    Err(CommandFailure::config(message, "run the command in your own shell".to_owned()))
 }
 
 fn add_trusted(args: &TrustArgs, store: &TrustStore) -> Result<String, CommandFailure> {
@@ -205,7 +189,7 @@ fn trust_run(target: &Path, args: &TrustArgs) -> Result<String, CommandFailure> 
     })?;
     if let Err(missing) = state::seal_key() {
         let message = format!("there is no key to seal the run with: {}", missing.reason());
-        let hint = "set DELTA_STATE_DIR to a directory of yours".to_owned();
+        let hint = "set DELTA_STATE_DIR to a directory of yours";
         return Err(CommandFailure::config(message, hint));
     }
     let cancel = cancel::install_cancel()?;
@@ -337,12 +321,12 @@ fn find_trusted_path(target: &Path, store: &TrustStore) -> PathBuf {
     if files.iter().any(|file| file.path == in_directory) { in_directory } else { real }
 }
 
-fn list_trusted(store: &TrustStore, calls: &[AllowedCall], format: TrustListFormat) -> String {
+fn list_trusted(store: &TrustStore, calls: &[AllowedCall], format: TextOrJson) -> String {
     let files = store.list_files();
     let hosts = store.list_hosts();
     let keys = store.list_keys();
     match format {
-        TrustListFormat::Text => {
+        TextOrJson::Text => {
             let mut out = String::new();
             for file in &files {
                 let state = match file_state(store, file) {
@@ -365,7 +349,7 @@ fn list_trusted(store: &TrustStore, calls: &[AllowedCall], format: TrustListForm
             }
             out
         }
-        TrustListFormat::Json => {
+        TextOrJson::Json => {
             let files: Vec<Json> = files
                 .iter()
                 .map(|file| {

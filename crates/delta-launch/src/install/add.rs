@@ -15,9 +15,9 @@ use delta_base::terminal_text::escape_to_line;
 use delta_llm::llm::ModelSelection;
 use delta_operator::arguments::builtin_agent::BUILTIN_AGENT;
 use delta_operator::arguments::completion_candidates::AgentCompleter;
-use delta_operator::failure::CommandFailure;
+use delta_operator::failure::{CommandFailure, refuse_inside_run};
 use delta_operator::runs::agent_store::{AgentDraft, AgentStore, read_agents_lock};
-use delta_operator::{cancel, environment, trust};
+use delta_operator::{cancel, trust};
 use delta_program::stdio;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -73,10 +73,7 @@ fn parse_tree(text: &str) -> Result<SnapshotId, String> {
 
 /// Installs, lists, updates or removes agents; returns the exit code.
 pub fn add_command(args: &AddArgs) -> Result<ExitCode, CommandFailure> {
-    if environment::variable("DELTA_RUN_ID").is_some() {
-        let message = "a run cannot install agents: that is for its operator";
-        return Err(CommandFailure::config(message, "run the command in your own shell"));
-    }
+    refuse_inside_run("install agents")?;
     let store = AgentStore::open_own()?;
     let cancel = cancel::install_cancel()?;
     let lock = store.mend_interrupted(&cancel)?;

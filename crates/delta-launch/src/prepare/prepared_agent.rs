@@ -367,10 +367,7 @@ fn read_answer_scope(secrets: &Secrets) -> Result<Option<Rc<AnswerStore>>, Comma
     let Some(text) = environment::variable(ANSWERS_VARIABLE) else { return Ok(None) };
     let AnswerScope { dir, input, repeat } = serde_json::from_str(&text).map_err(|error| {
         let message = format!("{ANSWERS_VARIABLE} is not as delta sets it: {error}");
-        CommandFailure::config(
-            message,
-            "remove it; `answers: true` in sweep.yaml sets it".to_owned(),
-        )
+        CommandFailure::config(message, "remove it; `answers: true` in sweep.yaml sets it")
     })?;
     Ok(Some(Rc::new(AnswerStore::new(dir, input, repeat, secrets.clone()))))
 }

@@ -16,11 +16,11 @@ use delta_base::time;
 use delta_llm::llm::ModelSelection;
 use delta_operator::arguments::completion_candidates;
 use delta_operator::env_files::EnvFileOptions;
-use delta_operator::failure::CommandFailure;
+use delta_operator::failure::{CommandFailure, refuse_inside_run};
 use delta_operator::runs::agent_store::AgentStore;
 use delta_operator::runs::transfers::{self, Arrival, TransferOutcome};
 use delta_operator::runs::{own_run, restore_point};
-use delta_operator::{cancel, environment, state, trust};
+use delta_operator::{cancel, state, trust};
 use delta_program::stdio;
 use delta_run::event::{JournalHead, Payload, ReceivedRun};
 use delta_run::fork::bundle::{
@@ -78,10 +78,7 @@ Exit codes: 0 the run is here, 1 it was not received, 126 it is for another key"
 
 /// Receives a run.
 pub fn receive_command(args: &ReceiveArgs) -> Result<(), CommandFailure> {
-    if environment::variable("DELTA_RUN_ID").is_some() {
-        let message = "a run cannot receive runs: that is for its operator";
-        return Err(CommandFailure::config(message, "run the command in your own shell"));
-    }
+    refuse_inside_run("receive runs")?;
     if let Some(nonce) = &args.cancel {
         return refuse_transfer(nonce, &args.work_dir);
     }
@@ -176,7 +173,7 @@ impl BundleSink for Incoming<'_> {
             expected.retain(|member| !member.is_complete_in(&dir));
         }
         let needed: Vec<&str> = expected.iter().map(|member| &*member.path).collect();
-        let key = state::seal_key().ok().map(|key| key.public_key().to_string());
+        let key = state::own_key_text();
         self.reply(&json!({"need": needed, "key": key}));
         self.arriving =
             Some(ArrivingRun { manifest, workspace, dir, _lock: lock, original, files: None });
@@ -205,7 +202,7 @@ impl BundleSink for Incoming<'_> {
 /// Refuses a run that is sent to another key.
 fn check_recipient(manifest: &Manifest) -> Result<(), CommandFailure> {
     let Some(to) = &manifest.to else { return Ok(()) };
-    let own_key = state::seal_key().ok().map(|key| key.public_key().to_string());
+    let own_key = state::own_key_text();
     if own_key.as_ref() == Some(to) {
         return Ok(());
     }

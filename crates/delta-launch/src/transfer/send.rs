@@ -17,11 +17,11 @@ use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time;
 use delta_operator::arguments::completion_candidates;
 use delta_operator::env_files::EnvFileOptions;
-use delta_operator::failure::CommandFailure;
+use delta_operator::failure::{CommandFailure, refuse_inside_run};
 use delta_operator::runs::restore_point;
 use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
 use delta_operator::runs::{own_run, run_list};
-use delta_operator::{cancel, environment, state};
+use delta_operator::{cancel, state};
 use delta_program::stdio;
 use delta_run::event::{JournalHead, Payload, ReceivedRun, RunStatus, SentRun};
 use delta_run::fork::bundle::{
@@ -123,10 +123,7 @@ pub fn send_command(args: &SendArgs) -> Result<(), CommandFailure> {
 }
 
 fn send_run(args: &SendArgs, run: &LocatedRun) -> Result<(), CommandFailure> {
-    if environment::variable("DELTA_RUN_ID").is_some() {
-        let message = "a run cannot send runs: that is for its operator";
-        return Err(CommandFailure::config(message, "run the command in your own shell"));
-    }
+    refuse_inside_run("send runs")?;
     if args.cancel {
         return cancel_transfer(run);
     }
@@ -444,7 +441,7 @@ fn cancel_transfer(run: &LocatedRun) -> Result<(), CommandFailure> {
         return Err(CommandFailure::moved(format!("run {id} has arrived at {host}"), None));
     }
     let agent_home = claimed.start.agent_home.clone();
-    let key = state::seal_key().ok().map(|key| key.public_key().to_string());
+    let key = state::own_key_text();
     let received = ReceivedRun {
         nonce: sent.nonce,
         from: key.unwrap_or_default(),

@@ -31,7 +31,7 @@ pub(super) fn check_approval(
                 "this rule never applies, because the rule on line {} matches every call",
                 last.line
             );
-            let help = "remove it, or move it before that rule".to_owned();
+            let help = "remove it, or move it before that rule";
             linter.warn("unused-approval", doc.diagnostic_at(item, message, help));
             continue;
         }

@@ -142,7 +142,7 @@ fn check_duplicate(
         };
         let message = format!("the LLM sees {content} twice: an earlier source includes it too");
         let node = source_path(source).or_else(|| source.get("type")).unwrap_or(source);
-        let help = "remove one of the sources".to_owned();
+        let help = "remove one of the sources";
         linter.warn("duplicate-source", doc.diagnostic_at(node, message, help));
     }
 }
@@ -252,7 +252,7 @@ fn check_source_file(doc: &YamlDocument, source: &YamlNode, linter: &mut Linter<
         Some(path) if is_optional => {
             let message =
                 format!("{} does not exist, so this source is always skipped", path.display());
-            let help = "create it, or remove the source".to_owned();
+            let help = "create it, or remove the source";
             let diagnostic = doc.diagnostic_at(node, message, help);
             linter.report("missing-file", LintLevel::Info, diagnostic);
         }
@@ -268,7 +268,7 @@ fn check_source_file(doc: &YamlDocument, source: &YamlNode, linter: &mut Linter<
         }
         None if !is_optional && text.contains("${CWD}") => {
             let message = "a run fails if this file is missing in its workspace";
-            let help = "write `on_missing: skip` if a workspace may not contain it".to_owned();
+            let help = "write `on_missing: skip` if a workspace may not contain it";
             let diagnostic = doc.diagnostic_at(node, message, help);
             linter.report("workspace-file", LintLevel::Info, diagnostic);
         }
@@ -328,7 +328,7 @@ fn check_shared_path(doc: &YamlDocument, node: &YamlNode, linter: &mut Linter<'_
     if node.scalar().is_some_and(|text| SHARED_PATHS.iter().any(|path| text.contains(path))) {
         let message =
             "runs in the same workspace share this file, and one can read what another one wrote";
-        let help = "write `${RUN_DIR}/NAME`".to_owned();
+        let help = "write `${RUN_DIR}/NAME`";
         linter.warn("shared-artifacts", doc.diagnostic_at(node, message, help));
     }
 }

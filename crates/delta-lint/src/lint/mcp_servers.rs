@@ -42,7 +42,7 @@ pub(super) fn check_mcp_servers(doc: &YamlDocument, agent: &Agent, linter: &mut 
             bytes / BYTES_PER_TOKEN,
             tools.len()
         );
-        let help = "name the tools that the agent needs in `tools:` of the servers".to_owned();
+        let help = "name the tools that the agent needs in `tools:` of the servers";
         linter.warn("mcp-many", doc.diagnostic_at(key, message, help));
     }
 }

@@ -278,7 +278,7 @@ pub(super) fn check_timeout(doc: &YamlDocument, node: &YamlNode, linter: &mut Li
     } else if millis > MAX_PLAUSIBLE_TIMEOUT_MS {
         let hours = millis / MAX_PLAUSIBLE_TIMEOUT_MS;
         let message = format!("a program that hangs can block the run for {hours} hours");
-        let help = "write the longest time that the program may need".to_owned();
+        let help = "write the longest time that the program may need";
         linter.report("timeout", LintLevel::Info, doc.diagnostic_at(node, message, help));
     }
 }

@@ -57,7 +57,7 @@ pub fn lock_servers(args: &LockArgs) -> Result<ExitCode, McpCommandError> {
         args.servers.iter().map(|name| agent.find(name)).collect::<Result<_, _>>()?
     };
     if agent.servers.is_empty() {
-        let hint = "write `mcp: {NAME: {command: [PROGRAM, ARG, ...]}}` in agent.yaml".to_owned();
+        let hint = "write `mcp: {NAME: {command: [PROGRAM, ARG, ...]}}` in agent.yaml";
         return Err(CommandFailure::config("the agent has no MCP servers", hint).into());
     }
     if let Some(Diagnostic { file, message, .. }) = &agent.lock_problem

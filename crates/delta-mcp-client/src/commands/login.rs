@@ -49,7 +49,7 @@ pub struct LoginArgs {
 /// Logs in; returns the exit code.
 pub fn log_in(args: &LoginArgs) -> Result<ExitCode, McpCommandError> {
     if environment::path_variable("RUN_DIR").is_some() {
-        let hint = "log in at a terminal, before the run".to_owned();
+        let hint = "log in at a terminal, before the run";
         let message = "`delta mcp login` is for a person, not for a run";
         return Err(CommandFailure::config(message, hint).into());
     }

@@ -13,8 +13,7 @@ pub fn read_message(option: &str) -> Result<String, CommandFailure> {
     }
     let text = decode_stdin(stdin_input::read_all_stdin())?;
     if text.trim().is_empty() {
-        let hint =
-            "pipe the text into delta, or write it in place of `-`, such as `-m TEXT`".to_owned();
+        let hint = "pipe the text into delta, or write it in place of `-`, such as `-m TEXT`";
         return Err(CommandFailure::usage("the message on stdin is empty", hint));
     }
     Ok(text.trim_end().to_owned())

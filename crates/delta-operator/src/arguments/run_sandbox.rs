@@ -12,6 +12,7 @@ use delta_agent::run_sandbox::{
 use delta_base::engine_variables::EngineVars;
 use delta_base::hex::sha256_hex;
 use delta_llm::llm::ModelSelection;
+use delta_process::own_program;
 use delta_run::event::SandboxRecord;
 use delta_run::run_tree;
 use std::os::unix::ffi::OsStrExt;
@@ -106,9 +107,7 @@ pub fn sandbox_setup(
     if let Some(name) = agent_choice::installed_name(&vars.agent_home) {
         policy.hosts.extend(config::allowed_hosts(&name, &vars.agent_home, &vars.cwd)?);
     }
-    let program = std::env::current_exe().map_err(|error| {
-        CommandFailure::config(format!("could not find the program delta: {error}"), None)
-    })?;
+    let program = own_program();
     let home = environment::path_variable("HOME").and_then(|home| home.canonicalize().ok());
     let temp_dir = environment::path_variable("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"));
     let key = format!("{}\n{}", vars.run_dir.display(), std::process::id());

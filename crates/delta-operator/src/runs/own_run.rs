@@ -98,7 +98,7 @@ pub fn check_caller(id: &RunId, dir: &Path) -> Result<(), CommandFailure> {
     if reaches && !has_caller_below(id.as_str(), dir, &mut Vec::new()) {
         return Ok(());
     }
-    let hint = "a call sends messages to the runs that it has started".to_owned();
+    let hint = "a call sends messages to the runs that it has started";
     Err(CommandFailure::config(format!("a call of run {id} cannot send it a message"), hint))
 }
 
@@ -192,7 +192,7 @@ pub fn check_is_here(id: &RunId, dir: &Path, state: &RunState) -> Result<(), Com
 /// The failure of a command on a run of another user.
 pub fn other_owner_failure(id: &RunId, dir: &Path, owner: u32) -> CommandFailure {
     let message = format!("run {id} is foreign: {} belongs to user {owner}", dir.display());
-    let hint = "name the agent with `--agent DIR`, or work as that user".to_owned();
+    let hint = "name the agent with `--agent DIR`, or work as that user";
     CommandFailure::config(message, hint)
 }
 

@@ -1,12 +1,12 @@
 //! `delta context cost`: what runs cost, what caches saved, and what costs more than it must.
 
-use super::RequestFormat;
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_operator::arguments::completion_candidates;
 use delta_operator::failure::CommandFailure;
 use delta_operator::read_threads::map_on_threads;
 use delta_operator::runs::run_list::find_below;
+use delta_program::default_format::TextOrJson;
 use delta_report::run_cost::{CostReport, CountedRun, RunCost};
 use std::path::PathBuf;
 
@@ -24,8 +24,8 @@ pub struct ContextCostArgs {
     #[arg(value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     dirs: Vec<PathBuf>,
     /// Output format
-    #[arg(long, value_enum, default_value_t = RequestFormat::Text)]
-    format: RequestFormat,
+    #[arg(long, value_enum, default_value_t = TextOrJson::Text)]
+    format: TextOrJson,
 }
 
 /// Renders the report.
@@ -51,7 +51,7 @@ pub fn report_cost(args: &ContextCostArgs) -> Result<String, CommandFailure> {
     let costs: Vec<RunCost> = read.into_iter().flatten().collect();
     let report = CostReport::new(&counted, &costs);
     Ok(match args.format {
-        RequestFormat::Text => report.to_text(),
-        RequestFormat::Json => report.to_json_line(),
+        TextOrJson::Text => report.to_text(),
+        TextOrJson::Json => report.to_json_line(),
     })
 }

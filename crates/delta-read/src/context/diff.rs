@@ -1,7 +1,7 @@
 //! `delta context diff`: compares two requests of a run, and finds where the prompt cache breaks.
 
 use super::iteration_request::IterationRequest;
-use super::{RequestFormat, json_line};
+use super::json_line;
 use crate::context::request_table;
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
@@ -12,6 +12,7 @@ use delta_operator::arguments::completion_candidates;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::run_argument::{self, RunArgument};
 use delta_operator::runs::run_list;
+use delta_program::default_format::TextOrJson;
 use delta_program::number_argument::parse_number_in;
 use delta_report::request_breakdown::{RequestPrices, RequestSummary, compare_breakdowns};
 use delta_words::Pricing;
@@ -44,8 +45,8 @@ pub struct ContextDiffArgs {
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
     /// Output format
-    #[arg(long, value_enum, default_value_t = RequestFormat::Text)]
-    format: RequestFormat,
+    #[arg(long, value_enum, default_value_t = TextOrJson::Text)]
+    format: TextOrJson,
 }
 
 const ARGUMENTS_HINT: &str = "the arguments are `delta context diff [RUN] <N> <M>`";
@@ -57,7 +58,7 @@ impl ContextDiffArgs {
             (Some(run), Some(from), Some(to)) => (run.as_str(), from, to),
             (Some(from), Some(to), None) => (run_argument::LAST, from, to),
             _ => {
-                let message = "expected two iterations to compare".to_owned();
+                let message = "expected two iterations to compare";
                 return Err(CommandFailure::usage(message, ARGUMENTS_HINT));
             }
         };
@@ -96,7 +97,7 @@ pub fn diff_requests(args: &ContextDiffArgs) -> Result<String, CommandFailure> {
     let from_tokens = before.total_tokens(ratio);
     let to_tokens = after.total_tokens(ratio);
     Ok(match args.format {
-        RequestFormat::Text => {
+        TextOrJson::Text => {
             let from_name = format!("iteration {from_iteration}");
             let to_name = format!("iteration {to_iteration}");
             let heading = format!(
@@ -107,7 +108,7 @@ pub fn diff_requests(args: &ContextDiffArgs) -> Result<String, CommandFailure> {
             let table = request_table::render_request_diff(&heading, [&from_name, &to_name], &diff);
             format!("{table}{usage}")
         }
-        RequestFormat::Json => {
+        TextOrJson::Json => {
             let side = |request: &IterationRequest, summary: &RequestSummary, tokens: u64| {
                 json!({
                     "iteration": request.iteration,

@@ -1,7 +1,7 @@
 //! `delta diff RUN_A RUN_B`: shows where two runs diverge and what each did from there.
 
 use super::diff_painter::DiffPainter;
-use super::{DiffArgs, EXIT_TROUBLE, RunDiffFormat};
+use super::{DiffArgs, EXIT_TROUBLE};
 use delta_agent::tool::value_text;
 use delta_base::redact::redact_answers;
 use delta_base::terminal;
@@ -14,6 +14,7 @@ use delta_operator::command_line::pluralize;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::own_run;
 use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
+use delta_program::default_format::TextOrJson;
 use delta_program::stdio;
 use delta_report::run_diff::{
     DiffStep, DiffStepKind, RunDiff, RunDivergence, active_duration_ms,
@@ -42,7 +43,7 @@ pub fn diff_runs(args: &DiffArgs, other: &RunArgument) -> ExitCode {
         Ok((text, is_equal)) => {
             let mut painter = DiffPainter::default();
             match args.format {
-                Some(RunDiffFormat::Json) => stdio::print_text(&text),
+                Some(TextOrJson::Json) => stdio::print_text(&text),
                 _ => stdio::print_painted(&text, |line| painter.paint(line)),
             };
             ExitCode::from(u8::from(!is_equal))
@@ -59,9 +60,9 @@ fn render_run_diff(args: &DiffArgs, other: &RunArgument) -> Result<(String, bool
     let a = ComparedRun::read(&args.run, &args.work_dir)?;
     let b = ComparedRun::read(other, &args.work_dir)?;
     let diff = compare_events(&a.events, &b.events);
-    let text = match args.format.unwrap_or(RunDiffFormat::Text) {
-        RunDiffFormat::Text => render_run_diff_text(&a, &b, &diff),
-        RunDiffFormat::Json => format!("{}\n", run_diff_json(&a, &b, &diff)),
+    let text = match args.format.unwrap_or(TextOrJson::Text) {
+        TextOrJson::Text => render_run_diff_text(&a, &b, &diff),
+        TextOrJson::Json => format!("{}\n", run_diff_json(&a, &b, &diff)),
     };
     Ok((text, diff.divergence.is_none()))
 }

@@ -1,7 +1,7 @@
 //! `delta diff RUN`: what a staged run would change in the workspace.
 
+use super::DiffArgs;
 use super::workspace::{print_diff, render_changes};
-use super::{DiffArgs, RunDiffFormat};
 use crate::diff::staged_call;
 use delta_base::id::RunId;
 use delta_operator::cancel;
@@ -10,6 +10,7 @@ use delta_operator::runs::own_run;
 use delta_operator::runs::restore_point::{self, ChangeCount};
 use delta_operator::runs::run_argument::LocatedRun;
 use delta_operator::runs::stage::{self, PathSelection, StagedChanges};
+use delta_program::default_format::TextOrJson;
 use delta_program::stdio;
 use delta_run::run_result::ContinueCommand;
 use delta_snapshot::SnapshotChange;
@@ -47,7 +48,7 @@ fn render_stage(args: &DiffArgs) -> Result<String, CommandFailure> {
     let conflicts = changes.merge(&mut store, &everything, false)?.conflicts;
     let target = changes.merge(&mut store, &everything, true)?.tree;
     let diff = store.diff(changes.trees.current, target)?;
-    if args.format == Some(RunDiffFormat::Json) {
+    if args.format == Some(TextOrJson::Json) {
         return Ok(stage_json(&id, &diff.changes, &conflicts, &changes.left_out));
     }
     let text = render_changes(args, &store, &diff.changes)?;

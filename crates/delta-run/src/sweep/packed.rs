@@ -74,10 +74,7 @@ impl RunPacks {
     /// missing.
     pub fn pack_names(&self, shard: &str) -> Result<Vec<String>, FileError> {
         let path = self.dir.packs();
-        let entries = match durable::read_dir_no_follow(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(FileError::at("read", &path))?,
-        };
+        let entries = durable::read_dir_if_exists(&path)?;
         let names = entries.into_iter().filter_map(|entry| entry.name.into_string().ok());
         let start = format!("{shard}-");
         Ok(names.filter(|name| name.starts_with(&start) && name.ends_with(".zip")).collect())

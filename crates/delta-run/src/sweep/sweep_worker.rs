@@ -6,7 +6,6 @@ use crate::sweep::sweep_dir::SweepDir;
 use delta_base::durable::{self, FileError};
 use delta_base::time::{self, Timestamp};
 use serde::{Deserialize, Serialize};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -150,10 +149,7 @@ impl Drop for BeatFile {
 /// What the processes that work on the sweep have written.
 pub fn read_workers(dir: &SweepDir) -> Result<Vec<WorkerState>, FileError> {
     let path = dir.workers();
-    let entries = match durable::read_dir_no_follow(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(FileError::at("read", &path))?,
-    };
+    let entries = durable::read_dir_if_exists(&path)?;
     // A file that is gone meanwhile, or not complete, is the one of a process that ends or begins.
     let texts = entries
         .iter()

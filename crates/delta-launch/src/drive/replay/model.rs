@@ -41,7 +41,7 @@ pub(super) fn replay_model(
     if !budget::enclosing_ledgers()?.is_empty() {
         let message =
             "a replay inside a run cannot call the LLM: its budget would not count the calls";
-        let hint = "start the replay outside of a run".to_owned();
+        let hint = "start the replay outside of a run";
         return Err(CommandFailure::config(message, hint));
     }
     let mut options = RunOptions::new(None, args.model.clone());
