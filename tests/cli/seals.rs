@@ -399,6 +399,20 @@ fn c_36_4_snapshots_of_others_do_not_change_a_git_directory() {
     assert_eq!(read(), ["theirs"; 3]);
 }
 
+/// No delta has written the line: its chain value is another one.
+#[test]
+fn c_36_5_a_last_line_with_another_chain_value_is_set_aside() {
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, TURNS);
+    sandbox.run("task", &[]).expect_code(0);
+    let journal = sandbox.read("work/.delta/r/journal.jsonl");
+    let line = format!("{{\"type\":\"NEW\",\"chain\":\"{}\"}}\n", "0".repeat(32));
+    sandbox.write("work/.delta/r/journal.jsonl", journal + &line);
+    resume(&sandbox, &["-m", "more"]).expect_code(0);
+    let files = sandbox.files("work/.delta/r");
+    let torn = files.iter().find(|file| file.starts_with("journal.torn-")).expect("a torn line");
+    assert_eq!(sandbox.read(&format!("work/.delta/r/{torn}")), line);
+}
+
 /// A newer delta has written an event: at the end it was set aside as a torn line, elsewhere the run was refused.
 #[test]
 fn c_36_5_an_unknown_event_is_refused_at_the_end_as_anywhere() {

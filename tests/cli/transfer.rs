@@ -3,8 +3,8 @@
 use super::DELTA;
 use super::runs::TOOLS;
 use super::seals::public_key;
-use super::surviving;
 use super::verify::edit_lines;
+use super::{staged, surviving};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -307,6 +307,26 @@ fn c_36_6_a_run_that_cannot_leave_is_refused_with_the_command_that_helps() {
     sandbox.unverified("its journal is edited");
     let ran = send(&sandbox, &[]).expect_code(126);
     assert!(ran.stderr.contains("`delta trust r -w"), "{ran:?}");
+}
+
+/// The commands that delta names helped nothing: the run was refused as long as it had a stage.
+#[test]
+fn c_36_6_a_run_with_staged_changes_is_applied_or_discarded_before_it_leaves() {
+    if !staged::can_stage() {
+        return;
+    }
+    let sandbox = staged::staged(&["echo new > n", "cat n"]);
+    accept_there(&sandbox);
+    let ran = send(&sandbox, &[]).expect_code(1);
+    let reason = "it has staged changes\nhelp: `delta apply r -w ";
+    assert!(ran.stderr.contains(reason), "{ran:?}");
+    staged::apply(&sandbox, &[]).expect_code(0);
+    send(&sandbox, &[]).expect_code(0);
+    there(&sandbox, &RECEIVE).output().expect_code(0);
+    there(&sandbox, &["continue", "r", "-w", "work", "-m", "more", "-q"]).output().expect_code(0);
+    // A run that has staged nothing leaves too.
+    let sandbox = staged::staged(&["true"]);
+    send(&sandbox, &[]).expect_code(0);
 }
 
 #[test]

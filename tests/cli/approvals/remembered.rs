@@ -1,6 +1,7 @@
 //! Calls that the operator allows in a directory: with `p` from now on, and in config.yaml (C-36.17, C-36.18, C-36.20).
 
 use crate::DELTA;
+use delta_agent::allowed_calls::{AllowedCall, AllowedCalls, OperatorGrants};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -219,6 +220,22 @@ fn c_36_18_a_denial_and_the_option_win_and_a_directory_in_the_workspace_allows_n
     sandbox.delta(["trust", "--remove", file]).output().expect_code(0);
     sandbox.write(&format!("{STATE}/{}", "0".repeat(64)), &call);
     assert!(!starts(&sandbox, "work", "renamed", &[]));
+}
+
+/// The sandbox of a call differs with the operator's directory, so a run with another one asks in any case.
+#[test]
+fn c_36_18_what_was_allowed_counts_only_where_the_agent_cannot_write() {
+    let sandbox = calling("echo hi");
+    allow(&sandbox, "work", "first");
+    let [file] = &sandbox.files(STATE)[..] else { panic!() };
+    let call = sandbox.read(&format!("{STATE}/{file}"));
+    let call: AllowedCall = serde_json::from_str(&call).unwrap();
+    let calls = AllowedCalls::new(sandbox.path(STATE).parent().unwrap());
+    let counts_in = |dir: &str| {
+        let grants = OperatorGrants::new(&sandbox.path(dir), Some(calls.clone()), vec![], vec![]);
+        grants.store_for(&call.identity).is_some()
+    };
+    assert!(counts_in("work") && !counts_in("home"));
 }
 
 #[test]

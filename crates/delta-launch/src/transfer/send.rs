@@ -35,6 +35,7 @@ use delta_run::record::surviving_call::SurvivingCall;
 use delta_run::run::{Run, RunNotice};
 use delta_run::run_files::JOURNAL_FILE;
 use delta_run::state::RunState;
+use delta_run::state::stage::StageDir;
 use delta_run::sweep::packed::sweep_of_workspace;
 use delta_run::{journal, mailbox, run_tree};
 use serde_json::Value as Json;
@@ -511,7 +512,11 @@ fn check_sendable(run: &LocatedRun, state: &RunState) -> Result<(), CommandFailu
     let refused = |reason: String, hint: String| {
         Err(CommandFailure::conflict(format!("run {id} cannot be sent: {reason}"), hint))
     };
-    if state.stage.is_some() {
+    // The layers stay here. Without changes in them, the run continues in new ones.
+    let is_staged = state.stage.as_ref().is_some_and(|stage| {
+        stage.pending.is_some() || !stage.is_cleared && StageDir::new(dir).has_changes()
+    });
+    if is_staged {
         let hint =
             format!("`delta apply {id} -w {workspace}`, or `delta discard {id} -w {workspace}`");
         return refused("it has staged changes".to_owned(), hint);
