@@ -176,7 +176,10 @@ fn c_17_2_the_workspace_is_what_the_test_says() {
         .unwrap();
     delta_test(&sandbox, &[]).expect(0, "ok    x  (TIME)\n1 test: 1 passed (TIME)\n", "");
     assert_eq!(sandbox.read("outside"), "untouched");
+}
 
+#[test]
+fn c_17_1_no_path_leads_out_of_the_workspace_through_a_symlink() {
     let text = "task: x\nfrom: given\nfiles: {out/x: y}\nllm: {turns: [{say: x}]}\nexpect: {files: {out/y: {exists: true}}}\n";
     let sandbox = agent(&[("x", text), ("y", &text.replace("files: {out/x: y}\n", ""))]);
     sandbox.write("agent/tests/given/a", "a\n");
@@ -305,8 +308,14 @@ fn c_17_2_the_time_of_a_test_is_up() {
 #[test]
 fn c_17_2_nothing_of_a_test_lives_on_when_it_is_stopped() {
     let wait = "task: x\nllm: {turns: [{call: [{tool: sh, args: {code: 'echo $$ > \"$AGENT_HOME/pid\"; exec sleep 1000'}}]}]}\nexpect: {result: x}\n";
-    for (signal, code) in [("INT", 130), ("TERM", 130), ("KILL", -1)] {
+    let signals = [("INT", 130), ("TERM", 130), ("KILL", -1)];
+    for (survives, (signal, code)) in
+        [false, true].into_iter().flat_map(|one| signals.map(|two| (one, two)))
+    {
         let sandbox = agent(&[("a", HELLO), ("b", wait)]);
+        let yaml = sandbox.read("agent/agent.yaml");
+        let tool = format!("stdin: code\n    survive: {survives}\n");
+        sandbox.write("agent/agent.yaml", yaml.replace("stdin: code\n", &tool));
         let args = ["test", "agent", "-j", "1"];
         let child = sandbox.delta(args).env("TMPDIR", sandbox.path("tmp")).spawn();
         let tool: i32 = until_line(&sandbox.path("agent/pid")).parse().unwrap();

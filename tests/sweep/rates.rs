@@ -106,4 +106,14 @@ fn c_26_9_a_wait_for_a_slot_is_no_time_of_the_run() {
     // Each run but the first waits for all before it.
     assert!(sum("throttled_ms") > work, "{lines:?}");
     assert!(lines.iter().any(|line| line["duration_ms"].as_u64() > Some(2000)), "{lines:?}");
+    // What it starts afterwards has as much time: the ledger has the later deadline.
+    let waited = lines.iter().filter(|line| line["throttled_ms"].as_u64() > Some(100));
+    for id in waited.map(|line| line["id"].as_str().unwrap()) {
+        let shard = &id.rsplit('.').next().unwrap()[..2];
+        let ledger = sandbox.read(&format!("s/runs/{shard}/{id}/.delta/{id}/budget.jsonl"));
+        let entries = ledger.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let deadlines: Vec<i64> =
+            entries.filter_map(|entry| entry["deadline_unix"].as_i64()).collect();
+        assert!(deadlines.last() > deadlines.first(), "{ledger}");
+    }
 }

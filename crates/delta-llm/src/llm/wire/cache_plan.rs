@@ -380,6 +380,14 @@ mod tests {
     }
 
     #[test]
+    fn c_35_16_a_constant_prefix_that_has_changed_is_not_written_again() {
+        let mut history = CacheHistory::new(CacheLifetime::Short);
+        history.assume_sent(&blocks(&vec![(2000, 1), (100, 2)]));
+        let changed = blocks(&vec![(2000, 3), (100, 2)]);
+        assert_eq!(history.plan(&changed, Instant::now()).blocks, [0; 0]);
+    }
+
+    #[test]
     fn c_35_15_the_least_prefix_of_the_model_counts_where_it_is_known() {
         let before = vec![(600, 1), (700, 2)];
         let mut after = blocks(&vec![(600, 1), (700, 3)]);
