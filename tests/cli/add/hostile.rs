@@ -9,7 +9,11 @@ fn c_36_14_filters_hooks_and_attributes_of_a_repository_do_not_act() {
     }
     let sandbox = with_agent();
     let touch = format!("touch {}", sandbox.path("started").display());
-    sandbox.write("reviewer/.gitattributes", "* filter=evil text eol=crlf ident\n");
+    let attributes =
+        "* filter=evil text eol=crlf ident export-subst\nsystem_prompt.md export-ignore\n";
+    sandbox.write("reviewer/.gitattributes", attributes);
+    sandbox.write("reviewer/notes.txt", "$Format:%H$ $Id$\n");
+    sandbox.write("home/attributes", "notes.txt export-ignore\n");
     sandbox.write("reviewer/.gitconfig", format!("[filter \"evil\"]\n  smudge = {touch}\n"));
     let tree = named_tree(&add(&sandbox, &["reviewer"]).expect_code(3));
     let url = repository(&sandbox, "reviewer");
@@ -23,8 +27,9 @@ fn c_36_14_filters_hooks_and_attributes_of_a_repository_do_not_act() {
     }
     // What the operator's own git would do does not count either.
     let config = format!(
-        "[core]\n hooksPath = {}\n[filter \"evil\"]\n smudge = {touch}\n",
-        sandbox.path("reviewer/.git/hooks").display()
+        "[core]\n hooksPath = {}\n attributesFile = {}\n[filter \"evil\"]\n smudge = {touch}\n",
+        sandbox.path("reviewer/.git/hooks").display(),
+        sandbox.path("home/attributes").display()
     );
     sandbox.write("home/.gitconfig", config);
     let ran = add_command(&sandbox, &[&url])
