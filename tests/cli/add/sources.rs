@@ -100,6 +100,19 @@ fn c_36_15_a_ref_is_a_branch_a_tag_or_a_commit() {
 }
 
 #[test]
+fn c_36_14_what_does_not_load_is_named_by_its_source() {
+    if !needs::programs(&["git"]) {
+        return;
+    }
+    let sandbox = with_agent();
+    std::fs::remove_file(sandbox.path("reviewer/context.yaml")).unwrap();
+    let url = repository(&sandbox, "reviewer");
+    let ran = add(&sandbox, &[&url]).expect_code(126);
+    let expected = format!("error: context.yaml not found in {url}\n  --> {url}/context.yaml\n");
+    assert!(ran.stderr.starts_with(&expected), "{ran:?}");
+}
+
+#[test]
 fn c_36_14_only_addresses_that_are_safe_are_fetched() {
     let sandbox = with_agent();
     for source in

@@ -119,8 +119,14 @@ impl Installer {
             let hint = "look at it, and at who named the other tree";
             return Err(CommandFailure::conflict(message, hint));
         }
-        let agent =
-            Agent::load(&draft.dir, &ModelSelection::without_llm(), &trust::read_import_path())?;
+        let loaded =
+            Agent::load(&draft.dir, &ModelSelection::without_llm(), &trust::read_import_path());
+        // The files that it was read from are gone when a person reads this.
+        let agent = loaded.map_err(|report| {
+            let message = report.to_string();
+            let files = draft.dir.display().to_string();
+            CommandFailure::config(message.replace(&files, &location.to_string()), None)
+        })?;
         let name = name.unwrap_or(&agent.name);
         let before = self.lock.agents.get(name);
         let source = location.source();
