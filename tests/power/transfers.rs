@@ -2,7 +2,7 @@
 //! disk, so both lose what was not synced.
 
 use crate::recorder::{Lease, judge_power_losses, succeed};
-use crate::verdicts::{Seen, command};
+use crate::verdicts::{Seen, command, remove_hole};
 use crate::workloads::asking_agent;
 use test_support::sandbox::Sandbox;
 
@@ -27,6 +27,7 @@ fn sent_run() -> Sandbox {
 /// The run is open at one place at most, what has ended stays, and the same commands bring it there.
 fn check_transfer(sandbox: &Sandbox) {
     let seen = Seen::read(sandbox);
+    remove_hole(sandbox, &seen);
     let answer = |work| command(sandbox, ["continue", "r", "-w", work, "-m", "yes", "-q"]);
     if !sandbox.path("r.tgz").exists() {
         assert!(!seen.has_ended(&SEND.join(" ")), "the file that was written is gone");
