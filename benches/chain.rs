@@ -62,7 +62,7 @@ fn record_run(dir: &Path) -> std::path::PathBuf {
     let agent = dir.join("agent");
     fs::create_dir(&agent).unwrap();
     let yaml = format!(
-        "name: bench\nmax_iterations: {}\nllm: {{provider: script, model: script.yaml}}\ntools:\n  - {{name: t, exec: seq 900}}\n",
+        "name: bench\nmax_iterations: {}\nllm: {{provider: script, model: script.yaml}}\nlimits: {{repeats: 0}}\ntools:\n  - {{name: t, exec: seq 900}}\n",
         ITERATIONS + 1
     );
     fs::write(agent.join("agent.yaml"), yaml).unwrap();

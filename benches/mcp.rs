@@ -52,7 +52,7 @@ fn write_agent(agent: &Path, server: &Path, state: &Path) {
     fs::create_dir_all(agent).unwrap();
     let command = json!(["python3", server, state]);
     let text = format!(
-        "name: bench\nllm: {{provider: script, model: script.yaml}}\nmcp: {{s: {{command: {command}, tools: [count]}}}}\ntools: [{{name: t, exec: 'true'}}]\n"
+        "name: bench\nllm: {{provider: script, model: script.yaml}}\nlimits: {{repeats: 0}}\nmcp: {{s: {{command: {command}, tools: [count]}}}}\ntools: [{{name: t, exec: 'true'}}]\n"
     );
     fs::write(agent.join("agent.yaml"), text).unwrap();
     fs::write(agent.join("system_prompt.md"), "You are measured.\n").unwrap();

@@ -114,7 +114,7 @@ fn open(bars: &mut Bars) -> Sandbox {
     let what = format!("open and fold a journal of {COUNT} events ({} KiB)", length / 1024);
     bars.at_most(&what, millis(best(|| fold(&sandbox, COUNT))), 100.0, "ms");
     let again = || {
-        let args = ["continue", "--run-id", "r", "-w", "work"];
+        let args = ["continue", "--run-id", "r", "-w", "work", "--agent", "agent"];
         let ran = sandbox.delta(args).output().expect_code(1);
         assert!(ran.stderr.contains("Run is COMPLETED"), "{}", ran.stderr);
     };

@@ -250,7 +250,8 @@ pub fn write_agent(dir: &Path, address: SocketAddr, count: usize) -> String {
     let name = format!("agent-{count}");
     let agent = dir.join(&name);
     fs::create_dir_all(&agent).unwrap();
-    let tools = format!("tools:\n  - name: t\n    shell: {SCRIPT}\n");
+    // Each call is the same, and has the same result.
+    let tools = format!("limits: {{repeats: 0}}\ntools:\n  - name: t\n    shell: {SCRIPT}\n");
     let llm = format!("llm:\n  model: m\n  base_url: http://{address}/{count}/v1\n");
     let yaml = format!("name: bench\nmax_iterations: {}\n{llm}{tools}", count + 1);
     fs::write(agent.join("agent.yaml"), yaml).unwrap();
