@@ -117,6 +117,10 @@ const DRIVING_COMMANDS: &[&str] = &["run", "", "continue", "approve", "deny", "a
 
 /// Adds what to type to a usage error about the command, its arguments or a missing run.
 pub fn with_tip_for(error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    // To build all commands takes most of the time of `--version`.
+    if !error.use_stderr() {
+        return error;
+    }
     let command = arguments.get(1).and_then(|word| word.to_str());
     let command = command.filter(|word| !word.starts_with('-')).unwrap_or_default();
     let named = named_command(crate::DeltaCli::command(), arguments);
