@@ -56,7 +56,8 @@ const PROGRAM_COMMANDS: [(&str, &[&str]); 2] = [
 ];
 
 /// Arguments of other programs, with the commands of delta before them and the tip.
-const ARGUMENT_TIPS: [(&[&str], &[&str], &str); 22] = [
+const ARGUMENT_TIPS: [(&[&str], &[&str], &str); 23] = [
+    (&["--all", "-a"], &["rm"], "use `--older-than 0s`"),
     (&["--run-id"], ANSWERING_COMMANDS, "the run is an argument, as in `delta approve RUN`"),
     (&["-m"], &["approve"], "`approve` takes no text: `delta deny RUN -m REASON` has one"),
     (&["--at", "--iteration"], &["rollback"], "use `--to N`"),
@@ -199,7 +200,10 @@ fn other_command_tip(named: &Command, argument: &str) -> Option<String> {
     }
     let mut delta = crate::DeltaCli::command();
     delta.build();
-    let commands = delta.get_subcommands().filter(|command| !command.is_hide_set());
+    // What `man` is for is no other command's purpose.
+    let commands = delta
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set() && command.get_name() != "man");
     let with_option =
         commands.filter(|command| visible_options(command).any(|option| option == name));
     let commands: Vec<String> =

@@ -60,6 +60,8 @@ fn usage_errors_name_what_to_type() {
             &["list-runs", "--message", "x"],
             "is an option of `delta run`, `delta continue` and others",
         ),
+        (&["rm", "--all"], "use `--older-than 0s`"),
+        (&["stop", "--all"], "unexpected argument '--all' found\n\nUsage"),
         (&["list-runs", "--statu", "x"], "a similar argument exists: '--status'"),
         (&["tool", "lint", "--agent", "."], "the agent directory is an argument"),
         (&["test", "--agent", "."], "the agent directory is an argument: `delta test DIR`"),
