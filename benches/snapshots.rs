@@ -70,7 +70,7 @@ fn measure(what: &str, name: impl Fn(usize) -> String) {
          ratio {ratio:.1}, {} {MOST_FOR_A_BYTE}",
         verdict(ratio < MOST_FOR_A_BYTE)
     );
-    assert!(look < MOST && ratio < MOST_FOR_A_BYTE);
+    assert!(look < MOST && ratio < MOST_FOR_A_BYTE, "beyond their bars");
 }
 
 fn write(path: &Path, text: &str) {

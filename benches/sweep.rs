@@ -1,8 +1,8 @@
 //! What a sweep costs over its runs: the pool against `xargs -P` of the bare runs, runs that have nothing left to do, and
 //! plans and results of a hundred thousand and a million runs.
 //!
-//! `cargo bench --bench sweep` prints the figures and fails when one is beyond its bar. `DELTA_BENCH_RUNS=20000` measures
-//! the pool with more runs.
+//! `cargo build --profile bench -p delta-agents-sweep`, then `cargo bench --bench sweep`, which prints the figures and fails
+//! when one is beyond its bar. `DELTA_BENCH_RUNS=20000` measures the pool with more runs.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -32,6 +32,8 @@ fn main() {
     if !common::is_asked() {
         return;
     }
+    // Beside delta, where `delta sweep` seeks it.
+    common::installed(&Path::new(common::DELTA).with_file_name("delta-sweep"));
     let dir = common::Place::new();
     write_agent(dir.path());
     let mut bars = Bars::default();
