@@ -107,6 +107,25 @@ fn c_32_1_a_staged_run_changes_nothing_until_it_is_applied() {
 }
 
 #[test]
+fn c_32_1_hooks_and_generators_work_in_the_stage() {
+    if !can_stage() {
+        return;
+    }
+    let sandbox = sandbox(&["echo tool >> f"]);
+    sandbox.write_program("agent/add", "#!/bin/sh\necho $1 >> f\n[ ! \"$2\" ] || cat f > \"$2\"\n");
+    sandbox.write("agent/hooks.yaml", "on_run_end: {command: ['${AGENT_HOME}/add', hook]}\n");
+    let generator = "  - type: computed_file\n    output_path: '${RUN_DIR}/made'\n    \
+                     generator: {command: ['${AGENT_HOME}/add', generator, '${RUN_DIR}/made']}\n";
+    let context = sandbox.read("agent/context.yaml");
+    sandbox.write("agent/context.yaml", context + generator);
+    sandbox.run("go", &["--stage"]).expect_code(0);
+    assert_eq!(sandbox.read("work/f"), "one\n");
+    assert!(sandbox.read("work/.delta/r/made").ends_with("tool\ngenerator\n"));
+    apply(&sandbox, &[]).expect_code(0);
+    assert_eq!(sandbox.read("work/f"), "one\ngenerator\ntool\ngenerator\nhook\n");
+}
+
+#[test]
 fn c_32_2_a_conflict_is_named_and_nothing_is_applied() {
     if !can_stage() {
         return;
