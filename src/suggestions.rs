@@ -200,7 +200,7 @@ fn other_command_tip(named: &Command, argument: &str) -> Option<String> {
     }
     let mut delta = crate::DeltaCli::command();
     delta.build();
-    // What `man` is for is no other command's purpose.
+    // No other command has the purpose of `man`.
     let commands = delta
         .get_subcommands()
         .filter(|command| !command.is_hide_set() && command.get_name() != "man");
