@@ -1,19 +1,20 @@
 //! docs/reference/cli.md, made of the first lines that `--help` prints of commands and options, and of their exit codes:
 //! options of several commands once, then each command with its own.
 
+use regex::Regex;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::process::Command;
 
 const INTRODUCTION: &str = "# The command line
 
-Every command has `-h, --help`, and exits with 2 after a usage error.
+Every command has `-h, --help`, and exits with 2 after a usage error, with 126 after an error in its configuration, such as a file with a mistake, and with 130 if it was interrupted.
 This page has one line of each command and option; `delta COMMAND --help` explains them with examples, and `delta man COMMAND` is the same as a manual page.
 ";
 
-/// Options that a command has together, by the name of their paragraph. The options of several commands that are in no group
-/// are in the last one.
-const GROUPS: [(&str, &[&str]); 5] = [
+/// Options that a command has together, by the name of their paragraph. The last two have the other options of several
+/// commands, and their arguments.
+const GROUPS: [(&str, &[&str]); 6] = [
     ("Which runs", &["-w, --work-dir <DIR>", "-r, --recursive [<DIR>...]"]),
     ("Limits", &["--max-cost <USD>", "--max-tokens <N>", "--max-duration <TIME>"]),
     ("Sandbox", &["--sandbox <NAME|FILE>", "--net <HOST>"]),
@@ -29,6 +30,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         ],
     ),
     ("Others", &[]),
+    ("Arguments", &[]),
 ];
 
 /// What `--help` of one command prints, without its examples.
@@ -134,8 +136,7 @@ fn push_line(sections: &mut Vec<Section>, line: &str) {
     let text = line.trim();
     let indent = line.len() - line.trim_start().len();
     if indent == 0 {
-        let title = text.replace(" 2 usage error,", "").replace(", 2 usage error", "");
-        sections.push(Section { title, entries: Vec::new() });
+        sections.push(Section { title: own_exit_codes(text), entries: Vec::new() });
         return;
     }
     let entries = &mut sections.last_mut().unwrap().entries;
@@ -170,10 +171,21 @@ fn summary(about: &str) -> String {
         let code = sentences.find(|text| text.starts_with("The exit code is"));
         let codes = Some(paragraph).filter(|text| text.starts_with("Exit codes"));
         if let Some(codes) = codes.or(code) {
-            write!(summary, "\n\n{}", codes.trim_end_matches('.')).unwrap();
+            write!(summary, "\n\n{}", own_exit_codes(codes.trim_end_matches('.'))).unwrap();
         }
     }
-    summary.replace(" 2 usage error,", "")
+    summary
+}
+
+/// A line without the exit codes that the introduction explains for every command.
+fn own_exit_codes(line: &str) -> String {
+    let line = line.replace(" 2 usage error,", "").replace(", 2 usage error", "");
+    let shared = Regex::new(concat!(
+        r"(?:, 126 (?:configuration error|a file has a mistake|the plan has an error(?: or runs do not start)?|",
+        r"the agent(?: or a test)? does not load))?(?:, 130 (?:interrupted|stopped))?$",
+    ))
+    .unwrap();
+    shared.replace(&line, "").into_owned()
 }
 
 /// The entries that several commands have, by their syntax: of several texts the most frequent one.
@@ -220,7 +232,11 @@ fn push_groups(reference: &mut String, shared: &BTreeMap<String, Entry>) {
     for (title, members) in GROUPS {
         writeln!(reference, "\n### {title}\n").unwrap();
         let is_in_group = |entry: &Entry| match title {
-            "Others" => !GROUPS.iter().any(|(_, names)| names.contains(&&*entry.syntax)),
+            "Arguments" => !entry.is_option(),
+            "Others" => {
+                entry.is_option()
+                    && !GROUPS.iter().any(|(_, names)| names.contains(&&*entry.syntax))
+            }
             _ => members.contains(&&*entry.syntax),
         };
         push_entries(reference, shared.values().filter(|entry| is_in_group(entry)));

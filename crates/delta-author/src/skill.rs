@@ -76,7 +76,7 @@ pub struct SkillShowArgs {
     /// Name of the skill
     #[arg(value_name = "NAME", add = ArgValueCandidates::new(completion_candidates::skill_candidates))]
     name: String,
-    /// Look in this directory of skills and not in an agent; repeatable, the first one with the skill is used
+    /// Look in this directory of skills, not in an agent; repeatable, the first one with the skill is used
     #[arg(long = "in", value_name = "DIR", conflicts_with_all = ["agent", "work_dir", "project_skills"])]
     roots: Vec<PathBuf>,
     #[command(flatten)]

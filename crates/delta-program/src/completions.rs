@@ -38,7 +38,7 @@ pub struct CompletionsArgs {
     /// Shell to print the script for [default with --install: the one in $SHELL]
     #[arg(required_unless_present = "install")]
     shell: Option<CompletionShell>,
-    /// Write the script to the file from which the shell loads it, and print the path of the file
+    /// Write the script to the file from which the shell loads it, and print its path
     #[arg(long)]
     install: bool,
 }

@@ -35,8 +35,10 @@ pub struct ListRunsArgs {
     /// List only runs that can be continued: not DAMAGED ones, and no run that a process works on
     #[arg(long)]
     resumable: bool,
-    /// List only runs with one of these statuses, separated by commas: RUNNING (also of a dead process), WAITING_FOR_INPUT
-    /// (also interrupted, FAILED or killed at the question), COMPLETED, FAILED, INTERRUPTED, DAMAGED
+    /// List only runs with one of these statuses, separated by commas: RUNNING, WAITING_FOR_INPUT, COMPLETED, FAILED,
+    /// INTERRUPTED, DAMAGED
+    ///
+    /// RUNNING includes runs whose process died, WAITING_FOR_INPUT runs that were interrupted, FAILED or killed at the question.
     #[arg(
         long,
         value_enum,
@@ -57,8 +59,9 @@ pub struct ListRunsArgs {
     /// List only the most recently updated run; as text, only its id, or with -r its directory
     #[arg(long, conflicts_with = "limit")]
     first: bool,
-    /// Show the list again whenever it changes, with what each process does; with `--format json`, an object per line for each
-    /// new or changed run, without texts of users, the LLM or tools
+    /// Show the list again whenever it changes; with `--format json`, an object per line for each new or changed run
+    ///
+    /// As text, with what each process does; as JSON, without texts of users, the LLM or tools.
     #[arg(long, conflicts_with = "first")]
     watch: bool,
     /// With `--watch`: the time between two looks

@@ -32,7 +32,7 @@ pub struct ViewArgs {
     /// Open the page in a browser
     #[arg(long)]
     open: bool,
-    /// Until the run ends, serve its page on a loopback port, and print the address to stderr; then write the file
+    /// Until the run ends, serve its page on a loopback port, whose address is on stderr; then write the file
     #[arg(short, long)]
     follow: bool,
     /// Start the server of one run in the background, and print its address

@@ -56,9 +56,10 @@ pub struct ForkArgs {
     /// Workspace
     #[arg(short, long, value_name = "DIR", default_value = ".", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     work_dir: PathBuf,
-    /// Workspace of the new run: a new or empty directory, or RUN's workspace, whose files stay unchanged [default: a new
-    /// one in the agent's workspaces/; for an installed, default or built-in agent, NAME-fork next to RUN's workspace NAME;
-    /// for a run of a sweep, one in forks/ of the sweep]
+    /// Workspace of the new run: new, empty, or RUN's own, whose files stay unchanged [default: a new one]
+    ///
+    /// By default, it is in the agent's workspaces/; for an installed, default or built-in agent, it is NAME-fork next to RUN's
+    /// workspace NAME; for a run of a sweep, it is in forks/ of the sweep.
     #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     into: Option<PathBuf>,
     /// Id of the new run [default: generated]

@@ -53,8 +53,9 @@ pub struct ReplayArgs {
     /// For `tools` and `model`: agent directory [default: the agent of the run]
     #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::AgentCompleter))]
     agent: Option<PathBuf>,
-    /// For `tools`: workspace, created if missing [default: a new one in the agent's workspaces/; for a run of a sweep, in
-    /// forks/ of the sweep]
+    /// For `tools`: workspace, created if missing [default: a new one]
+    ///
+    /// By default, it is in the agent's workspaces/; for a run of a sweep, it is in forks/ of the sweep.
     #[arg(long, value_name = "DIR", add = ArgValueCompleter::new(completion_candidates::WorkspaceCompleter))]
     into: Option<PathBuf>,
     /// For `tools`: show progress as `delta run` does

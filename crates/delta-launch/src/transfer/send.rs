@@ -76,13 +76,17 @@ pub struct SendArgs {
     /// Redact the values in FILE, one a line, wherever they are in the copy
     #[arg(long, value_name = "FILE", requires = "copy")]
     redact: Option<PathBuf>,
-    /// Files of the workspace to send: what differs from the beginning of the run needs a workspace with the same beginning
+    /// Files of the workspace to send
+    ///
+    /// What differs from the beginning of the run needs a workspace with the same beginning.
     #[arg(long, value_enum, default_value_t = SentFiles::All)]
     files: SentFiles,
     /// Whether to send the records of LLM calls and tools
     #[arg(long, value_enum, default_value_t = SentRecords::All)]
     records: SentRecords,
-    /// Open the run here again: the host to which it was sent refuses it from then on, unless it has arrived there
+    /// Open the run here again, unless it has arrived where it was sent
+    ///
+    /// The host to which it was sent refuses it from then on.
     #[arg(long, conflicts_with_all = ["to", "copy"])]
     cancel: bool,
 }

@@ -40,7 +40,7 @@ pub struct LockArgs {
     /// Servers to lock [default: all of the agent]
     #[arg(value_name = "SERVER")]
     servers: Vec<String>,
-    /// Agent directory [default: the current directory]
+    /// Agent directory [default: .]
     #[arg(long, value_name = "DIR")]
     agent: Option<PathBuf>,
     /// Write the file

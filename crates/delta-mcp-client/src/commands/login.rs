@@ -32,7 +32,7 @@ pub struct LoginArgs {
     /// Server in `mcp:` of the agent, or the URL of a server
     #[arg(value_name = "SERVER")]
     name: String,
-    /// Agent directory, with the server in its `mcp:` [default: the current directory]
+    /// Agent directory [default: .]
     #[arg(long, value_name = "DIR")]
     agent: Option<PathBuf>,
     /// Scopes to ask for, in addition to the ones that the server names; repeatable
@@ -41,7 +41,7 @@ pub struct LoginArgs {
     /// Issuer to log in at [default: the one in mcp.lock.json, else the first that the server names]
     #[arg(long, value_name = "URL")]
     issuer: Option<String>,
-    /// Port of 127.0.0.1 to which the browser is sent, for a client that is registered with one [default: a free one]
+    /// Port of 127.0.0.1 for the browser, if the client is registered with one [default: a free one]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     port: u16,
 }

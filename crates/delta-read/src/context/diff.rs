@@ -32,7 +32,7 @@ Examples:
   delta context diff RUN 3 4 -w ./work --format json | jq .breaks"
 )]
 pub struct ContextDiffArgs {
-    /// Run: id, unique prefix or suffix, directory or `last`
+    /// Run: id, unique prefix or suffix, directory or `last` [default: last]
     #[arg(value_name = "RUN", add = ArgValueCandidates::new(run_list::run_candidates))]
     run: Option<String>,
     /// Earlier iteration

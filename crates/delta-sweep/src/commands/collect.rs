@@ -29,8 +29,7 @@ pub struct CollectArgs {
     /// Use the scores of this grader [default: the first one]
     #[arg(long, value_name = "NAME")]
     grader: Option<String>,
-    /// Write the result lines with their grades into FILE: FILE.jsonl, one JSON object a line, or FILE.csv; `-` prints
-    /// JSON lines
+    /// Write the result lines with their grades into FILE.jsonl, one JSON object a line, or FILE.csv; `-` prints JSON lines
     #[arg(short, long, value_name = "FILE", value_parser = parse_output)]
     output: Option<PathBuf>,
     #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]

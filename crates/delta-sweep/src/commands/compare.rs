@@ -40,8 +40,10 @@ pub struct CompareArgs {
     /// Directory of the sweep
     #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
     dir: PathBuf,
-    /// What to compare, with one row for each value: model, agent, repeat or param.NAME; input and group only print rows
-    /// [default: the first of model, agent and parameters that has several values, and rows by all of them]
+    /// Key to compare: model, agent, repeat or param.NAME; input and group only print rows [default: the first of model, agent
+    /// and parameters that has several values]
+    ///
+    /// Each value has a row; without --by, each combination of model, agent and parameters has one.
     #[arg(long, value_name = "KEY")]
     by: Option<String>,
     /// Use the scores of this grader [default: the first one]

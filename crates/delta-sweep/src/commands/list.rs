@@ -35,7 +35,9 @@ pub struct ListSweepArgs {
     /// Only runs that have a score and did not pass
     #[arg(long, conflicts_with = "waiting")]
     not_passed: bool,
-    /// With `--not-passed`: the grader [default: the first one; without graders, a run that COMPLETED has passed]
+    /// With `--not-passed`: the grader [default: the first one]
+    ///
+    /// Without graders, a run that COMPLETED has passed.
     #[arg(long, value_name = "NAME", requires = "not_passed")]
     grader: Option<String>,
     #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]

@@ -37,7 +37,9 @@ pub struct SweepViewArgs {
     grader: Option<String>,
     #[arg(long, value_name = "CONDITIONS", value_parser = RunSelection::parse, help = ONLY_HELP)]
     only: Option<RunSelection>,
-    /// Write pages for these runs too, in a directory next to the file: `none`, `failed` (or not passed) or `all`
+    /// Write pages for these runs too: `none`, `failed` (or not passed) or `all`
+    ///
+    /// They are in a directory next to the file.
     #[arg(long, value_enum, hide_possible_values = true, default_value_t = RunPages::None)]
     pages: RunPages,
     /// Open the page in a browser

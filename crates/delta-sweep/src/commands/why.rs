@@ -66,7 +66,9 @@ pub struct WhyArgs {
     /// Run that did not pass: id, or unique prefix or suffix
     #[arg(value_name = "ID", value_parser = RunArgument::parse)]
     id: RunArgument,
-    /// Use the scores of this grader [default: the first one; without graders, a run that COMPLETED has passed]
+    /// Use the scores of this grader [default: the first one]
+    ///
+    /// Without graders, a run that COMPLETED has passed.
     #[arg(long, value_name = "NAME")]
     grader: Option<String>,
     /// Print the number of forks and their cost, and fork nothing
