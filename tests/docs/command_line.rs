@@ -10,6 +10,7 @@ const INTRODUCTION: &str = "# The command line
 
 Every command has `-h, --help`, and exits with 2 after a usage error, with 126 after an error in its configuration, such as a file with a mistake, and with 130 if it was interrupted.
 This page has one line of each command and option; `delta COMMAND --help` explains them with examples, and `delta man COMMAND` is the same as a manual page.
+`delta-sessions` has `completions` and `man` too.
 ";
 
 /// Options that a command has together, by the name of their paragraph. The last two have the other options of several
@@ -61,6 +62,9 @@ pub fn reference(programs: &[&str]) -> String {
     for program in programs {
         push_commands(program, &[], &mut commands);
     }
+    commands.retain(|command| {
+        !["delta-sessions completions", "delta-sessions man"].contains(&&*command.spelling)
+    });
     let shared = shared_entries(&commands);
     let mut reference = INTRODUCTION.to_owned();
     push_groups(&mut reference, &shared);

@@ -116,7 +116,7 @@ pub struct ResumeOptions {
     /// Allow a run whose last process was on another host and cannot be checked
     #[arg(long)]
     force: bool,
-    /// Retry the failed step after an error of one of these types: llm, io, context, length, empty_response, max_iterations
+    /// Retry the failed step after one of these errors: llm, io, context, length, empty_response, max_iterations
     #[arg(long, value_name = "TYPES", value_delimiter = ',', hide_possible_values = true)]
     retry: Vec<RetriedError>,
     /// Options that `delta run` has too.

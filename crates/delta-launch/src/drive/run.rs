@@ -68,8 +68,8 @@ pub struct RunArgs {
     /// Creates the run, continues it if it was interrupted, waits for the process that works on it, or prints its result.
     #[arg(long, requires = "run_id", requires = "work_dir")]
     ensure: bool,
-    /// With `--ensure`: continue a run that FAILED with an error of one of these types: llm, io, context, length,
-    /// empty_response, max_iterations
+    /// With `--ensure`: continue a run that FAILED with one of these errors: llm, io, context, length, empty_response,
+    /// max_iterations
     #[arg(
         long,
         value_name = "TYPES",

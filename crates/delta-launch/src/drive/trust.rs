@@ -37,8 +37,7 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct TrustArgs {
-    /// File of variables, directory with a .env, run (id, unique prefix or suffix, directory or `last`), or with `--remove` the
-    /// id of a call
+    /// File of variables, directory with a .env, run as in other commands, or with `--remove` the id of a call
     #[arg(value_name = "FILE|DIR|RUN", required_unless_present_any = ["list", "endpoint", "key", "new_key"], add = ArgValueCandidates::new(run_list::run_candidates))]
     targets: Vec<PathBuf>,
     /// Workspace

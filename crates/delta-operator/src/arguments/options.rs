@@ -56,7 +56,7 @@ pub fn tier_parser() -> impl TypedValueParser<Value = TierChoice> {
 pub struct RunOptions {
     /// Answer the agent's questions, and approve its calls, at this terminal
     ///
-    /// [default: at a terminal, unless `-q` is given or CI is set]
+    /// [default: at a terminal, without `-q` and CI]
     #[arg(short, long, overrides_with = "no_interactive")]
     pub interactive: bool,
     /// Ask nothing; at a question, exit with 101 and leave the run waiting
