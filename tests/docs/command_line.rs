@@ -8,7 +8,8 @@ use std::process::Command;
 
 const INTRODUCTION: &str = "# The command line
 
-Every command has `-h, --help`, and exits with 2 after a usage error, with 126 after an error in its configuration, such as a file with a mistake, and with 130 if it was interrupted.
+Every command has `-h, --help`.
+Unless its section says otherwise, it exits with 2 after a usage error, 126 after an error in its configuration, such as a file with a mistake, and 130 if it was interrupted.
 This page has one line of each command and option; `delta COMMAND --help` explains them with examples, and `delta man COMMAND` is the same as a manual page.
 `delta-sessions` has `completions` and `man` too.
 ";
