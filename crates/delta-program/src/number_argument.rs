@@ -31,9 +31,20 @@ pub fn parse_time_in(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64,
                 "a time needs a unit: write {text}s, or {text}ms for milliseconds"
             ));
         }
-        let millis = parse_time_ms(text).filter(|millis| range.contains(millis));
-        millis.ok_or_else(|| format!("expected {TIME_WITH_UNIT}"))
+        let millis = parse_time_ms(text).ok_or_else(|| format!("expected {TIME_WITH_UNIT}"))?;
+        if range.contains(&millis) {
+            return Ok(millis);
+        }
+        let (least, most) = (whole_time(*range.start()), whole_time(*range.end()));
+        Err(format!("expected a time from {least} to {most}"))
     }
+}
+
+/// A time in its largest unit, rounded down: `500ms`, `1h`.
+fn whole_time(millis: u64) -> String {
+    let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+    let unit = units.into_iter().find(|(_, length)| *length <= millis);
+    unit.map_or_else(|| "0s".to_owned(), |(unit, length)| format!("{}{unit}", millis / length))
 }
 
 /// The parser of clap for milliseconds without a unit, or a time with one, in `range`: for options whose name has the unit.
@@ -64,6 +75,17 @@ pub fn parse_tokens_in(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u6
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_outside_of_the_range_names_the_range() {
+        let parse = parse_time_in(500..=3_600_000);
+        assert_eq!((parse("500ms"), parse("1h")), (Ok(500), Ok(3_600_000)));
+        for wrong in ["2h", "499ms", "0s"] {
+            assert_eq!(parse(wrong), Err("expected a time from 500ms to 1h".to_owned()), "{wrong}");
+        }
+        assert!(parse("soon").unwrap_err().starts_with("expected a time with a unit"));
+        assert_eq!((whole_time(0), whole_time(86_400_000)), ("0s".to_owned(), "1d".to_owned()));
+    }
 
     #[test]
     fn a_number_outside_of_the_range_names_the_range() {
