@@ -7,6 +7,10 @@ use std::fs;
 /// The flag of an exiting process (include/linux/sched.h).
 const PF_EXITING: u64 = 0x4;
 
+/// How far two statements of the start of one process may be apart: the time of boot is adjusted with the clock, and
+/// emulators have their own idea of it.
+const START_TOLERANCE_S: u64 = 2;
+
 /// This process and its start in ticks since the boot, for a token.
 pub(crate) fn process_clock() -> (u32, u64) {
     let pid = std::process::id();
@@ -45,8 +49,10 @@ pub fn owner_status(process: &ProcessInfo) -> OwnerStatus {
     let is_delta = process_name(process.pid)
         .is_some_and(|name| name.contains("delta") || name == process.process_name);
     match process_start_time(process.pid) {
-        // The boot time is adjusted with the clock, by a second or so.
-        Some(start_time) if is_delta && (start_time - process.start_time_unix).abs() <= 2_000 => {
+        Some(start_time)
+            if is_delta
+                && start_time.abs_diff(process.start_time_unix) <= START_TOLERANCE_S * 1_000 =>
+        {
             OwnerStatus::Alive
         }
         _ => OwnerStatus::Dead,
@@ -78,8 +84,18 @@ pub(crate) fn process_start_time(pid: u32) -> Option<i64> {
     Some(time::current_time().as_millis() - uptime_ms()? + ticks * 1000 / per_second)
 }
 
+/// Whether the process is alive that found, of itself, that it started at `start_ticks`.
+///
+/// An emulator of another processor, such as qemu in a container, tells a process a start of its own, some ticks after the
+/// one that every other process is told. Ids are not used again within [`START_TOLERANCE_S`]; where one is, its process is
+/// taken for the owner until it ends.
+pub(crate) fn is_alive_since(pid: u32, start_ticks: u64) -> bool {
+    let tolerance = START_TOLERANCE_S * rustix::param::clock_ticks_per_second();
+    process_start_ticks(pid).is_some_and(|ticks| ticks.abs_diff(start_ticks) <= tolerance)
+}
+
 /// When a process that is alive started, in ticks since the boot.
-pub(crate) fn process_start_ticks(pid: u32) -> Option<u64> {
+fn process_start_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may contain spaces, so fields are counted after it.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
@@ -101,6 +117,15 @@ pub(crate) fn uptime_ms() -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn c_26_1_a_process_that_an_emulator_tells_another_start_is_alive() {
+        let (pid, ticks) = process_clock();
+        let second = rustix::param::clock_ticks_per_second();
+        assert!(is_alive_since(pid, ticks) && is_alive_since(pid, ticks + 3));
+        assert!(!is_alive_since(pid, ticks + 60 * second));
+        assert!(!is_alive_since(u32::MAX, ticks));
+    }
 
     #[test]
     fn c_13_2_a_process_is_alive_with_its_start_time_and_name_only() {

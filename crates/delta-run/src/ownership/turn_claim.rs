@@ -7,7 +7,7 @@ use crate::lease::lease_files::{Beat, CountedJournal, LeaseFiles, LeaseToken};
 use crate::lease::lease_policy::lease_ttl;
 use crate::lease::turns::{ClaimStep, Claiming, OwnerSign, PauseReason, SILENT_LOOKS};
 use crate::ownership::claim::{ClaimPatience, OwnershipError, WatchedOwner, judge_last_owner};
-use crate::ownership::owner_process::{pid_namespace, process_start_ticks};
+use crate::ownership::owner_process::{is_alive_since, pid_namespace};
 use crate::ownership::turn_lease::{ClaimBase, TurnLease};
 use crate::run_files::{JOURNAL_FILE, OWNER_LOCK_FILE};
 use delta_base::durable::{self, FileError, FileLock};
@@ -124,12 +124,8 @@ impl<'a> TurnClaim<'a> {
     fn judge(&self) -> OwnerSign {
         let Some((token, _)) = &self.found else { return OwnerSign::Alive };
         if is_visible_owner(token) {
-            return match process_start_ticks(token.pid) {
-                Some(ticks) if ticks == token.start_ticks && !self.has_left(token) => {
-                    OwnerSign::Alive
-                }
-                _ => OwnerSign::Gone,
-            };
+            let is_alive = is_alive_since(token.pid, token.start_ticks) && !self.has_left(token);
+            return if is_alive { OwnerSign::Alive } else { OwnerSign::Gone };
         }
         match self.files.read_beat(token) {
             Ok(Beat::Left(_)) => OwnerSign::Gone,
