@@ -2,7 +2,8 @@
 //!
 //! This process is a subreaper: whatever loses its parent becomes its child, so everything that a call started, and that
 //! is alive, descends from it. When the command of a call has been reaped and no child is left, one system call proves
-//! that nothing of the call is alive. Only otherwise is /proc read.
+//! that nothing of the call is alive. Only otherwise is /proc read. Where this process cannot become a subreaper, every call
+//! is followed by a search for its mark.
 
 use super::call_limits::{CallGroup, CallLimiter, CallLimits, ChildLimits};
 use super::helper_process::relay::Relay;
@@ -151,6 +152,15 @@ impl KnownProcesses {
         if self.active.len() < 2 { ProcessOwner::Call } else { ProcessOwner::Active(leader) }
     }
 
+    /// To whom a process with this mark belongs, if it is the mark of a call.
+    fn owner_of_mark(&self, mark: CallMark) -> Option<ProcessOwner> {
+        let active = self.active.iter().find(|call| call.mark == Some(mark));
+        let earlier = || self.calls.iter().find(|(call, _)| *call == mark);
+        active
+            .map(|call| self.owner_of_active(call.leader))
+            .or_else(|| earlier().map(|(_, background)| ProcessOwner::Earlier(*background)))
+    }
+
     /// Whether `child` is a known process, and not another one with its number.
     fn includes(&self, child: Pid) -> bool {
         let identity = ProcessStat::read(child).map(|process| process.identity());
@@ -256,7 +266,7 @@ impl RunProcesses {
 
     /// Ends everything that this process has started for the run, except what outlives it.
     pub fn end_all(&self, cancel: &CancelToken) {
-        if self.0.adopts_orphans && self.0.has_children() {
+        if self.0.may_have_processes() {
             end_processes(
                 TERMINATION_GRACE,
                 cancel,
@@ -271,7 +281,7 @@ impl RunProcesses {
 
     /// The command lines of the processes that outlive the run and are alive.
     pub fn describe_kept(&self, secrets: &Secrets) -> Vec<String> {
-        if !self.0.adopts_orphans || !self.0.has_children() {
+        if !self.0.may_have_processes() {
             return Vec::new();
         }
         let processes = self.0.find_alive(
@@ -328,9 +338,17 @@ impl SharedProcesses {
         }
     }
 
-    /// Whether this process has children that may be of the current call. While the process that holds an MCP server, or
+    /// Whether a process of the run may be alive; without this, none is sought in vain.
+    fn may_have_processes(&self) -> bool {
+        !self.adopts_orphans || self.has_children()
+    }
+
+    /// Whether a process may be of the current call that is no known one. While the process that holds an MCP server, or
     /// what an earlier call left running, is alive, this spares a look at every process of the machine.
-    fn has_unknown_children(&self) -> bool {
+    fn may_have_unknown_processes(&self) -> bool {
+        if !self.adopts_orphans {
+            return true;
+        }
         if !self.has_children() {
             return false;
         }
@@ -341,10 +359,21 @@ impl SharedProcesses {
     /// Whether the current call may have children although none was found: they hide by always being new ones. If other
     /// processes live on, what was reaped a moment ago shows that.
     fn has_hidden_children(&self) -> bool {
-        let has_children = self.has_children();
+        let has_children = self.adopts_orphans && self.has_children();
         let is_changing = self.unknown_reaped_at().is_some_and(|at| at.elapsed() < QUIET_TIME);
         let is_alone = !self.has_foreign && self.known().is_empty();
         has_children && (is_alone || is_changing)
+    }
+
+    /// The processes among `candidates` that have the mark of a call: what is left to go by where orphans are adopted by
+    /// another process, because an emulator of another processor does not know how to change that.
+    fn marked(&self, candidates: Vec<ProcessStat>) -> Vec<(ProcessStat, ProcessOwner)> {
+        let known = self.known();
+        let with_owner = |process: ProcessStat| {
+            let mark = read_mark(process.pid).ok().flatten()?;
+            Some((process, known.owner_of_mark(mark)?))
+        };
+        candidates.into_iter().filter_map(with_owner).collect()
     }
 
     /// The descendants of this process among `candidates`, parents before children.
@@ -388,13 +417,8 @@ impl SharedProcesses {
         }
         // An orphan has the mark of the process that started it.
         let Ok(mark) = read_mark(process.pid) else { return ProcessOwner::Ended };
-        let active = known.active.iter().find(|call| mark.is_some() && call.mark == mark);
-        if let Some(active) = active {
-            return known.owner_of_active(active.leader);
-        }
-        let earlier = known.calls.iter().find(|(call, _)| Some(*call) == mark);
-        if let Some((_, background)) = earlier {
-            return ProcessOwner::Earlier(*background);
+        if let Some(owner) = mark.and_then(|mark| known.owner_of_mark(mark)) {
+            return owner;
         }
         let same_mark =
             known.processes.iter().find(|known| known.mark.is_some() && known.mark == mark);
@@ -408,16 +432,18 @@ impl SharedProcesses {
         ProcessOwner::Call
     }
 
-    /// The descendants among `candidates` that are alive and whose owner fulfils `predicate`; reaps the dead ones.
+    /// The processes of the run among `candidates` that are alive and whose owner fulfils `predicate`; reaps the dead ones.
     fn find_alive(
         &self,
         candidates: Vec<ProcessStat>,
         predicate: impl Fn(ProcessOwner) -> bool,
     ) -> Vec<ProcessStat> {
-        if !self.has_children() {
-            return Vec::new();
-        }
-        self.descendants(candidates)
+        let processes = match self.adopts_orphans {
+            true if !self.has_children() => Vec::new(),
+            true => self.descendants(candidates),
+            false => self.marked(candidates),
+        };
+        processes
             .into_iter()
             .filter(|(process, owner)| !process.is_ending && predicate(*owner))
             .map(|(process, _)| process)
@@ -535,7 +561,7 @@ impl CallProcesses {
 
     /// Ends the processes that the call leaves running, or remembers them, as `background` says. Call this when its command has ended.
     pub(super) fn settle(&self, secrets: &Secrets, cancel: &CancelToken) -> LeftProcesses {
-        if !self.is_supervised() || !self.run.0.has_unknown_children() {
+        if !self.run.0.may_have_unknown_processes() {
             return LeftProcesses::default();
         }
         if matches!(self.background, Background::End | Background::Survive) {
@@ -573,7 +599,7 @@ impl CallProcesses {
 
     /// Ends what is alive of the call after it was terminated.
     pub(super) fn end_rest(&self, secrets: &Secrets, cancel: &CancelToken) {
-        if self.is_supervised() && self.run.0.has_unknown_children() {
+        if self.run.0.may_have_unknown_processes() {
             self.end(secrets, cancel);
         }
     }
