@@ -154,11 +154,11 @@ impl KnownProcesses {
 
     /// To whom a process with this mark belongs, if it is the mark of a call.
     fn owner_of_mark(&self, mark: CallMark) -> Option<ProcessOwner> {
-        let active = self.active.iter().find(|call| call.mark == Some(mark));
-        let earlier = || self.calls.iter().find(|(call, _)| *call == mark);
-        active
-            .map(|call| self.owner_of_active(call.leader))
-            .or_else(|| earlier().map(|(_, background)| ProcessOwner::Earlier(*background)))
+        if let Some(active) = self.active.iter().find(|call| call.mark == Some(mark)) {
+            return Some(self.owner_of_active(active.leader));
+        }
+        let (_, background) = self.calls.iter().find(|(call, _)| *call == mark)?;
+        Some(ProcessOwner::Earlier(*background))
     }
 
     /// Whether `child` is a known process, and not another one with its number.
@@ -343,7 +343,7 @@ impl SharedProcesses {
         !self.adopts_orphans || self.has_children()
     }
 
-    /// Whether a process may be of the current call that is no known one. While the process that holds an MCP server, or
+    /// Whether an unknown process may be of the current call. While the process that holds an MCP server, or
     /// what an earlier call left running, is alive, this spares a look at every process of the machine.
     fn may_have_unknown_processes(&self) -> bool {
         if !self.adopts_orphans {
@@ -369,11 +369,13 @@ impl SharedProcesses {
     /// another process, because an emulator of another processor does not know how to change that.
     fn marked(&self, candidates: Vec<ProcessStat>) -> Vec<(ProcessStat, ProcessOwner)> {
         let known = self.known();
-        let with_owner = |process: ProcessStat| {
-            let mark = read_mark(process.pid).ok().flatten()?;
-            Some((process, known.owner_of_mark(mark)?))
-        };
-        candidates.into_iter().filter_map(with_owner).collect()
+        candidates
+            .into_iter()
+            .filter_map(|process| {
+                let mark = read_mark(process.pid).ok().flatten()?;
+                Some((process, known.owner_of_mark(mark)?))
+            })
+            .collect()
     }
 
     /// The descendants of this process among `candidates`, parents before children.
@@ -438,10 +440,12 @@ impl SharedProcesses {
         candidates: Vec<ProcessStat>,
         predicate: impl Fn(ProcessOwner) -> bool,
     ) -> Vec<ProcessStat> {
-        let processes = match self.adopts_orphans {
-            true if !self.has_children() => Vec::new(),
-            true => self.descendants(candidates),
-            false => self.marked(candidates),
+        let processes = if !self.adopts_orphans {
+            self.marked(candidates)
+        } else if self.has_children() {
+            self.descendants(candidates)
+        } else {
+            Vec::new()
         };
         processes
             .into_iter()

@@ -35,8 +35,8 @@ pub fn parse_time_in(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64,
         if range.contains(&millis) {
             return Ok(millis);
         }
-        let (least, most) = (whole_time(*range.start()), whole_time(*range.end()));
-        Err(format!("expected a time from {least} to {most}"))
+        let least = whole_time(*range.start());
+        Err(format!("expected a time from {least} to {}", whole_time(*range.end())))
     }
 }
 

@@ -86,8 +86,8 @@ pub(crate) fn process_start_time(pid: u32) -> Option<i64> {
 
 /// Whether the process is alive that found, of itself, that it started at `start_ticks`.
 ///
-/// An emulator of another processor, such as qemu in a container, tells a process a start of its own, some ticks after the
-/// one that every other process is told. Ids are not used again within [`START_TOLERANCE_S`]; where one is, its process is
+/// Where another processor is emulated, as by qemu in a container, a process reads a start of its own, some ticks after the
+/// one that every other process reads. Ids are not used again within [`START_TOLERANCE_S`]; where one is, its process is
 /// taken for the owner until it ends.
 pub(crate) fn is_alive_since(pid: u32, start_ticks: u64) -> bool {
     let tolerance = START_TOLERANCE_S * rustix::param::clock_ticks_per_second();
