@@ -128,4 +128,9 @@ fn c_11_11_the_demo_runs_where_namespaces_are_refused() {
     let Some(sandbox) = Sandbox::new(DELTA).without_namespaces() else { return };
     let ran = sandbox.delta(["demo"]).output().expect_code(0);
     assert!(ran.stdout.contains(RESULT), "{}", ran.stdout);
+    // landlock_create_ruleset, without which nothing enforces a sandbox.
+    let Some(sandbox) = sandbox.without_system_call([444, 444], None) else { return };
+    let ran = sandbox.delta(["demo", "bare"]).output().expect_code(0);
+    assert!(ran.stdout.contains(RESULT), "{}", ran.stdout);
+    assert!(ran.stderr.contains("Note: this machine cannot enforce"), "{}", ran.stderr);
 }

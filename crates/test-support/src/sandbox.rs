@@ -39,6 +39,21 @@ pub fn temp_dir_not_in_memory() -> PathBuf {
     if dir.starts_with("/dev/shm") { "/tmp".into() } else { dir }
 }
 
+/// A program that starts another one with a filter for system calls (seccomp): `refusing NUMBER ARGUMENT PROGRAM ...`.
+const REFUSING: &str = "\
+#!/usr/bin/env python3
+import ctypes, os, struct, sys
+LOAD, EQUAL, RETURN = 0x20, 0x15, 0x06
+refuse, allow = (RETURN, 0, 0, 0x50016), (RETURN, 0, 0, 0x7fff0000)
+argument = [] if sys.argv[2] == 'any' else [(LOAD, 0, 0, 16), (EQUAL, 0, 1, int(sys.argv[2]))]
+lines = [(LOAD, 0, 0, 0), (EQUAL, 0, len(argument) + 1, int(sys.argv[1])), *argument, refuse, allow]
+code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *line) for line in lines))
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, struct.pack('HP', len(lines), ctypes.addressof(code)), 0, 0):
+    sys.exit(os.strerror(ctypes.get_errno()))
+os.execv(sys.argv[3], sys.argv[3:])
+";
+
 impl Sandbox {
     /// A sandbox for `program`, usually `env!("CARGO_BIN_EXE_delta")`. The agent has a system prompt and a context.yaml,
     /// and no agent.yaml yet.
@@ -95,9 +110,24 @@ impl Sandbox {
     #[must_use]
     pub fn started_by(mut self, launcher: &str) -> Self {
         let script = format!("#!/bin/sh\nexec {launcher} {} \"$@\"\n", self.program.display());
-        self.write_program("bin/started", &script);
-        self.program = self.path("bin/started");
+        // Another file than that of an earlier launcher.
+        let name = format!("bin/started-{}", self.files("bin").len());
+        self.write_program(&name, &script);
+        self.program = self.path(&name);
         self
+    }
+
+    /// The same sandbox, in which a system call fails with EINVAL, as one does that the kernel or an emulator does not know:
+    /// `numbers` are its number on x86-64 and on aarch64, `argument` its first argument, if only that is refused.
+    pub fn without_system_call(self, numbers: [u32; 2], argument: Option<u32>) -> Option<Self> {
+        if !needs::programs(&["python3"]) {
+            return None;
+        }
+        self.write_program("refusing", REFUSING);
+        let number = numbers[usize::from(cfg!(target_arch = "aarch64"))];
+        let argument = argument.map_or_else(|| "any".to_owned(), |argument| argument.to_string());
+        let launcher = format!("{} {number} {argument}", self.path("refusing").display());
+        Some(self.started_by(&launcher))
     }
 
     /// An agent that asks the endpoint at `url`.
