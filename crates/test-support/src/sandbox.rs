@@ -110,7 +110,7 @@ impl Sandbox {
     #[must_use]
     pub fn started_by(mut self, launcher: &str) -> Self {
         let script = format!("#!/bin/sh\nexec {launcher} {} \"$@\"\n", self.program.display());
-        // Another file than that of an earlier launcher.
+        // An earlier launcher has another file.
         let name = format!("bin/started-{}", self.files("bin").len());
         self.write_program(&name, &script);
         self.program = self.path(&name);
