@@ -75,7 +75,8 @@ fn overlay_in(lower: &Path, layer: &Path) -> io::Result<MountTree> {
         ("upperdir", &upper),
         ("workdir", &work),
     ];
-    MountTree::create("overlay", &options, &["userxattr"])
+    // What is thrown away need not be durable: without `volatile`, unmounting writes the whole file system of the layers to the disk.
+    MountTree::create("overlay", &options, &["userxattr", "volatile"])
 }
 
 fn copy_entries(home: &Path, layers: &Path) -> io::Result<Vec<(PathBuf, MountTree)>> {
