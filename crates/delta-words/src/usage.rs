@@ -120,23 +120,24 @@ pub fn merge_counts(usage: &mut Value, later: Value) {
 
 /// A count of tokens, which some gateways write with a decimal point or as a text.
 pub fn parse_token_count(count: &Value) -> Option<u64> {
+    /// More than any call has, and few enough that the counts of all calls can be added.
+    const MAX: u64 = 1_000_000_000_000;
     let number = count.as_u64().or_else(|| exact_count(count.as_f64()?));
-    number.or_else(|| count.as_str()?.trim().parse().ok())
+    let number = number.or_else(|| count.as_str()?.trim().parse().ok());
+    number.filter(|number| *number <= MAX)
 }
 
 /// The whole number that a float is.
 fn exact_count(number: f64) -> Option<u64> {
-    /// Above it, floats skip whole numbers.
-    const MAX: f64 = 9_007_199_254_740_992.0;
-    let is_count = number.fract() == 0.0 && (0.0..=MAX).contains(&number);
+    let is_count = number.fract() == 0.0 && number >= 0.0;
     is_count.then_some(number as u64)
 }
 
-/// Whether a response reports its tokens: it has a count, and every count can be read. Tokens that are not reported are
-/// estimated, so that limits hold.
+/// Whether a response reports its tokens: every count can be read, and one is not 0, as all are where a server does not count.
+/// Tokens that are not reported are estimated, so that limits hold.
 pub fn are_token_counts<'a>(totals: impl Iterator<Item = &'a Value>) -> bool {
-    let mut totals = totals.filter(|count| !count.is_null()).peekable();
-    totals.peek().is_some() && totals.all(|count| parse_token_count(count).is_some())
+    let counts = totals.filter(|count| !count.is_null()).map(parse_token_count);
+    counts.collect::<Option<Vec<_>>>().is_some_and(|counts| counts.iter().any(|count| *count > 0))
 }
 
 /// A cost in USD, which some gateways write as a text.
@@ -211,11 +212,16 @@ mod tests {
             assert_eq!(read(usage), Some((7, 5)));
         }
         assert_eq!(read(json!({"prompt_tokens": 7, "completion_tokens": null})), Some((7, 0)));
-        for none in [json!(-1), json!(1.5), json!("many"), json!(1e300), json!([1])] {
+        for none in
+            [json!(-1), json!(1.5), json!("many"), json!(1e300), json!(u64::MAX), json!([1])]
+        {
             assert_eq!(read(json!({"prompt_tokens": none})), None);
             assert_eq!(read(json!({"prompt_tokens": 7, "completion_tokens": none})), None);
         }
-        for usage in [json!({}), json!(null), json!({"prompt_tokens": null}), json!({"cost": 1})] {
+        let zeros = json!({"prompt_tokens": 0, "completion_tokens": 0});
+        for usage in
+            [zeros, json!({}), json!(null), json!({"prompt_tokens": null}), json!({"cost": 1})]
+        {
             assert_eq!(read(usage), None);
         }
     }
