@@ -126,7 +126,7 @@ pub fn parse_reply(response: &Value, model: &str) -> Result<Reply, String> {
             .into_iter()
             .find_map(text)
             .or_else(|| thinking_text(message.get("content"))),
-        tool_calls: calls.iter().map(parse_tool_call).collect(),
+        tool_calls: calls.iter().filter_map(parse_tool_call).collect(),
         finish_reason: finish_reason.and_then(Value::as_str).map(str::to_owned),
         refusal: text("refusal"),
         usage: Usage::from_response(|name| response.get(name), model),
@@ -152,7 +152,8 @@ pub fn thinking_text(content: Option<&Value>) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-fn parse_tool_call(call: &Value) -> ToolCall {
+/// A call; `None` without any of its members, which some servers send with a text.
+fn parse_tool_call(call: &Value) -> Option<ToolCall> {
     let empty = Map::new();
     let function = call.get("function").and_then(Value::as_object).unwrap_or(&empty);
     let arguments = match function.get("arguments") {
@@ -162,5 +163,6 @@ fn parse_tool_call(call: &Value) -> ToolCall {
         _ => String::new(),
     };
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
-    ToolCall::new(text(call.get("id")), text(function.get("name")), arguments)
+    let call = ToolCall::new(text(call.get("id")), text(function.get("name")), arguments);
+    (call != ToolCall::new("", "", "")).then_some(call)
 }

@@ -40,6 +40,11 @@ impl ArgumentText {
         self.joined.is_empty()
     }
 
+    /// The bytes that have arrived.
+    pub fn len(&self) -> usize {
+        self.joined.len()
+    }
+
     /// Whether an object has arrived whole, so that what follows is another call or a repetition.
     pub fn is_closed(&self) -> bool {
         self.scanner.is_closed

@@ -51,6 +51,10 @@ pub struct ReplyAssembler {
     /// Who answers, for the fields that have to go back there.
     origin: Option<AnswerOrigin>,
     finish_reason: Option<String>,
+    /// Its usage has arrived with its end or after it. What came before may be of a part of the answer.
+    has_final_usage: bool,
+    /// A piece of the answer came with or after a finish reason.
+    has_early_reason: bool,
     /// The members of the choice that are only recorded, such as `logprobs`.
     choice_members: Map<String, Value>,
     /// A chunk of the first choice has arrived.
@@ -162,12 +166,18 @@ impl StreamAssembler for ReplyAssembler {
 
     /// Whether nothing more is expected: the stream sent `[DONE]`, or its end and its usage.
     fn is_done(&self) -> bool {
-        self.reader.is_done() || (self.is_complete() && self.fields.get("usage").is_some())
+        self.reader.is_done() || self.has_final_usage
     }
 
     /// Whether the reply is complete: it has a finish reason. `[DONE]` alone is what some servers send after a failure too.
     fn is_complete(&self) -> bool {
         self.has_choice && (self.is_whole || self.finish_reason.is_some())
+    }
+
+    /// Some servers send a reason with each event.
+    fn may_continue(&self) -> bool {
+        let has_reason = self.finish_reason.is_some() && !self.is_whole && !self.reader.is_done();
+        has_reason && (self.has_early_reason || self.size() == 0)
     }
 
     fn pass_new_text(&mut self, observe: CallObserver<'_>) {
@@ -239,11 +249,23 @@ impl ReplyAssembler {
                 self.fields.set(name, value);
             }
         }
+        let has_usage = |value: &Chunk<'_>| member(value, "usage").is_some_and(Chunk::is_object);
+        self.has_final_usage |=
+            self.is_complete() && (has_usage(&chunk) || choices.iter().any(has_usage));
         Ok(())
+    }
+
+    /// The number of the calls and of the bytes of all texts.
+    fn size(&self) -> usize {
+        let texts = [&self.content, &self.refusal].into_iter().flatten().map(String::len);
+        let reasoning = self.reasoning.as_ref().map_or(0, |(_, text)| text.len());
+        let arguments = self.calls.iter().map(|call| 1 + call.arguments.len());
+        texts.chain(arguments).sum::<usize>() + reasoning
     }
 
     fn add_choice(&mut self, choice: &Chunk<'_>) -> Result<(), StreamError> {
         self.has_choice = true;
+        let size = self.size();
         if let Some(delta) = member(choice, "delta").filter(|delta| !delta.is_null()) {
             self.add_delta(delta);
         }
@@ -271,6 +293,7 @@ impl ReplyAssembler {
         if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
             self.finish_reason = Some(reason.to_owned());
         }
+        self.has_early_reason |= self.finish_reason.is_some() && self.size() > size;
         Ok(())
     }
 
@@ -372,6 +395,11 @@ impl ReplyAssembler {
             Some(object @ Chunk::Object(_)) => Cow::Owned(object.to_string()),
             _ => Cow::Borrowed(""),
         };
+        let extra = member(delta, EXTRA_FIELD);
+        if id.is_empty() && name.is_empty() && arguments.is_empty() && extra.is_none() {
+            // Not even an empty call: some servers send it with a text.
+            return;
+        }
         let piece = CallPiece {
             index: member(delta, "index").and_then(Chunk::as_u64),
             id: &id,
@@ -387,7 +415,7 @@ impl ReplyAssembler {
         let call = &mut self.calls[position];
         call.add(&piece);
         self.new_arguments.push_str(&piece.arguments);
-        if let Some(extra) = member(delta, EXTRA_FIELD) {
+        if let Some(extra) = extra {
             chat::merge_extra(&mut call.extra, extra.into());
         }
     }
@@ -776,6 +804,62 @@ mod tests {
             json!([{"function": {"name": "y", "arguments": "{}"}}]),
         ];
         assert_eq!(calls(&unnamed), [r#" x {"k":1}"#, " x {}", " y {}"]);
+    }
+
+    /// Half an answer was taken for the whole one when the server paused.
+    #[test]
+    fn c_7_1_a_reason_that_comes_with_each_event_does_not_end_the_answer() {
+        let usage = json!({"prompt_tokens": 1, "completion_tokens": 1});
+        let event = |delta: Value, reason: Value| {
+            let chunk =
+                json!({"choices": [{"delta": delta, "finish_reason": reason}], "usage": usage});
+            format!("data: {chunk}\n\n")
+        };
+        let text = || event(json!({"content": "a"}), json!("stop"));
+        let more = || event(json!({"content": "a"}), Value::Null);
+        let call = || event(json!({"tool_calls": [{"function": {"name": "t"}}]}), json!("stop"));
+        let nothing = || event(json!({"role": "assistant"}), json!("stop"));
+        for (events, may_continue) in [
+            (vec![nothing()], true),
+            (vec![text()], true),
+            (vec![call()], true),
+            (vec![nothing(), more()], true),
+            (vec![text(), nothing()], true),
+            (vec![more(), nothing()], false),
+            (vec![text(), "data: [DONE]\n\n".to_owned()], false),
+        ] {
+            let mut assembler = ReplyAssembler::default();
+            events.iter().for_each(|event| assembler.push(event.as_bytes()).unwrap());
+            assert!(assembler.is_done());
+            assert_eq!(assembler.may_continue(), may_continue, "{events:?}");
+        }
+    }
+
+    #[test]
+    fn c_7_1_the_usage_of_a_part_of_the_answer_is_not_waited_with() {
+        let mut assembler = ReplyAssembler::default();
+        let usage = |tokens: u64| json!({"prompt_tokens": 1, "completion_tokens": tokens});
+        let stop = json!([{"delta": {}, "finish_reason": "stop"}]);
+        for (chunk, is_done) in [
+            (json!({"choices": [{"delta": {"content": "a"}}], "usage": usage(1)}), false),
+            (json!({"choices": stop}), false),
+            (json!({"choices": [], "usage": usage(9)}), true),
+        ] {
+            assembler.push(format!("data: {chunk}\n\n").as_bytes()).unwrap();
+            assert_eq!(assembler.is_done(), is_done, "{chunk}");
+        }
+        assert_eq!(assembler.into_reply("m").usage.unwrap().output_tokens, 9);
+    }
+
+    #[test]
+    fn c_7_1_a_call_without_any_member_is_none() {
+        for call in [json!({}), json!({"index": 0, "id": null, "function": null})] {
+            let said = message(&[json!({"content": "a", "tool_calls": [call]})]);
+            assert_eq!(said, json!({"role": "assistant", "content": "a"}));
+            let answer = json!({"content": "a", "tool_calls": [call]});
+            let answer = json!({"choices": [{"message": answer, "finish_reason": "stop"}]});
+            assert_eq!(parse_reply(&answer, "m").unwrap().tool_calls, []);
+        }
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub struct MessageAssembler {
     /// The pieces of the inputs of calls.
     arguments: String,
     reported: Option<Usage>,
+    /// The only reason so far came with the first event, where it is no sign of the end.
+    has_early_reason: bool,
     is_stopped: bool,
 }
 
@@ -205,13 +207,17 @@ fn append_item(block: &mut Map<String, Value>, name: &str, item: Value) {
 impl EventAssembler for MessageAssembler {
     fn add_event(&mut self, mut event: Value) -> Result<(), StreamError> {
         match event["type"].as_str().unwrap_or_default() {
-            "message_start" => self.merge_message(event["message"].take()),
+            "message_start" => {
+                self.merge_message(event["message"].take());
+                self.has_early_reason = true;
+            }
             "message" => self.merge_message(event),
             "content_block_start" => {
                 self.start_block(event["index"].as_u64(), event["content_block"].take());
             }
             "content_block_delta" => self.add_delta(&mut event),
             "message_delta" => {
+                self.has_early_reason &= event["delta"]["stop_reason"].is_null();
                 self.merge_message(event["delta"].take());
                 self.merge_message(json!({"usage": event["usage"].take()}));
             }
@@ -228,7 +234,7 @@ impl EventAssembler for MessageAssembler {
 
     /// Some servers end with the reason, and without `message_stop`; that alone is what others send after a failure too.
     fn is_complete(&self) -> bool {
-        !self.stop_reason().is_empty()
+        !self.stop_reason().is_empty() && (self.is_stopped || !self.has_early_reason)
     }
 
     fn is_ended(&self) -> bool {

@@ -358,14 +358,19 @@ fn c_23_1_a_stream_becomes_the_whole_answer() {
 
 #[test]
 fn c_23_1_a_stream_that_is_cut_anywhere_is_no_answer() {
-    let stream = stream_of(&events());
-    let whole = assemble(&[stream.as_bytes()]).unwrap();
-    let end = stream.find("\n\nevent: message_stop").unwrap();
-    for at in 0..stream.len() {
-        let (head, tail) = stream.as_bytes().split_at(at);
-        // Its reason ends the message; only the empty line may be missing after it.
-        assert_eq!(assemble(&[head]).is_some(), at >= end, "{at}");
-        assert_eq!(assemble(&[head, tail]).as_ref(), Some(&whole), "{at}");
+    // Some servers send a reason at the beginning.
+    for first_reason in [Value::Null, json!("end_turn")] {
+        let mut events = events();
+        events[0]["message"]["stop_reason"] = first_reason;
+        let stream = stream_of(&events);
+        let whole = assemble(&[stream.as_bytes()]).unwrap();
+        let end = stream.find("\n\nevent: message_stop").unwrap();
+        for at in 0..stream.len() {
+            let (head, tail) = stream.as_bytes().split_at(at);
+            // Its reason ends the message; only the empty line may be missing after it.
+            assert_eq!(assemble(&[head]).is_some(), at >= end, "{at}");
+            assert_eq!(assemble(&[head, tail]).as_ref(), Some(&whole), "{at}");
+        }
     }
 }
 
