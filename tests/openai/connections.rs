@@ -50,6 +50,28 @@ fn c_7_3_a_connection_that_was_closed_meanwhile_does_no_harm() {
     }
 }
 
+/// The answer was taken for a connection that ended without one, and the request was sent again.
+#[test]
+fn c_7_3_a_server_that_refuses_a_long_request_before_its_end_is_heard() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.read_exact(&mut [0; 1000]).unwrap();
+        let error = json!({"error": {"message": "too long"}}).to_string();
+        let head = "HTTP/1.1 413 X\r\nContent-Type: application/json\r\nConnection: close";
+        write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{error}", error.len()).unwrap();
+    });
+    // More than the sockets hold.
+    let message = json!({"role": "user", "content": "x".repeat(32_000_000)});
+    let body = json!({"model": "m", "messages": [message]}).to_string();
+    let mut client = provider(endpoint(&url, false));
+    let outcome = ask_with(&mut client, &body, &CancelToken::manual().unwrap());
+    server.join().unwrap();
+    assert_eq!((outcome.1.len(), outcome.1[0].status), (1, Some(413)));
+    assert!(failure(outcome).0.contains("too long"));
+}
+
 #[test]
 fn c_7_1_a_stream_that_goes_on_after_its_end_does_no_harm() {
     let event = "data: {\"choices\":[{\"delta\":{\"content\":\"ok\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";

@@ -366,6 +366,8 @@ impl Transport for WatchedConnection {
                     self.watch.wait_for_socket(self.stream.as_fd(), PollFlags::OUT, &limit)?;
                 }
                 Err(Errno::INTR) => self.watch.check()?,
+                // A server that refuses a long request answers and closes before it has read all of it.
+                Err(Errno::PIPE | Errno::CONNRESET) if self.has_input() => break,
                 Err(errno) => return Err(errno_to_error(errno)),
             }
         }
@@ -401,6 +403,13 @@ impl Transport for WatchedConnection {
     fn is_open(&mut self) -> bool {
         // Unrequested data or an end makes the connection useless.
         self.stream.peek(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+}
+
+impl WatchedConnection {
+    /// Whether something has arrived that was not read.
+    fn has_input(&self) -> bool {
+        self.stream.peek(&mut [0]).is_ok_and(|count| count > 0)
     }
 }
 
