@@ -134,6 +134,7 @@ fn c_3_3_an_unknown_tool_is_answered_with_the_nearest_names() {
         Answer::call("ehco", json!({})),
         Answer::raw_call("", "../../bin/sh", "{\"x\": 1}"),
         Answer::raw_call("", "rm -rf \u{1b}[2J", "broken"),
+        Answer::raw_call("", " echo\u{0}", "{}"),
         Answer::text("ok"),
     ];
     let (server, sandbox) = served(answers, ECHO);
@@ -146,6 +147,7 @@ fn c_3_3_an_unknown_tool_is_answered_with_the_nearest_names() {
         seen[1]
     );
     assert!(!seen[2].contains('\u{1b}'), "{}", seen[2]);
+    assert_eq!(seen[3], "There is no tool ` echo\\u{0}`; did you mean `echo`?");
     assert!(sandbox.events("ACTION_REQUEST").iter().all(|event| event.get("argv").is_none()));
     assert_eq!(sandbox.files("work/.delta/r/io/tool_executions"), Vec::<String>::new());
     assert_eq!(server.violations(), Vec::<String>::new());
@@ -162,7 +164,7 @@ fn c_3_1_bad_arguments_never_reach_a_process() {
         (r#"{"file": "x""#, "not JSON"),
         ("[1]", "an array"),
         (r#""x""#, "a string"),
-        ("null", "null"),
+        ("null", "missing required parameter `file`"),
         ("", "missing required parameter `file`"),
         ("{}", "missing required parameter `file`"),
         (r#"{"file": null}"#, "`file`"),

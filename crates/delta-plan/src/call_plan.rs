@@ -15,6 +15,9 @@ use delta_run::state::{ASK_HUMAN_TOOL, FINISH_TOOL, PendingCall, RunState};
 use delta_words::CallArguments;
 use serde_json::Value as Json;
 
+/// The most characters that are shown of the name of an unknown tool.
+const MAX_NAME_CHARS: usize = 80;
+
 /// The observation of a call whose arguments contained a key.
 const KEY_IN_CALL: &str = "The arguments of this call contain an API key, which no call may have; it was not run. \
     `[redacted]` stands for the key. A tool that needs a key gets it from its environment.";
@@ -143,8 +146,9 @@ fn unknown_tool_observation(agent: &Agent, name: &str) -> String {
         Some(known) => format!("did you mean `{known}`?"),
         None => suggest::did_you_mean(name, names.iter().copied()),
     };
-    let name = terminal_text::truncate_to_line(&terminal_text::strip_terminal_controls(name), 80);
-    format!("There is no tool `{name}`; {suggestion}")
+    // Nothing is left out: the name may differ from a tool's by a blank or a control character.
+    let shown: String = terminal_text::escape_to_line(name).chars().take(MAX_NAME_CHARS).collect();
+    format!("There is no tool `{shown}`; {suggestion}")
 }
 
 /// Checks the arguments of a built-in tool with `schema`. By the rules of this version, they are taken as for other tools, and the

@@ -403,10 +403,10 @@ pub(super) struct ArgumentObject<'a> {
 }
 
 impl<'a> ArgumentObject<'a> {
-    /// Splits the text into its entries; blank text is `{}`.
+    /// Splits the text into its entries; blank text and `null`, which some servers send for a tool without parameters, are `{}`.
     pub(super) fn parse(arguments: &'a CallArguments) -> Result<Self, String> {
         let arguments = arguments.as_json().trim();
-        if arguments.is_empty() {
+        if matches!(arguments, "" | "null") {
             return Ok(Self { entries: Vec::new() });
         }
         if !arguments.starts_with('{') {
@@ -517,7 +517,6 @@ mod tests {
         check("[1]", "Invalid arguments for tool `t`: they must be a JSON object, not an array.");
         check("\"s\"", "Invalid arguments for tool `t`: they must be a JSON object, not a string.");
         check("5", "Invalid arguments for tool `t`: they must be a JSON object, not a number.");
-        check("null", "Invalid arguments for tool `t`: they must be a JSON object, not null.");
         check("true", "Invalid arguments for tool `t`: they must be a JSON object, not a boolean.");
     }
 
@@ -659,7 +658,9 @@ mod tests {
         let object =
             tool("name: t, exec: p, schema: {type: object, properties: {s: {type: string}}}");
         assert_eq!(run(&object, blank.as_str()).unwrap().stdin, r#"{"s":"a"}"#);
-        assert_eq!(run(&object, "").unwrap().stdin, "{}");
+        for none in ["", " null\n"] {
+            assert_eq!(run(&object, none).unwrap().stdin, "{}");
+        }
         assert_eq!(
             run(&object, r#"{"s":  1e999}"#).unwrap_err(),
             "Invalid arguments for tool `t`: number out of range at line 1 column 10."
