@@ -222,6 +222,7 @@ fn c_15_3_an_endpoint_that_repeats_the_key_does_not_spread_it() {
         vec![Answer::raw(400, format!("<html>{key}</html>"))],
         vec![Answer::raw(200, format!("oops {key}")), Answer::text("ok")],
         vec![Answer::event_stream(format!("data: {key}\n\n")), Answer::text("ok")],
+        vec![Answer::text("ok").finish_reason(Some(key))],
     ];
     for answers in answers {
         let server = ScriptedServer::start(answers);

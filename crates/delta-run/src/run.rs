@@ -472,9 +472,14 @@ impl Run {
         Ok(tree)
     }
 
-    /// Passes a notice to the observer.
+    /// Passes a notice to the observer. A warning may quote what an endpoint or a program said.
     pub fn notify(&mut self, notice: RunNotice<'_>) {
-        (self.observer)(notice);
+        match notice {
+            RunNotice::Warning(text) => {
+                (self.observer)(RunNotice::Warning(&self.secrets.redact(text)));
+            }
+            notice => (self.observer)(notice),
+        }
     }
 
     /// The observer, for parts of the engine that notify it themselves.
