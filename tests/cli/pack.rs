@@ -277,6 +277,48 @@ fn c_25_8_a_damaged_pack_is_named_and_stays() {
     resume(&sandbox, &["-m", "x", "-q"]).expect_code(0);
 }
 
+// The good files beside a damaged pack were removed, and `pack` reported success.
+#[test]
+fn c_25_8_no_file_is_removed_while_the_pack_is_damaged() {
+    let sandbox = ten_iterations();
+    sandbox.unverified("its pack is damaged");
+    let loose = files_of(&sandbox);
+    pack(&sandbox, &["r"]).expect_code(0);
+    let path = sandbox.path("work/.delta/r/io.pack");
+    let mut bytes = fs::read(&path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let files = || {
+        let mut files = sandbox.files("work/.delta/r");
+        files.retain(|file| file != "lock");
+        files
+    };
+    let refuse = || {
+        let before = files();
+        let refused = pack(&sandbox, &["r"]).expect_code(126).stderr;
+        assert!(refused.contains("do not match their SHA-256"), "{refused}");
+        assert_eq!(files(), before);
+        refused
+    };
+    assert!(!refuse().contains("help: "), "there is nothing to use in its place");
+    for (file, bytes) in &loose {
+        if file.starts_with("io/") || file == "engine.log" {
+            sandbox.write(&format!("work/.delta/r/{file}"), bytes);
+        }
+    }
+    let refused = refuse();
+    // A file that is only outside of it does not make a new pack that has the damage.
+    sandbox.write("work/.delta/r/io/hooks/more.json", "{}");
+    refuse();
+    fs::remove_file(sandbox.path("work/.delta/r/io/hooks/more.json")).unwrap();
+    let (_, help) = refused.split_once("help: ").unwrap();
+    let command = help.split('`').nth(1).unwrap();
+    let moved = std::process::Command::new("sh").args(["-c", command]).status();
+    assert!(moved.unwrap().success(), "{command}");
+    assert_eq!(sandbox.delta(["replay", "r", "-w", "work"]).output().code, 0);
+    pack(&sandbox, &["r"]).expect_code(0);
+}
+
 #[test]
 fn c_20_5_a_symlink_in_io_is_not_packed() {
     let sandbox = ten_iterations();

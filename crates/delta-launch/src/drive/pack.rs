@@ -1,6 +1,8 @@
 //! `delta pack` and `delta unpack`: the io/ of a run as one file, and back.
 
 use clap::Args;
+use delta_base::durable::{self, FileError};
+use delta_base::shell_quote::shell_quote_path;
 use delta_operator::command_line;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::own_run;
@@ -13,6 +15,7 @@ use delta_run::ownership::Ownership;
 use delta_run::ownership::claim::{ClaimPatience, OwnershipError};
 use delta_run::record::{self, PACK_FILE, PackSummary};
 use delta_run::run_result::{ContinueCommand, open_request_hint};
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
 /// Pack the records of runs that have ended into one file per run
@@ -71,7 +74,7 @@ pub fn pack_command(args: &PackArgs) -> ExitCode {
             }
             Some(RunStatus::Completed | RunStatus::Failed | RunStatus::Interrupted) => {}
         }
-        let summary = record::pack_records(&run.dir)?;
+        let summary = record::pack_records(&run.dir).map_err(|error| pack_failure(error, run))?;
         // One file less, and nothing needs it: the next process that claims the run creates it.
         ownership.remove_lock_file(&run.dir)?;
         Ok(format!("Packed {} of run {id}", describe_files(summary)))
@@ -112,6 +115,18 @@ fn active_run_failure(error: OwnershipError, run: &LocatedRun) -> CommandFailure
     let process = pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
     let hint = format!("stop it with `delta stop {id} -w {}`", run.quoted_workspace());
     CommandFailure::run_active(format!("run {id} is active{process}"), hint)
+}
+
+/// The failure of packing; a damaged pack hides the files that exist outside of it.
+fn pack_failure(error: FileError, run: &LocatedRun) -> CommandFailure {
+    let pack = run.dir.join(PACK_FILE);
+    let is_damaged = error.path == pack && error.source.kind() == ErrorKind::InvalidData;
+    let hides_files = is_damaged && durable::is_dir_no_follow(&run.dir.join("io"));
+    let hint = hides_files.then(|| {
+        let pack = shell_quote_path(&pack);
+        format!("to use the files of io/ in place of the pack: `mv {pack} {pack}.damaged`")
+    });
+    CommandFailure::from(error).with_hint(hint)
 }
 
 fn describe_files(summary: PackSummary) -> String {

@@ -117,13 +117,20 @@ fn not_regular(path: &Path) -> FileError {
 /// stay in the pack.
 ///
 /// # Errors
-/// A file is not regular or cannot be read, or the pack cannot be written. Every file can still be read.
+/// A file is not regular or cannot be read, an older pack is damaged, or the pack cannot be written. No file is removed.
 pub fn pack_records(run_dir: &Path) -> Result<PackSummary, FileError> {
     let pack_path = run_dir.join(PACK_FILE);
     let opened = open_pack(run_dir).map_err(FileError::at("read", &pack_path))?;
     let loose_files = LooseFiles::find(run_dir)?;
     let mut names: BTreeSet<String> = loose_files.names.iter().cloned().collect();
     if let Some((_, index)) = &opened {
+        // The same file outside of the pack may be the only intact one, and a new pack would have a hash of the damage.
+        for (name, file) in &index.files {
+            let mut source =
+                RecordFile::open(run_dir, name).map_err(FileError::at("read", &pack_path))?;
+            let read = read_hashed(&mut source, &pack_path, |_| Ok(()))?;
+            check_hash(name, file, &read).map_err(FileError::at("pack", &pack_path))?;
+        }
         names.extend(index.files.keys().cloned());
         if names.len() == index.files.len() {
             // Every file is in the pack: at most an earlier removal was cut short.
@@ -212,10 +219,7 @@ pub fn unpack_records(run_dir: &Path) -> Result<Option<PackSummary>, FileError> 
             RecordFile::open(run_dir, name).map_err(FileError::at("read", &pack_path))?;
         let mut draft = DraftFile::create(&with_suffix(&path, ".tmp"))?;
         let copied = read_hashed(&mut source, &pack_path, |piece| draft.write(piece))?;
-        if copied.sha256 != file.sha256 {
-            let source = damaged_pack(&format!("the bytes of {name} do not match their SHA-256"));
-            return Err(FileError::at("unpack", &pack_path)(source));
-        }
+        check_hash(name, file, &copied).map_err(FileError::at("unpack", &pack_path))?;
         draft.rename_unsynced(&path)?;
     }
     crate::workspace::ensure_run_subdirs(run_dir)?;
@@ -223,6 +227,14 @@ pub fn unpack_records(run_dir: &Path) -> Result<Option<PackSummary>, FileError> 
     durable::sync_file_system(run_dir)?;
     durable::remove_file_synced(&pack_path)?;
     Ok(Some(index.summary()))
+}
+
+/// Compares what was read of a file in a pack with the index.
+fn check_hash(name: &str, indexed: &PackedFile, content: &PackedFile) -> io::Result<()> {
+    if content.sha256 != indexed.sha256 {
+        return Err(damaged_pack(&format!("the bytes of {name} do not match their SHA-256")));
+    }
+    Ok(())
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
