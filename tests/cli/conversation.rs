@@ -216,6 +216,34 @@ fn c_33_17_typed_lines_are_messages_that_are_shown_while_they_wait() {
     assert_eq!(received(&sandbox), messages);
 }
 
+// What is printed on stdout at the end was erased, or never printed, although the run continued with a message.
+#[test]
+fn c_33_17_an_answer_that_a_message_follows_is_shown() {
+    for first in [
+        "- say: the answer is 42\n",
+        "- call: [{tool: finish, args: {result: the answer is 42}}]\n",
+        "- call: [{tool: result}]\n",
+    ] {
+        let tools = format!(
+            "{TOOLS}  - name: result\n    exec: echo the answer is 42\n    ends_run: true\n"
+        );
+        let turns = format!("- call: [{{tool: hold}}]\n{first}- say: 'seen ${{last}}'\n");
+        let sandbox = holding_with(&tools, &turns);
+        let mut terminal = held(&sandbox);
+        terminal.type_in("then tests").expect_screen(|lines| is_last(lines, "> then tests"));
+        terminal.type_in("\x1b\n").expect_screen(|lines| is_last(lines, ">"));
+        release(&sandbox);
+        let (code, lines) = terminal.end_with_screen();
+        assert_eq!(code, 0);
+        let expected =
+            ["• the answer is 42", "", "> then tests", "", "COMPLETED after 3 iterations"];
+        let at = lines.iter().position(|line| line == expected[0]).unwrap_or_default();
+        assert!(lines[at..at + 4] == expected[..4], "{lines:#?}");
+        assert_eq!(lines.join("\n").matches("• the answer is 42").count(), 1, "{lines:#?}");
+        assert_eq!(lines.iter().filter(|line| line.contains("seen then tests")).count(), 1);
+    }
+}
+
 #[test]
 fn c_33_17_escape_ends_what_is_at_work_for_what_is_typed_or_waits() {
     let sandbox =

@@ -117,6 +117,8 @@ pub struct ProgressPrinter {
     last_call: String,
     /// Whether the result is printed to the same terminal when the run ends.
     result_follows: bool,
+    /// A result that was not printed; it does not follow if the run continues with a message.
+    unprinted_result: Option<String>,
     /// Whether another process asks what the run waits for.
     omits_questions: bool,
     /// Whether the lines are the output of `show`, on stdout.
@@ -156,6 +158,7 @@ impl ProgressPrinter {
             unprinted_calls: HashMap::new(),
             last_call: String::new(),
             result_follows: false,
+            unprinted_result: None,
             omits_questions: false,
             to_stdout: false,
             stdout_failure: None,
@@ -407,6 +410,10 @@ impl ProgressPrinter {
                 if let (Some(input), Some(source)) = (&self.input, source) {
                     input.remove_waiting(&source.id);
                 }
+                if let Some(result) = self.unprinted_result.take() {
+                    self.print_line("");
+                    self.print_block("•", BOLD, &result, usize::MAX);
+                }
                 self.print_line("");
                 let text = image_file::text_with_images(content, images);
                 self.print_block(">", BOLD, &text, MAX_MESSAGE_LINES);
@@ -474,6 +481,7 @@ impl ProgressPrinter {
                 self.print_line(&format!("{DIM}workspace {work_dir}{DIM:#}"));
             }
             Payload::EngineEnd { status, final_iteration, .. } => {
+                self.unprinted_result = None;
                 // The end that is recorded for a dead process: a warning has reported it, and the next one begins.
                 // The turn for an end follows it.
                 if state.seq > event.seq + 1 || state.status == Some(RunStatus::Running) {
@@ -559,6 +567,7 @@ impl ProgressPrinter {
         if thought.content.trim().is_empty() {
             return;
         }
+        self.unprinted_result = is_hidden.then(|| thought.content.clone());
         let reasoning = self.live_reasoning.take();
         if let Some(live) = self.live.take_if(|live| live.has_answer()) {
             let content = self.sanitize(&thought.content);

@@ -91,7 +91,10 @@ impl ProgressPrinter {
 
     pub(super) fn show_observation(&mut self, result: &ActionResult, state: &RunState) {
         // The arguments of `finish` are the result; the result of another tool is shown here, unless it follows.
-        if result.result.is_some() && (result.tool_name == FINISH_TOOL || !self.to_stdout) {
+        if let Some(value) = &result.result
+            && (result.tool_name == FINISH_TOOL || !self.to_stdout)
+        {
+            self.unprinted_result.get_or_insert_with(|| value_text(value));
             return;
         }
         if let Some(UnprintedCall { tool, arguments }) =
