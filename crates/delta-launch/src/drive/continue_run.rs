@@ -3,6 +3,7 @@
 //! This module finds the run, claims it for this process, and decides what the message means. The engine then drives it like
 //! a new run.
 
+use crate::drive::drive_agent::lost_journal;
 use crate::drive::{conversation, detach, sealer};
 use crate::prepare::images::{AttachOptions, attach_images};
 use crate::prepare::prepared_agent::PreparedAgent;
@@ -625,7 +626,9 @@ impl ClaimedRun {
         if let Some(payload) = payload {
             run.record(payload);
         }
-        run.commit()?;
+        if let Err(error) = run.commit() {
+            return lost_journal::end_unbegun_run(&run, error, options);
+        }
         dead_calls.iter().for_each(DeadCall::remove);
         if options.detached {
             detach::leave_command(&run)?;

@@ -1,6 +1,6 @@
 //! Drives a prepared agent through a run: what ENGINE_START records, the budget, the snapshots, and the engine itself.
 
-mod lost_journal;
+pub mod lost_journal;
 mod sweep_share;
 
 use crate::drive::next_steps;
@@ -163,9 +163,12 @@ impl PreparedAgent {
         if run.epoch() == 1 && !options.quiet {
             self.warn_of_missing_programs(run, &environment);
         }
-        let provider = self.connect_llm(&environment)?;
+        let next = ContinueCommand::from_state(run.state());
+        // The run has its message: the same command would send it twice.
+        let to_continue = format!("when that is mended: {next}");
+        let add_hint = |failure: CommandFailure| failure.adding_hint(&to_continue);
+        let provider = self.connect_llm(&environment).map_err(add_hint)?;
         if !options.quiet && terminal::is_stderr_terminal() {
-            let next = ContinueCommand::from_state(run.state());
             cancel.set_last_words(format!("\nStopped at once. Continue with: {next}\n"));
         }
         if run.state().stage.is_some() {
@@ -181,8 +184,9 @@ impl PreparedAgent {
             Some(input) => Box::new(PausingPrompt { inner, input: Arc::clone(input) }),
             None => inner,
         });
-        let snapshots = self.open_snapshots(run, workspace, options)?;
-        let servers = self.mcp_servers(&environment)?;
+        let snapshots = self.open_snapshots(run, workspace, options).map_err(add_hint)?;
+        let servers = self.mcp_servers(&environment).map_err(add_hint)?;
+        let grants = self.grants(run, workspace, options).map_err(add_hint)?;
         let cleanup = cancel.clone();
         let clock = time::current_time;
         let driven = Engine::new(&self.agent, environment, provider, cancel, human, clock, budget)
@@ -193,7 +197,7 @@ impl PreparedAgent {
             )
             .with_snapshots(snapshots)
             .with_disk_limit(self.bounds.disk)
-            .with_grants(self.grants(run, workspace, options)?)
+            .with_grants(grants)
             .with_mailbox()
             .with_live_output(shows_live_output(options) || prints_pieces(options))
             .drive(run);

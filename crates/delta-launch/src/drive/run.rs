@@ -2,6 +2,7 @@
 
 use crate::drive::continue_run::{self, AskedAgent, EnsuredTask, RetriedError};
 use crate::drive::conversation::{self, NextTurn};
+use crate::drive::drive_agent::lost_journal;
 use crate::drive::{detach, sealer};
 use crate::prepare::images::AttachOptions;
 use crate::prepare::prepared_agent::PreparedAgent;
@@ -324,7 +325,9 @@ fn start_run(
     message.images.iter().try_for_each(|image| image.store(&run.dir))?;
     let images = message.images.iter().map(|image| image.image.clone()).collect();
     run.record(Payload::user_message(&message.text, images));
-    run.commit()?;
+    if let Err(error) = run.commit() {
+        return lost_journal::end_unbegun_run(&run, error, options);
+    }
     if let Some(parent) = parent
         && let Err(error) = run_tree::register_child_run(&parent, &run.id, &run.dir)
     {

@@ -1,5 +1,6 @@
 //! A run whose process could not write its journal any more, on a full disk for example: what its journal has is its result.
 
+use delta_base::durable::FileError;
 use delta_base::shell_quote::shell_quote_path;
 use delta_operator::arguments::options::RunOptions;
 use delta_operator::failure::CommandFailure;
@@ -35,6 +36,20 @@ pub fn end_unrecorded_run(
         }
         result => Err(failure.with_run_result(result)),
     }
+}
+
+/// The result of a run as [`end_unrecorded_run`] has it, if the first events of this process were recorded: the same command
+/// would then send its message twice.
+pub fn end_unbegun_run(
+    run: &Run,
+    error: FileError,
+    options: &RunOptions,
+) -> Result<RunResult, CommandFailure> {
+    let recorded = journal::fold_run_journal(&run.dir);
+    if recorded.is_ok_and(|state| state.seq == run.state().seq) {
+        return end_unrecorded_run(run, error.into(), options);
+    }
+    Err(CommandFailure::from(error).adding_hint("when that is mended, repeat the command"))
 }
 
 fn unrecorded_result(
