@@ -18,8 +18,9 @@ use delta_operator::arguments::completion_candidates;
 use delta_operator::env_files::EnvFileOptions;
 use delta_operator::failure::{CommandFailure, refuse_inside_run};
 use delta_operator::runs::agent_store::AgentStore;
+use delta_operator::runs::own_run;
+use delta_operator::runs::restore_point::{self, MIN_ID_DIGITS};
 use delta_operator::runs::transfers::{self, Arrival, TransferOutcome};
-use delta_operator::runs::{own_run, restore_point};
 use delta_operator::{cancel, state, trust};
 use delta_program::stdio;
 use delta_run::event::{JournalHead, Payload, ReceivedRun};
@@ -314,6 +315,9 @@ impl Incoming<'_> {
         let (head, _) = arriving.arrive(&lines, &folded.seals)?;
         self.reply(&json!({"received": head}));
         arriving.report(agent.as_deref(), accepted);
+        if self.args.overwrite && manifest.moves {
+            arriving.print_undo();
+        }
         Ok(())
     }
 }
@@ -381,6 +385,8 @@ impl ArrivingRun {
         if let Some(start) = &mut state.start {
             start.agent_home = self.dir.join("agent").to_string_lossy().into_owned();
         }
+        // A copy is never rolled back: what it replaced would be lost.
+        let overwrites = overwrites && self.manifest.moves;
         let root = &self.workspace.root;
         let environment = EnvFileOptions::default();
         let secrets = restore_point::workspace_secrets(&self.dir, &state, root, &environment)?;
@@ -398,7 +404,11 @@ impl ArrivingRun {
             let paths = restore_point::list_some_paths(&merge.conflicts);
             let dir = shell_quote_path(root);
             let message = format!("files in {dir} differ from the files of run {id}: {paths}");
-            let hint = "name a new directory with `-w DIR`, or replace them with `--overwrite`";
+            let hint = if self.manifest.moves {
+                "name a new directory with `-w DIR`, or replace them with `--overwrite`"
+            } else {
+                "name a new directory with `-w DIR`: what a copy replaces cannot be restored"
+            };
             return Err(CommandFailure::conflict(message, hint));
         }
         let changes = store.plan_restore(current, merge.tree, None)?.diff.changes;
@@ -478,6 +488,18 @@ impl ArrivingRun {
         };
         notes.push(next);
         notes.iter().for_each(|note| stdio::print_error_line(note));
+    }
+
+    /// Prints how the workspace gets the files again that were replaced.
+    fn print_undo(&self) {
+        let Some(saved) = self.files.as_ref().and_then(|files| files.saved) else { return };
+        let id = &self.manifest.run_id;
+        let workspace = shell_quote_path(&self.workspace.root);
+        let saved = saved.to_string();
+        let digits = &saved[..MIN_ID_DIGITS];
+        stdio::print_error_line(&format!(
+            "Restore the replaced files with: delta rollback {id} -w {workspace} --to {digits}"
+        ));
     }
 }
 
