@@ -86,6 +86,39 @@ fn c_28_4_the_option_and_the_configuration_name_the_directory() {
     assert_eq!(listed.expect_code(0).stdout.lines().count(), 1);
 }
 
+/// With a mistake in the file, every command looked into the workspace and said that there was no run.
+#[test]
+fn c_28_4_a_configuration_with_a_mistake_hides_no_run() {
+    let sandbox = sandbox();
+    let config = |text: &str| sandbox.write("home/.config/delta/config.yaml", text);
+    config("runs_dir: kept\n");
+    let run = ["run", "--agent", "agent", "-w", "work", "--run-id", "r", "-m", "go", "-q"];
+    sandbox.delta(run).output().expect_code(101);
+    let commands: [&[&str]; 4] =
+        [&["list-runs"], &["show", "r"], &["stop", "r"], &["rm", "r", "-y", "--dry-run"]];
+    let ran = |command: &[&str]| sandbox.delta([command, &["-w", "work"]].concat()).output();
+    // A mistake in another key is for the commands that need that key.
+    config("nonsense: 1\nruns_dir: kept\n");
+    for command in commands {
+        let ran = ran(command).expect_code(0);
+        assert!(ran.stdout.contains('r') || ran.stderr.contains('r'), "{command:?}");
+    }
+    sandbox.delta(run).output().expect_code(126);
+    // Where the runs are cannot be read from it.
+    for text in ["runs_dir: kept\nmodel: [\n", "runs_dir: [kept]\n"] {
+        config(text);
+        for command in commands {
+            let refused = ran(command).expect_code(126).stderr;
+            assert!(refused.contains("config.yaml:"), "{refused}");
+        }
+        let given = ["list-runs", "-w", "work", "--runs-dir", "home/.config/delta/kept"];
+        assert!(sandbox.delta(given).output().expect_code(0).stdout.contains('r'));
+    }
+    // A file that names no directory hides nothing.
+    config("model: [\n");
+    assert_eq!(ran(&["list-runs"]).expect_code(0).stdout.lines().count(), 0);
+}
+
 /// A directory of runs in the workspace, or in a path that a tool may write, is as much out of reach as `.delta`.
 #[test]
 fn c_28_4_tools_in_a_sandbox_do_not_change_runs_wherever_they_are() {

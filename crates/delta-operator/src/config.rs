@@ -224,6 +224,11 @@ impl OperatorConfig {
         self.path.as_deref().and_then(Path::parent).unwrap_or(Path::new("/"))
     }
 
+    /// The directory for the runs of all workspaces.
+    fn runs_dir_path(&self) -> Option<PathBuf> {
+        Some(self.dir().join(&self.runs_dir.as_ref()?.value))
+    }
+
     /// The command that prints the key of a provider.
     pub fn api_key_command(&self, form: WireForm) -> Option<&str> {
         let commands = &self.api_key_commands.as_ref()?.value;
@@ -272,17 +277,29 @@ impl OperatorConfig {
     /// # Errors
     /// All mistakes of the file, with their positions.
     pub fn parse(path: PathBuf, text: String) -> Result<Self, DiagnosticReport> {
-        let doc = YamlDocument::parse(path.display().to_string(), text)
-            .map_err(|diagnostic| DiagnosticReport { diagnostics: vec![diagnostic] })?;
+        let mut report = DiagnosticReport::default();
+        let config = Self::parse_valid_keys(path, text, &mut report);
+        if report.is_empty() { Ok(config) } else { Err(report) }
+    }
+
+    /// Reads the keys without a mistake, and reports the mistakes of the others.
+    fn parse_valid_keys(path: PathBuf, text: String, report: &mut DiagnosticReport) -> Self {
+        let name = path.display().to_string();
         let mut config = Self { path: Some(path), ..Self::default() };
+        let doc = match YamlDocument::parse(name, text) {
+            Ok(doc) => doc,
+            Err(diagnostic) => {
+                report.push(diagnostic);
+                return config;
+            }
+        };
         if !doc.root.is_null()
             && let Some(fields) = doc.fields(&doc.root, &CONFIG_MAPPING)
         {
             config.read_fields(&doc, fields);
         }
-        let mut report = DiagnosticReport::default();
-        doc.drain_diagnostics(&mut report);
-        if report.is_empty() { Ok(config) } else { Err(report) }
+        doc.drain_diagnostics(report);
+        config
     }
 
     fn read_fields(&mut self, doc: &YamlDocument, fields: MappingFields<'_>) {
@@ -639,10 +656,28 @@ pub fn allows_project_skills(workspace: &Path) -> Result<bool, CommandFailure> {
     Ok(allowed.any(|dir| workspace.starts_with(dir)))
 }
 
-/// The directory for the runs of all workspaces in the file. A mistake in the file is for the commands that need the file.
-pub fn configured_runs_dir() -> Option<PathBuf> {
-    let config = read().ok()?;
-    Some(config.dir().join(&config.runs_dir.as_ref()?.value))
+/// The directory for the runs of all workspaces in the file. A mistake in another key is for the commands that need that key.
+///
+/// # Errors
+/// The file may name a directory that cannot be read from it: elsewhere, every command would say that there is no run.
+pub fn configured_runs_dir() -> Result<Option<PathBuf>, CommandFailure> {
+    let failure = match read() {
+        Ok(config) => return Ok(config.runs_dir_path()),
+        Err(failure) => failure,
+    };
+    let Some(path) = config_file() else { return Err(failure) };
+    let text = match durable::read_regular_text(&path) {
+        Ok(text) => text,
+        // Another file has the wrong name.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(_) => return Err(failure),
+    };
+    let may_have_key = text.contains("runs_dir");
+    let valid = OperatorConfig::parse_valid_keys(path, text, &mut DiagnosticReport::default());
+    match valid.runs_dir_path() {
+        None if may_have_key => Err(failure),
+        dir => Ok(dir),
+    }
 }
 
 /// Applies `color`, before anything is printed. A mistake in the file is for the commands that need the file.

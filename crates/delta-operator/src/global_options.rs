@@ -22,9 +22,9 @@ impl GlobalOptions {
     /// Makes them apply to this process. Call this before a run is looked for.
     ///
     /// # Errors
-    /// A variable that stands for one of them has an invalid value.
+    /// A variable or the configuration has an invalid value for one of them.
     pub fn apply(&self) -> Result<(), CommandFailure> {
-        runs_dir::apply_runs_dir(self.runs_dir.as_deref());
+        runs_dir::apply_runs_dir(self.runs_dir.as_deref())?;
         self.lease.apply()
     }
 

@@ -1,19 +1,23 @@
 //! The directory for the runs of all workspaces: `--runs-dir`, DELTA_RUNS_DIR, or `runs_dir` in config.yaml.
 
+use crate::failure::CommandFailure;
 use crate::{config, environment};
 use delta_run::workspace::{self, RUNS_DIR_VARIABLE};
 use std::path::{Path, PathBuf};
 
 /// Puts the runs where the operator wants them. Call this before a run is looked for.
-pub fn apply_runs_dir(option: Option<&Path>) {
+///
+/// # Errors
+/// The configuration has a mistake where it may name the directory.
+pub fn apply_runs_dir(option: Option<&Path>) -> Result<(), CommandFailure> {
     let chosen = option.map(Path::to_owned);
-    let chosen = chosen
-        .or_else(|| environment::variable(RUNS_DIR_VARIABLE).map(PathBuf::from))
-        .or_else(config::configured_runs_dir);
+    let chosen = chosen.or_else(|| environment::variable(RUNS_DIR_VARIABLE).map(PathBuf::from));
+    let chosen = chosen.map_or_else(config::configured_runs_dir, |dir| Ok(Some(dir)))?;
     if let Some(dir) = chosen {
         let dir = resolve_existing(&std::path::absolute(&dir).unwrap_or(dir));
         workspace::set_runs_dir(dir, option.is_some());
     }
+    Ok(())
 }
 
 /// The path without symlinks, as far as it exists: the directory of a run is compared with it.
