@@ -101,6 +101,27 @@ fn c_12_1_the_format_is_the_option_else_the_variable_else_the_file() {
     assert_eq!(printed("", "json", &["--format=raw"]), ("raw", "json"));
 }
 
+// The default made it a usage error, which named an option that was not given.
+#[test]
+fn c_12_1_the_default_is_no_option_that_a_command_refuses() {
+    let sandbox = Sandbox::scripted(
+        DELTA,
+        "  - name: t\n    shell: echo x > new\n",
+        "- call: [{tool: t}]\n- say: done\n",
+    );
+    sandbox.run("hi", &["--snapshots"]).expect_code(0);
+    let diff = |more: &[&str]| {
+        let fixed = ["diff", "r", "-w", "work", "0"];
+        sandbox.delta(fixed.iter().chain(more).copied()).env("DELTA_FORMAT", "json").output()
+    };
+    for more in [&["1"] as &[&str], &[]] {
+        let patch = diff(more).expect_code(1).stdout;
+        assert!(patch.starts_with("diff --git a/new b/new\n"), "{patch}");
+    }
+    let refused = diff(&["--format", "json"]).expect_code(2).stderr;
+    assert!(refused.contains("--format is for two runs"), "{refused}");
+}
+
 #[test]
 fn c_12_1_an_unknown_default_format_is_an_error_with_the_values() {
     let sandbox = scripted("- say: all done\n");

@@ -4,6 +4,10 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, ValueEnum};
 use std::ffi::OsString;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether the command line of this process has got a default format.
+static IS_DEFAULT: AtomicBool = AtomicBool::new(false);
 
 /// The formats that can be the default of every command that has them.
 pub const DEFAULT_FORMATS: [&str; 4] = ["text", "json", "raw", "jsonl"];
@@ -56,7 +60,18 @@ pub fn parse_with_default_format(
     // clap cannot change an argument of a command that it has built. A value that is also the name of the command misleads.
     let mut arguments = arguments.to_vec();
     arguments.insert(position + 1, format!("--format={default}").into());
-    command.try_get_matches_from_mut(arguments).or(Ok(matches))
+    match command.try_get_matches_from_mut(arguments) {
+        Ok(with_default) => {
+            IS_DEFAULT.store(true, Ordering::Relaxed);
+            Ok(with_default)
+        }
+        Err(_) => Ok(matches),
+    }
+}
+
+/// Whether the format of the command is the default: a command that has no use for it must not refuse it.
+pub fn is_default_format() -> bool {
+    IS_DEFAULT.load(Ordering::Relaxed)
 }
 
 #[cfg(test)]

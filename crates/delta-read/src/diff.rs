@@ -8,7 +8,7 @@ use delta_operator::env_files::EnvFileOptions;
 use delta_operator::runs::restore_point::RestorePoint;
 use delta_operator::runs::run_argument::RunArgument;
 use delta_operator::runs::run_list;
-use delta_program::default_format::TextOrJson;
+use delta_program::default_format::{TextOrJson, is_default_format};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -73,7 +73,7 @@ pub fn diff_command(args: &DiffArgs) -> ExitCode {
     let to = args.to.as_deref().map_or(Ok(RestorePoint::Now), RestorePoint::parse);
     let Some(other) = &args.other else { return staged::diff_stage(args) };
     match (RestorePoint::parse(other), to, RunArgument::parse(other)) {
-        (Ok(_), Ok(_), _) if args.format.is_some() => {
+        (Ok(_), Ok(_), _) if args.format.is_some() && !is_default_format() => {
             usage("--format is for two runs and for staged changes")
         }
         (Ok(from), Ok(to), _) => workspace::diff_workspace(args, &from, &to),
