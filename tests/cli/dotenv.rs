@@ -271,3 +271,16 @@ fn c_15_3_the_agent_cannot_have_words_hidden_by_calling_them_a_key() {
         );
     }
 }
+
+// A directory was reported as missing.
+#[test]
+fn c_1_7_a_named_file_is_no_directory() {
+    let sandbox = Sandbox::scripted(DELTA, "", "- say: done\n");
+    fs::create_dir_all(sandbox.path("vars")).unwrap();
+    for (file, problem) in
+        [("vars", "expected a file, found a directory"), ("gone", "the file does not exist")]
+    {
+        let ran = sandbox.run("task", &["--env-file", file]).expect_code(126);
+        assert!(ran.stderr.contains(problem), "{}", ran.stderr);
+    }
+}

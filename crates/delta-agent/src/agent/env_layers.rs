@@ -172,8 +172,13 @@ impl EnvLayers {
         }
         let text = match read {
             Ok(None) if file.requirement == Requirement::Named => {
+                let message = if file.path.is_dir() {
+                    "expected a file, found a directory"
+                } else {
+                    "the file does not exist"
+                };
                 let help = "name an existing file with `--env-file`";
-                report.push(Diagnostic::for_file(name, "the file does not exist", help));
+                report.push(Diagnostic::for_file(name, message, help));
                 return;
             }
             Ok(None) => return,
