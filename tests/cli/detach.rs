@@ -57,6 +57,21 @@ fn c_33_14_a_detached_run_reads_its_task_and_fails_as_run_does_before_it_exists(
     assert!(ran.stderr.contains("agent.yaml"), "{}", ran.stderr);
 }
 
+// With `jsonl`, events of the run and a line between the two processes were printed.
+#[test]
+fn c_33_14_the_id_is_all_that_is_printed_in_every_format() {
+    for format in ["text", "json", "raw", "jsonl"] {
+        let sandbox = scripted("- say: done\n- say: more\n");
+        let args = ["run", "--agent", "agent", "-w", "work", "--run-id", "r", "-q", "--detach"];
+        let more = ["--format", format, "-m", "task"];
+        sandbox.delta(args.iter().chain(&more).copied()).output().expect(0, "r\n", "");
+        wait(&sandbox).expect(0, "done\n", "");
+        let args = ["continue", "r", "-w", "work", "-q", "--detach"];
+        sandbox.delta(args.iter().chain(&more).copied()).output().expect(0, "r\n", "");
+        wait(&sandbox).expect(0, "more\n", "");
+    }
+}
+
 #[test]
 fn c_33_15_the_wait_for_a_result_exits_with_the_code_of_the_run() {
     let sandbox = scripted("- call: [{tool: hold}]\n- say: done\n");

@@ -59,7 +59,8 @@ pub fn open_run_observer(
             OutputFormat::Json | OutputFormat::Jsonl => {}
         }
     }
-    let mut prints_events = options.format == OutputFormat::Jsonl;
+    // With `--detach`, the command prints only the id of the run.
+    let mut prints_events = options.format == OutputFormat::Jsonl && !options.detached;
     let mut pieces = prints_pieces(options).then(|| PiecePrinter::new(before));
     Ok(Box::new(move |notice| {
         if let Some(pieces) = &mut pieces {
