@@ -245,6 +245,18 @@ fn c_33_17_an_answer_that_a_message_follows_is_shown() {
 }
 
 #[test]
+fn c_33_17_an_answer_is_shown_also_where_the_run_fails_with_a_message() {
+    let sandbox =
+        Sandbox::scripted(DELTA, TOOLS, "- say: the answer is 42\n  delay_ms: 1500\n- say: more\n");
+    let command = sandbox.run_command("task", &["--max-iterations", "1"]).env("NO_COLOR", "1");
+    let mut terminal = command.wholly_at_terminal_of(80, 24);
+    terminal.expect_screen(|lines| is_last(lines, ">")).type_in("and more\n");
+    terminal.expect_screen(|lines| has(lines, "• the answer is 42"));
+    let (code, lines) = terminal.end_with_screen();
+    assert_eq!(code, 1, "{lines:#?}");
+}
+
+#[test]
 fn c_33_17_escape_ends_what_is_at_work_for_what_is_typed_or_waits() {
     let sandbox =
         holding("- call: [{tool: hold}]\n- call: [{tool: hold}]\n- say: 'seen ${last}'\n");

@@ -117,7 +117,7 @@ pub struct ProgressPrinter {
     last_call: String,
     /// Whether the result is printed to the same terminal when the run ends.
     result_follows: bool,
-    /// A result that was not printed; it does not follow if the run continues with a message.
+    /// A result that was not printed; it does not follow if a message does, or the run fails.
     unprinted_result: Option<String>,
     /// Whether another process asks what the run waits for.
     omits_questions: bool,
@@ -410,10 +410,7 @@ impl ProgressPrinter {
                 if let (Some(input), Some(source)) = (&self.input, source) {
                     input.remove_waiting(&source.id);
                 }
-                if let Some(result) = self.unprinted_result.take() {
-                    self.print_line("");
-                    self.print_block("•", BOLD, &result, usize::MAX);
-                }
+                self.print_unprinted_result();
                 self.print_line("");
                 let text = image_file::text_with_images(content, images);
                 self.print_block(">", BOLD, &text, MAX_MESSAGE_LINES);
@@ -481,7 +478,10 @@ impl ProgressPrinter {
                 self.print_line(&format!("{DIM}workspace {work_dir}{DIM:#}"));
             }
             Payload::EngineEnd { status, final_iteration, .. } => {
-                self.unprinted_result = None;
+                if *status == RunStatus::Completed {
+                    self.unprinted_result = None;
+                }
+                self.print_unprinted_result();
                 // The end that is recorded for a dead process: a warning has reported it, and the next one begins.
                 // The turn for an end follows it.
                 if state.seq > event.seq + 1 || state.status == Some(RunStatus::Running) {
@@ -558,6 +558,14 @@ impl ProgressPrinter {
             ));
         } else if thought.reminder.is_some() {
             self.print_line(&format!("{WARN}! {MISSING_FINISH}{WARN:#}"));
+        }
+    }
+
+    /// Prints what is not the result after all.
+    fn print_unprinted_result(&mut self) {
+        if let Some(result) = self.unprinted_result.take() {
+            self.print_line("");
+            self.print_block("•", BOLD, &result, usize::MAX);
         }
     }
 
