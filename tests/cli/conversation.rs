@@ -256,6 +256,21 @@ fn c_33_17_an_answer_is_shown_also_where_the_run_fails_with_a_message() {
     assert_eq!(code, 1, "{lines:#?}");
 }
 
+// The thread that reads keys missed the end of the run, and delta waited for it forever.
+#[test]
+fn c_33_17_a_message_that_meets_the_end_of_the_run_keeps_delta_from_nothing() {
+    let sandbox = holding("- say: the result\n");
+    let hook = "on_run_end:\n  command: [sh, -c, 'echo held > held; cat gate']\n";
+    sandbox.write("agent/hooks.yaml", hook);
+    let mut terminal = held(&sandbox);
+    terminal.type_in("too late\n").expect_screen(|lines| has(lines, "  sending: too late"));
+    release(&sandbox);
+    terminal.expect_screen(|lines| has(lines, "the result"));
+    let (code, lines) = terminal.end_with_screen();
+    assert_eq!(code, 0);
+    assert!(has(&lines, "not sent: too late"), "{lines:#?}");
+}
+
 #[test]
 fn c_33_17_escape_ends_what_is_at_work_for_what_is_typed_or_waits() {
     let sandbox =

@@ -242,7 +242,8 @@ fn read_messages(
         if input.has_lost_screen {
             line.lose_screen();
         }
-        is_over = input.is_woken || input.is_closed;
+        // What wakes this thread may have been drained by a message that waited for the mailbox.
+        is_over = stop.is_requested() || input.is_closed;
         let rest = if is_over { keyboard.read_rest() } else { Vec::new() };
         for key in input.keys.into_iter().chain(rest) {
             if let Some(effect) = line.apply(key) {
