@@ -271,6 +271,19 @@ fn c_33_17_a_message_that_meets_the_end_of_the_run_keeps_delta_from_nothing() {
     assert!(has(&lines, "not sent: too late"), "{lines:#?}");
 }
 
+// The second Enter was dropped, and the two lines became one word.
+#[test]
+fn c_33_16_lines_that_are_typed_ahead_stay_apart() {
+    let sandbox = Sandbox::scripted(DELTA, "", "- say: 'one: ${last}'\n- say: 'two: ${last}'\n");
+    let mut terminal = conversation(&sandbox, &[]);
+    terminal.expect_screen(|lines| is_last(lines, ">")).type_in("first\nsecond\nthird");
+    terminal.expect_screen(|lines| has(lines, "one: first"));
+    terminal.expect_screen(|lines| is_last(lines, "> second↵third")).type_in("\n");
+    terminal.expect_screen(|lines| has(lines, "two: second")).type_in("\x04");
+    assert_eq!(terminal.end().code, 0);
+    assert_eq!(received(&sandbox), ["second\nthird / - / -"]);
+}
+
 #[test]
 fn c_33_17_escape_ends_what_is_at_work_for_what_is_typed_or_waits() {
     let sandbox =

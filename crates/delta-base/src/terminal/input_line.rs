@@ -116,6 +116,11 @@ impl InputLine {
         })
     }
 
+    /// Adds the end of a line to the text.
+    pub fn break_line(&self) {
+        self.apply(Key::Paste("\n".to_owned()));
+    }
+
     /// Takes the text.
     pub fn take_text(&self) -> String {
         self.change(|state| state.editor.take())

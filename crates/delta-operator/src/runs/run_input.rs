@@ -326,6 +326,10 @@ pub fn ask_text(
         for key in input.keys {
             let effect = line.apply(key);
             if reply.is_some() {
+                // What was typed ahead is not sent; its lines stay apart.
+                if matches!(effect, Some(EditorEffect::Enter | EditorEffect::AltEnter)) {
+                    line.break_line();
+                }
                 continue;
             }
             reply = match effect {
