@@ -2,6 +2,8 @@
 
 use super::DELTA;
 use serde_json::{Value, json};
+use std::path::Path;
+use test_support::needs;
 use test_support::sandbox::{Delta, Sandbox};
 
 const TOOLS: &str =
@@ -217,6 +219,34 @@ fn c_10_1_a_confirmation_is_asked_again_until_it_is_one() {
         terminal.end().expect_code(0);
         assert_eq!(sandbox.observations(), [kept]);
     }
+}
+
+// A shell sets its own modes while a job is stopped: the password was shown, below no prompt.
+#[test]
+fn c_10_1_a_password_is_not_shown_after_a_stop() {
+    if !Path::new("/bin/bash").exists() {
+        return needs::skip("needs bash");
+    }
+    let sandbox = asking("{prompt: 'Key?', input_type: password}");
+    let delta = format!("{DELTA} run --agent agent -w work --run-id r -m hi");
+    let script =
+        format!("set -m; {delta}; stty sane; echo stopped; read x; echo back; fg > /dev/null");
+    let shell = Sandbox::new("bash");
+    let command = shell.delta(["-c", &script]).cwd(sandbox.path(""));
+    let command = command.env("HOME", sandbox.path("home")).env("NO_COLOR", "1");
+    let mut terminal = command.wholly_at_terminal_of(80, 24);
+    let is_last =
+        |text: &'static str| move |lines: &[String]| lines.last().is_some_and(|line| line == text);
+    terminal.expect_screen(is_last("answer (hidden)>")).expect_hidden();
+    terminal.type_in("\x1a").expect_screen(is_last("stopped"));
+    terminal.type_in("\n").expect_screen(is_last("answer (hidden)>")).expect_hidden();
+    terminal
+        .expect_screen(|lines| lines.iter().filter(|line| line.contains("(hidden)")).count() == 2);
+    terminal.type_in("hunter2-secret\n");
+    let (code, lines) = terminal.end_with_screen();
+    assert_eq!(code, 0);
+    assert!(!lines.join("\n").contains("hunter2"), "{lines:#?}");
+    assert_eq!(sandbox.observations(), ["hunter2-secret"]);
 }
 
 #[test]

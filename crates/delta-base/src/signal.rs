@@ -1,7 +1,7 @@
 //! SIGINT, SIGTERM and SIGHUP set a [`CancelToken`] that every wait observes; a second signal ends the process at once.
 #![expect(unsafe_code, reason = "signal handlers and dispositions have no safe interface")]
 
-use crate::terminal::keyboard;
+use crate::terminal::{self, keyboard};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::ioctl_fionbio;
@@ -216,6 +216,21 @@ impl CancelToken {
     /// Makes SIGCHLD (a child ended) wake a poll of [`CancelToken::fd`].
     pub fn wake_on_child(&self) -> io::Result<()> {
         self.wake_on(libc::SIGCHLD)
+    }
+
+    /// Renews the prompt of this process when it was stopped and continues, and wakes a poll of [`CancelToken::fd`].
+    pub(crate) fn renew_prompt_on_continue(&self) -> io::Result<()> {
+        let state = Arc::clone(&self.state);
+        // SAFETY: the handler reads and writes atomics (a `OnceLock` is read as one) and makes system calls, which are all
+        // async-signal-safe.
+        unsafe {
+            signal_hook::low_level::register(libc::SIGCONT, move || {
+                terminal::renew_prompt();
+                // Another thread than the one that polls may run this.
+                state.wake();
+            })
+        }
+        .map(drop)
     }
 
     /// Makes SIGWINCH (the terminal was resized) wake a poll of [`CancelToken::fd`].

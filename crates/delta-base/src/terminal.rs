@@ -12,12 +12,22 @@ use std::fs::File;
 use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub mod input_line;
 mod key_decoder;
 pub mod keyboard;
 pub mod line_editor;
+
+/// Where prompts read, since the first one.
+static PROMPT_KEYBOARD: OnceLock<KeyboardSource> = OnceLock::new();
+/// The modes of a prompt without echo, since the first one.
+static HIDDEN_MODES: OnceLock<Termios> = OnceLock::new();
+/// Whether a prompt hides what is typed.
+static IS_INPUT_HIDDEN: AtomicBool = AtomicBool::new(false);
+/// Whether this process was continued in the foreground since the last prompt was written.
+static WAS_CONTINUED: AtomicBool = AtomicBool::new(false);
 
 /// How long a process whose terminal was closed waits for its SIGHUP.
 const HANG_UP_SIGNAL_WAIT: Duration = Duration::from_secs(1);
@@ -36,6 +46,21 @@ pub fn can_prompt_person() -> bool {
 /// Whether the process may read from the terminal on stdin, as a job in the background of a shell may not.
 pub fn is_in_foreground() -> bool {
     tcgetpgrp(rustix::stdio::stdin()).is_ok_and(|group| group == getpgrp())
+}
+
+/// Renews what a shell has changed while this process was stopped: it echoes, and its own prompt is the last one.
+/// Async-signal-safe.
+pub(crate) fn renew_prompt() {
+    let Some(keyboard) = PROMPT_KEYBOARD.get() else { return };
+    if tcgetpgrp(keyboard.fd()) != Ok(getpgrp()) {
+        return;
+    }
+    if IS_INPUT_HIDDEN.load(Ordering::SeqCst)
+        && let Some(modes) = HIDDEN_MODES.get()
+    {
+        let _ = tcsetattr(keyboard.fd(), OptionalActions::Now, modes);
+    }
+    WAS_CONTINUED.store(true, Ordering::SeqCst);
 }
 
 /// The process's terminal, even when stdin is redirected.
@@ -132,7 +157,13 @@ pub fn stderr_size() -> StderrSize {
 /// The input ended (silence is never an answer), or cancellation was requested while waiting.
 pub fn prompt_line(prompt: &str, cancel: &CancelToken) -> io::Result<String> {
     let _shell_modes = keyboard::ShellModes::enter();
-    let answer = write_prompt(prompt).and_then(|()| read_answer_line(cancel));
+    PROMPT_KEYBOARD.get_or_init(|| {
+        // Without the handler, a prompt is not renewed.
+        let _ = cancel.renew_prompt_on_continue();
+        KeyboardSource::find()
+    });
+    WAS_CONTINUED.store(false, Ordering::SeqCst);
+    let answer = write_prompt(prompt).and_then(|()| read_answer_line(prompt, cancel));
     let Err(error) = answer else { return answer };
     // The next message starts on a new line. Where the terminal is gone, there is none.
     let _ = write_prompt("\n");
@@ -155,9 +186,9 @@ fn hang_up_error(cancel: &CancelToken) -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the terminal was closed")
 }
 
-fn read_answer_line(cancel: &CancelToken) -> io::Result<String> {
+fn read_answer_line(prompt: &str, cancel: &CancelToken) -> io::Result<String> {
     let keyboard = KeyboardSource::find();
-    wait_for_input(keyboard, cancel)?;
+    wait_for_input(prompt, keyboard, cancel)?;
     let line = keyboard.read_line()?;
     if line.is_empty() {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "end of input"));
@@ -184,7 +215,7 @@ pub fn discard_input() {
     let _ = tcflush(KeyboardSource::find().fd(), QueueSelector::IFlush);
 }
 
-fn wait_for_input(keyboard: KeyboardSource, cancel: &CancelToken) -> io::Result<()> {
+fn wait_for_input(prompt: &str, keyboard: KeyboardSource, cancel: &CancelToken) -> io::Result<()> {
     loop {
         if cancel.is_requested() {
             return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted"));
@@ -195,6 +226,9 @@ fn wait_for_input(keyboard: KeyboardSource, cancel: &CancelToken) -> io::Result<
         ];
         // After an interrupted poll, the loop checks the token again.
         let _ = poll(&mut fds, None);
+        if WAS_CONTINUED.swap(false, Ordering::SeqCst) {
+            write_prompt(prompt)?;
+        }
         if !fds[0].revents().is_empty() {
             return Ok(());
         }
@@ -259,12 +293,15 @@ impl HiddenInput {
         let mut silent = saved_modes.clone();
         silent.local_modes.remove(LocalModes::ECHO);
         tcsetattr(keyboard.fd(), OptionalActions::Flush, &silent)?;
+        let _ = HIDDEN_MODES.set(silent);
+        IS_INPUT_HIDDEN.store(true, Ordering::SeqCst);
         Ok(Self { keyboard, saved_modes })
     }
 }
 
 impl Drop for HiddenInput {
     fn drop(&mut self) {
+        IS_INPUT_HIDDEN.store(false, Ordering::SeqCst);
         let _ = tcsetattr(self.keyboard.fd(), OptionalActions::Now, &self.saved_modes);
     }
 }
