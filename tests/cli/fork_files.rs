@@ -160,10 +160,14 @@ fn c_16_6_a_fork_does_not_work_among_the_runs_of_a_workspace() {
     }
     let inside = sandbox.delta(["fork", "r", "-w", "..", "--into", "x"]);
     inside.cwd(sandbox.path("work/.delta")).output().expect_code(126);
-    let run =
-        sandbox.delta(["run", "--agent", "agent", "-w", "work/.delta/x", "-m", "go"]).output();
-    assert!(run.stderr.contains("is reserved for runs"), "{run:?}");
-    run.expect_code(126);
+    // A run in the directory of another one was not listed, and was removed with it while it worked.
+    for place in ["work/.delta/x", "work/.delta", "work/.delta/empty", "work/.delta/r"] {
+        let run = sandbox.delta(["run", "--agent", "agent", "-w", place, "-m", "go"]).output();
+        assert!(run.stderr.contains("is reserved for runs"), "{run:?}");
+        run.expect_code(126);
+    }
+    let inside = sandbox.delta(["run", "--agent", "../../agent", "-w", ".", "-m", "go"]);
+    inside.cwd(sandbox.path("work/.delta")).output().expect_code(126);
     fs::remove_dir(sandbox.path("work/.delta/empty")).unwrap();
     assert_eq!(listed(), before);
     assert!(!sandbox.path("other").exists());

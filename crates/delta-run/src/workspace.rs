@@ -156,9 +156,11 @@ pub enum WorkspaceError {
 impl Workspace {
     /// Opens the workspace `path`. Creates the directory if it does not exist.
     pub fn open(path: &Path) -> Result<Self, WorkspaceError> {
-        if !path.exists() {
-            Self::check_new(path)?;
-        }
+        Self::check_new(path)?;
+        Self::open_any(path)
+    }
+
+    fn open_any(path: &Path) -> Result<Self, WorkspaceError> {
         ensure_workspace_dir(path)?;
         let root = path.canonicalize().map_err(|error| unusable(path, error.to_string()))?;
         if root.to_str().is_none() {
@@ -167,8 +169,8 @@ impl Workspace {
         Ok(Self { root })
     }
 
-    /// Checks that a directory created at `path` would not be mistaken for a run: it must not be `.delta`, nor directly in
-    /// one.
+    /// Checks that a directory for runs could not be the directory of a run, whose removal would remove them: it must not be
+    /// `.delta`, nor directly in one.
     ///
     /// # Errors
     /// The path is not possible for a workspace.
@@ -192,7 +194,7 @@ impl Workspace {
         if !path.is_dir() {
             return Err(unusable(path, "there is no such directory"));
         }
-        Self::open(path)
+        Self::open_any(path)
     }
 
     /// Finds workspaces that have the run `id`: `path` and directories below it.
