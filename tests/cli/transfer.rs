@@ -190,6 +190,9 @@ fn c_36_6_a_run_comes_back_over_its_closed_original() {
     assert_eq!(sandbox.read("work/ledger"), "one\ntwo\n");
     assert_eq!(sandbox.read("work/mine"), "another file\n");
     here(&sandbox, &["trust", "r", "-w", "work"]).expect_code(0);
+    // Without its own snapshots too, the run names it.
+    let ran = here(&sandbox, &["rollback", "r", "-w", "work"]).expect_code(1);
+    assert!(ran.stderr.contains(&format!("`{} {}`", undo[4], undo[5])), "{undo:?} {ran:?}");
     here(&sandbox, &undo).expect_code(0);
     assert_eq!(sandbox.read("work/ledger"), "mine\n");
     let ran = here(&sandbox, &["continue", "r", "-w", "work", "-m", "more", "-q"]).expect_code(0);

@@ -580,6 +580,7 @@ fn describe_rights(dir: &Path) -> String {
     let tree = &hash[..hash.len().min(12)];
     let loaded = Agent::load(dir, &ModelSelection::without_llm(), &trust::read_import_path());
     let Ok(agent) = loaded else { return format!("agent {tree}: it does not load here") };
-    let rights = AgentRights::of_agent(&agent).lines().join("\n  ");
-    format!("agent {} {tree}\n  {rights}", strip_terminal_controls(&agent.name))
+    let rights = AgentRights::of_agent(&agent).lines();
+    let rights: String = rights.iter().map(|line| format!("\n  {line}")).collect();
+    format!("agent {} {tree}{rights}", strip_terminal_controls(&agent.name))
 }

@@ -67,9 +67,19 @@ impl RestorePoint {
             // What a run has replaced where it has arrived.
             (None, Self::Snapshot(digits)) if !timeline.with_id_prefix(digits).is_empty() => 0,
             (None, _) => {
-                let hint =
-                    "enable them with `--snapshots`, or with `snapshots: true` in agent.yaml";
-                return Err(CommandFailure::not_found(format!("run {id} has no snapshots"), hint));
+                let message = format!("run {id} has no snapshots");
+                let saved = state.received.as_ref().and_then(|received| received.saved);
+                let hint = match saved.map(|saved| saved.to_string()) {
+                    Some(saved) => format!(
+                        "name the files that it has replaced here: `--to {}`",
+                        &saved[..MIN_ID_DIGITS]
+                    ),
+                    None => {
+                        "enable them with `--snapshots`, or with `snapshots: true` in agent.yaml"
+                            .to_owned()
+                    }
+                };
+                return Err(CommandFailure::not_found(message, hint));
             }
         };
         let snapshot = match self {
