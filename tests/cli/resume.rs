@@ -141,6 +141,11 @@ fn c_10_2_a_file_that_is_no_answer_is_refused_with_the_reason() {
     };
     fs::write(&path, "").unwrap();
     refused("it is empty, as when its writer has only opened it");
+    // Other characters were put in place of its bytes, and a long answer was cut.
+    fs::write(&path, b"y\xffs\n").unwrap();
+    refused("it is not UTF-8");
+    fs::File::create(&path).unwrap().set_len((64 << 20) + 1).unwrap();
+    refused("it is larger than 64 MiB");
     fs::remove_file(&path).unwrap();
     sandbox.write("answer", "yes\n");
     std::os::unix::fs::symlink(sandbox.path("answer"), &path).unwrap();

@@ -148,8 +148,8 @@ pub fn write_interaction_request(
 /// cannot be read.
 ///
 /// # Errors
-/// Why the answer cannot be the operator's: the file is not a regular one, is empty, is older than the question, or belongs
-/// to another user.
+/// Why the answer cannot be the operator's: the file is not a regular one, is empty, too large or not UTF-8, is older than the
+/// question, or belongs to another user.
 pub fn read_interaction_response(run_dir: &Path) -> Result<Option<String>, &'static str> {
     let dir = run_dir.join("interaction");
     let path = dir.join("response.txt");
@@ -174,13 +174,16 @@ pub fn read_interaction_response(run_dir: &Path) -> Result<Option<String>, &'sta
         return Err("it is older than the question");
     }
     let mut bytes = Vec::new();
-    if file.take(durable::MAX_REGULAR_BYTES).read_to_end(&mut bytes).is_err() {
+    if file.take(durable::MAX_REGULAR_BYTES + 1).read_to_end(&mut bytes).is_err() {
         return Ok(None);
+    }
+    if bytes.len() as u64 > durable::MAX_REGULAR_BYTES {
+        return Err("it is larger than 64 MiB");
     }
     if bytes.is_empty() {
         return Err("it is empty, as when its writer has only opened it");
     }
-    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8")?;
     Ok(Some(text.strip_suffix("\r\n").or(text.strip_suffix('\n')).unwrap_or(&text).to_owned()))
 }
 
