@@ -179,6 +179,64 @@ fn c_36_16_without_a_terminal_the_tree_is_named_or_an_update_is_no_wider() {
     assert!(ran.stderr.contains("  + tools  look"), "{ran:?}");
 }
 
+/// The engine itself reads the files of context.yaml, in no sandbox, and sends them to the LLM: an update once did so with a key
+/// of the operator's, and nothing was asked.
+#[test]
+fn c_36_16_an_update_whose_context_reads_other_files_is_wider() {
+    let sandbox = with_agent();
+    install(&sandbox, &["reviewer"]);
+    let update = |source: &str| {
+        sandbox.write("reviewer/context.yaml", format!("{CONTEXT}  - {source}\n"));
+        add(&sandbox, &["--update"])
+    };
+    let generator = "generator: {command: [\"true\"], pass_env: [GH_TOKEN]}";
+    let computed =
+        |path: &str| format!("{{type: computed_file, {generator}, output_path: '{path}'}}");
+    for inner in ["notes.md", "${AGENT_HOME}/notes.md", "${CWD}/docs/.notes", "${RUN_DIR}/notes.md"]
+    {
+        update(&format!("{{type: file, path: '{inner}', on_missing: skip}}")).expect_code(0);
+    }
+    let home = sandbox.path("home").display().to_string();
+    for outer in [
+        &format!("{home}/.ssh/id_rsa"),
+        "${AGENT_HOME}/../../../../../.ssh/id_rsa",
+        "notes/../../x",
+        "${CWD}-other/x",
+        "${RUN_DIR}/../x",
+        "${CWD}/.env",
+    ] {
+        let condition = format!("condition: {{when: file_exists, path: '{outer}'}}");
+        for source in [
+            format!("{{type: file, path: '{outer}', on_missing: skip}}"),
+            computed(outer),
+            format!("{{type: file, path: notes.md, {condition}, on_missing: skip}}"),
+        ] {
+            let ran = update(&source).expect_code(3);
+            let (_, wider) = ran.stderr.split_once("  + files  context.yaml: ").expect(&ran.stderr);
+            let wider = wider.lines().next().unwrap();
+            assert!(wider.contains(&format!("reads {outer}")), "{outer}: {ran:?}");
+        }
+    }
+    let ran = update(&computed("${RUN_DIR}/notes.md")).expect_code(3);
+    assert!(ran.stderr.contains("  + keys  context.yaml: GH_TOKEN\n"), "{ran:?}");
+}
+
+/// What a sandbox hides was forgotten where it lists what can be read.
+#[test]
+fn c_36_16_an_update_that_hides_less_is_wider() {
+    let sandbox = with_agent();
+    let update = |keys: &str| {
+        let agent = AGENT.replace("sandbox: workspace", &format!("sandbox: {{{keys}}}"));
+        sandbox.write("reviewer/agent.yaml", agent);
+    };
+    update("read: [/srv/fs], home: hidden, hide: [/srv/fs/secret]");
+    install(&sandbox, &["reviewer"]);
+    update("read: [/srv/fs], home: hidden");
+    let ran = add(&sandbox, &["--update"]).expect_code(3);
+    let wider = "  + files  look: reads /srv/fs, writes ${CWD}, writes git\n";
+    assert!(ran.stderr.contains(wider), "{ran:?}");
+}
+
 #[test]
 fn c_36_14_a_run_installs_nothing() {
     let sandbox = with_agent();

@@ -18,7 +18,7 @@ use delta_yaml::yaml::{
 };
 use generator_cache::GeneratorCache;
 use source_condition::SourceCondition;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 pub mod agents_md;
@@ -174,6 +174,31 @@ impl ContextManifest {
         self.tokenizer.is_some() || kinds.any(|kind| matches!(kind, SourceKind::Computed { .. }))
     }
 
+    /// The key variables that programs get nevertheless.
+    pub fn passed_keys(&self) -> impl Iterator<Item = &String> {
+        let stages = self.sources.iter().flat_map(ContextSource::stages);
+        let programs = stages.map(|stage| &stage.generator).chain(&self.tokenizer);
+        programs.flat_map(|program| &program.pass_env)
+    }
+
+    /// The paths, as context.yaml has them, of which the content or the existence shows in the messages, and that are neither
+    /// the agent's nor the run's nor usual files of the workspace.
+    pub fn outer_paths(&self) -> impl Iterator<Item = &str> {
+        let paths = self.sources.iter().flat_map(|source| {
+            let file = match &source.kind {
+                SourceKind::File { path, .. } => Some(path),
+                _ => None,
+            };
+            let condition = match &source.condition {
+                Some(SourceCondition::FileExists(path)) => Some(path),
+                _ => None,
+            };
+            let outputs = source.stages().iter().map(|stage| &stage.output);
+            file.into_iter().chain(outputs).chain(condition)
+        });
+        paths.map(String::as_str).filter(|path| is_outer_path(path))
+    }
+
     /// Shows the catalogue of `skills` before the conversation; nothing if there are none.
     pub(crate) fn set_skills(&mut self, skills: &[Skill]) {
         self.sources.retain(|source| !matches!(source.kind, SourceKind::Skills(_)));
@@ -292,6 +317,14 @@ impl ContextSource {
                 Some(condition) => Some(condition?),
             },
         })
+    }
+
+    /// The commands that write its file.
+    fn stages(&self) -> &[PipelineStage] {
+        match &self.kind {
+            SourceKind::Computed { stages, .. } => stages,
+            _ => &[],
+        }
     }
 
     /// Whether the text comes from the agent alone, so that every run of the agent has it.
@@ -477,6 +510,24 @@ fn resolve_context_path(path: &str, vars: &EngineVars) -> PathBuf {
     let path = vars.agent_home.join(vars.expand_text(path));
     let prompt = path.parent() == Some(&vars.agent_home) && path.ends_with(SYSTEM_PROMPT_FILE);
     if prompt { with_txt_fallback(path) } else { path }
+}
+
+/// Whether a path may lead out of the directory that it begins in (the agent's, the workspace, the run's), or to a private
+/// file of it.
+fn is_outer_path(path: &str) -> bool {
+    let parts = parse_plain_string(path);
+    let begins_inside = match parts.as_slice() {
+        [StringPart::Text(text), ..] => !text.starts_with('/'),
+        // `${CWD}x` is another directory than the workspace.
+        [StringPart::Variable(_), StringPart::Text(text), ..] => text.starts_with('/'),
+        _ => true,
+    };
+    let leaves = Path::new(path).components().any(|part| match part {
+        Component::ParentDir => true,
+        Component::Normal(name) => agents_md::is_private(name.as_encoded_bytes()),
+        _ => false,
+    });
+    !begins_inside || leaves
 }
 
 /// `path`, or system_prompt.txt if `path` is system_prompt.md and does not exist.

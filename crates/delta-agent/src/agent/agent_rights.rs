@@ -1,6 +1,6 @@
 //! What an agent may do: the only list of it, which `delta add` and `delta receive` print, and with which an update is compared.
 
-use super::Agent;
+use super::{Agent, CONTEXT_FILE};
 use crate::tool::Tool;
 use crate::tool::approval::ApprovalPolicy;
 use delta_base::hex::sha256_hex;
@@ -40,8 +40,12 @@ impl AgentRights {
             rights.add_all(KEYS, &holder, &hook.pass_env);
         }
         if agent.context.starts_programs() {
-            rights.add_profile("context.yaml", agent.sandbox.profile.as_ref());
+            rights.add_profile(CONTEXT_FILE, agent.sandbox.profile.as_ref());
+            rights.add_all(KEYS, CONTEXT_FILE, agent.context.passed_keys());
         }
+        // The engine reads them itself, in no sandbox, and the LLM sees them.
+        let read = agent.context.outer_paths().map(|path| format!("reads {path}"));
+        rights.add_all(FILES, CONTEXT_FILE, read);
         for server in &agent.mcp_servers {
             let holder = format!("MCP server {}", server.name);
             rights.add_all(KEYS, &holder, &server.pass_env);
@@ -100,18 +104,23 @@ impl AgentRights {
             EnvAccess::All => self.add(KEYS, holder, "all variables"),
             EnvAccess::Only(names) => self.add_all(KEYS, holder, names),
         }
-        let mut read = profile.show.clone();
+        let mut reached: Vec<String> =
+            profile.write.iter().map(|path| format!("writes {path}")).collect();
         match &profile.read {
-            // Less that is hidden is more that is read.
-            ReadKey::All if profile.hide.is_empty() => read.push("all".to_owned()),
-            ReadKey::All => read.push(format!("all but {}", profile.hide.join(", "))),
-            ReadKey::Only(paths) => read.extend(paths.iter().cloned()),
+            ReadKey::All => reached.push("reads all".to_owned()),
+            ReadKey::Only(paths) => {
+                reached.extend(paths.iter().map(|path| format!("reads {path}")));
+            }
         }
-        read.extend((profile.home != HomeAccess::Hidden).then(|| "~".to_owned()));
-        let writes_home = profile.home == HomeAccess::Write;
-        let write = profile.write.iter().map(String::as_str).chain(writes_home.then_some("~"));
-        let files = write.map(|path| format!("writes {path}"));
-        self.add_all(FILES, holder, files.chain(read.iter().map(|path| format!("reads {path}"))));
+        reached.extend((profile.home == HomeAccess::Write).then(|| "writes ~".to_owned()));
+        reached.extend((profile.home != HomeAccess::Hidden).then(|| "reads ~".to_owned()));
+        // Less that is hidden is more that is reached.
+        if !profile.hide.is_empty() {
+            let exception = format!(" but {}", profile.hide.join(", "));
+            reached.iter_mut().for_each(|right| right.push_str(&exception));
+        }
+        reached.extend(profile.show.iter().map(|path| format!("reads {path}")));
+        self.add_all(FILES, holder, reached);
         self.add_all(FILES, holder, profile.runs.then_some("starts runs"));
     }
 

@@ -193,7 +193,7 @@ fn read_start(
 }
 
 /// Whether a file of this name, or in a directory of this name, is never an instruction.
-fn is_private(name: &[u8]) -> bool {
+pub(super) fn is_private(name: &[u8]) -> bool {
     name == b".git" || name == b".delta" || name.starts_with(b".env")
 }
 
