@@ -400,6 +400,35 @@ fn c_36_13_every_file_that_a_branch_changes_must_be_in_the_statement() {
     sandbox.delta(other).output().expect_code(2);
 }
 
+/// The files of the checkout were compared alone, by the index of the user: neither what HEAD has, which is merged, nor a file
+/// that is marked as unchanged was looked at.
+#[test]
+fn c_36_13_what_git_does_not_show_as_changed_is_compared() {
+    let sandbox = branch();
+    let expect = |why: &str| {
+        let ran = verify_branch(&sandbox, &["main"]).expect_code(3);
+        assert!(ran.stdout.contains("kept differs from main"), "{why}: {}", ran.stdout);
+    };
+    // A sparse checkout lacks files that nobody has removed.
+    git(&sandbox, "work", &["sparse-checkout", "set", "--no-cone", "/*", "!/kept"]);
+    assert!(!sandbox.path("work/kept").exists());
+    verify_branch(&sandbox, &["main"]).expect_code(0);
+    git(&sandbox, "work", &["sparse-checkout", "disable"]);
+    for flag in ["assume-unchanged", "skip-worktree"] {
+        git(&sandbox, "work", &["update-index", &format!("--{flag}"), "kept"]);
+        verify_branch(&sandbox, &["main"]).expect_code(0);
+        let kept = sandbox.read("work/kept");
+        sandbox.write("work/kept", "of a person\n");
+        expect(flag);
+        sandbox.write("work/kept", kept);
+        git(&sandbox, "work", &["update-index", &format!("--no-{flag}"), "kept"]);
+    }
+    sandbox.write("work/kept", "of a person\n");
+    commit(&sandbox, "a change");
+    git(&sandbox, "work", &["checkout", "-q", "main", "--", "kept"]);
+    expect("HEAD");
+}
+
 /// A statement without files is about a result, and vouches for no file of a branch.
 #[test]
 fn c_36_13_a_statement_of_a_result_covers_no_file() {

@@ -1,12 +1,14 @@
-//! The program git in a directory.
+//! The program git in a directory, and a directory for what it writes.
 
 use crate::failure::CommandFailure;
 use crate::{cancel, environment};
 use delta_base::durable::{self, FileError};
+use delta_base::hex::encode_hex;
+use delta_base::random;
 use delta_process::{LaunchContext, OutputCapture, ProcessCommand, ProcessEnd, run_process};
 use delta_run::record::describe_process_end;
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long a command of git may take.
@@ -15,6 +17,31 @@ const GIT_TIMEOUT: Duration = Duration::from_secs(120);
 const MAX_GIT_OUTPUT: usize = 64 << 10;
 /// The variables by which a hook of git would lead these commands to its own index or directory.
 const GIT_PLACES: [&str; 4] = ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX"];
+
+/// A directory that is removed at the end.
+pub struct TemporaryDir(PathBuf);
+
+impl TemporaryDir {
+    /// An empty directory for a command.
+    pub fn create(command: &str) -> Result<Self, CommandFailure> {
+        let name = format!("delta-{command}-{}", encode_hex(&random::random_bytes::<8>()));
+        let dir = Self(std::env::temp_dir().join(name));
+        durable::ensure_private_dir(&dir.0)?;
+        Ok(dir)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TemporaryDir {
+    fn drop(&mut self) {
+        // What stays is in the directory for temporary files.
+        let _ = durable::remove_dir_all_no_follow(&self.0);
+    }
+}
 
 /// The program git in a directory.
 pub struct Git {

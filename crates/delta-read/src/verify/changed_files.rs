@@ -1,7 +1,7 @@
 //! The files of a checkout that differ from a revision of git: what a branch changes.
 
 use delta_base::terminal_text::strip_terminal_controls;
-use delta_operator::arguments::git::Git;
+use delta_operator::arguments::git::{Git, TemporaryDir};
 use delta_operator::failure::CommandFailure;
 use delta_report::statement::checkout::ChangedFiles;
 use std::collections::BTreeSet;
@@ -37,6 +37,9 @@ pub fn find_changed_files(
         ["diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", WITH_SUBMODULES, &base];
     let mut names = git.names(&[&diff[..], &["--"]].concat())?;
     names.extend(git.names(&[&diff[..], &["--cached", "--"]].concat())?);
+    // HEAD is what is merged, whatever the checkout has.
+    names.extend(git.names(&[&diff[..], &["HEAD", "--"]].concat())?);
+    names.extend(find_unmarked_changes(top, &base, &diff)?);
     names.extend(git.names(&["ls-files", "--others", "--exclude-standard", "-z"])?);
     let statement = statement.canonicalize().ok();
     let statement = statement.as_deref().and_then(|path| path.strip_prefix(top).ok());
@@ -55,4 +58,19 @@ pub fn find_changed_files(
     let short = git.line(&["rev-parse", "--short", &base])?;
     let since = if base == commit { revision.to_owned() } else { format!("{revision} at {short}") };
     Ok(ChangedFiles { since: strip_terminal_controls(&since), paths })
+}
+
+/// What `diff` finds by a new index: in the repository's, files can be marked as unchanged. Files that a sparse
+/// checkout lacks are not removed.
+fn find_unmarked_changes(
+    top: &Path,
+    base: &str,
+    diff: &[&str],
+) -> Result<Vec<Vec<u8>>, CommandFailure> {
+    let scratch = TemporaryDir::create("verify")?;
+    let git = Git::new(top, Some(&scratch.path().join("index")));
+    git.line(&["read-tree", base])?;
+    // Compares contents by their hashes, so that `diff` needs no object of a partial clone.
+    git.line(&["update-index", "-q", "--refresh"])?;
+    git.names(&[diff, &["--diff-filter=d", "--"]].concat())
 }

@@ -4,10 +4,10 @@
 
 use crate::formats::chain_change::{ChainChange, Hunk, split_hunks};
 use crate::planning::base_agents::BaseAgents;
-use crate::planning::git::{REPOSITORY_HINT, TemporaryDir, check_out, describe_commit};
+use crate::planning::git::{REPOSITORY_HINT, check_out, describe_commit};
 use crate::planning::plan_sources::PlanAgents;
 use delta_base::durable;
-use delta_operator::arguments::git::Git;
+use delta_operator::arguments::git::{Git, TemporaryDir};
 use delta_operator::failure::CommandFailure;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,10 +1,8 @@
 //! The agents of a base: as a revision of git has them, or another agent directory.
 
 use crate::formats::sweep_file::SweepFile;
-use crate::planning::git::{
-    REPOSITORY_HINT, TemporaryDir, check_out, describe_commit, describe_here,
-};
-use delta_operator::arguments::git::Git;
+use crate::planning::git::{REPOSITORY_HINT, check_out, describe_commit, describe_here};
+use delta_operator::arguments::git::{Git, TemporaryDir};
 use delta_operator::failure::CommandFailure;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

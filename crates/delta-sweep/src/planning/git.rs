@@ -1,8 +1,7 @@
 //! Revisions and checkouts of git, none of which changes a file or the index of the user.
 
 use delta_base::durable;
-use delta_base::hex::encode_hex;
-use delta_base::{random, time};
+use delta_base::time;
 use delta_operator::arguments::git::Git;
 use delta_operator::command_line::pluralize;
 use delta_operator::failure::CommandFailure;
@@ -13,31 +12,6 @@ use std::path::{Path, PathBuf};
 pub const REPOSITORY_HINT: &str =
     "the agents must be in a git repository; `delta sweep gate --against DIR` needs none";
 const MS_PER_DAY: u64 = 86_400_000;
-
-/// A directory that is removed at the end.
-pub struct TemporaryDir(PathBuf);
-
-impl TemporaryDir {
-    /// An empty directory for the command `delta sweep NAME`.
-    pub fn create(command: &str) -> Result<Self, CommandFailure> {
-        let name = format!("delta-{command}-{}", encode_hex(&random::random_bytes::<8>()));
-        let dir = Self(std::env::temp_dir().join(name));
-        durable::ensure_private_dir(&dir.0)?;
-        Ok(dir)
-    }
-
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for TemporaryDir {
-    fn drop(&mut self) {
-        // What stays is in the directory for temporary files.
-        let _ = durable::remove_dir_all_no_follow(&self.0);
-    }
-}
 
 /// Writes what a commit has below `prefix` to the same place in `dir`, as a checkout would, without the index or the files of
 /// the user.
