@@ -278,6 +278,13 @@ fn a_result_line_names_the_model_that_answered_in_place_of_another() {
         let others = if line["input"] == "i0" { Value::Null } else { json!(["m-2026"]) };
         assert_eq!(line["answered_by"], others, "{line}");
     }
+    // The CSV had no column for it, nor for what was cut.
+    sweep(&sandbox, &["collect", "s", "-o", "r.csv"]).expect_code(0);
+    let csv = sandbox.read("r.csv");
+    assert!(csv.contains(",answered_by,outside,result,result_cut,"), "{csv}");
+    for cells in [",,,done,false,", ",\"[\"\"m-2026\"\"]\",,done,false,"] {
+        assert_eq!(csv.matches(cells).count(), 1, "{cells}: {csv}");
+    }
 }
 
 /// The column `cost_usd` of a sweep of the sandbox's agent.

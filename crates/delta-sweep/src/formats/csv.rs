@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 /// The columns before and after the parameters.
 const PLAN_COLUMNS: [&str; 7] = ["n", "id", "agent", "model", "input", "group", "repeat"];
-const RESULT_COLUMNS: [&str; 21] = [
+const RESULT_COLUMNS: [&str; 24] = [
     "status",
     "error_type",
     "error",
@@ -27,7 +27,10 @@ const RESULT_COLUMNS: [&str; 21] = [
     "cache_breaks",
     "stored_answers",
     "answers_saved_usd",
+    "answered_by",
+    "outside",
     "result",
+    "result_cut",
     "host",
     "ended_at",
 ];
@@ -114,9 +117,17 @@ fn record(line: &ResultLine, params: &BTreeSet<&str>) -> Vec<String> {
         line.cache_breaks.map(|breaks| breaks.to_string()).unwrap_or_default(),
         line.answers.map_or(0, |answers| answers.stored).to_string(),
         saved.map(|saved| saved.to_string()).unwrap_or_default(),
+        list_cell(&line.answered_by),
+        list_cell(&line.outside),
         result.as_ref().map(value_text).unwrap_or_default(),
+        line.result_cut.to_string(),
         line.host.clone(),
         line.ended_at.clone(),
     ]);
     cells
+}
+
+/// A list as JSON; empty without items.
+fn list_cell(items: &[String]) -> String {
+    if items.is_empty() { String::new() } else { delta_base::json::to_json(items) }
 }
