@@ -612,4 +612,8 @@ fn c_35_4_a_script_is_free() {
     let used = sandbox.run("hi", &["--format", "json"]).expect_code(0).json();
     assert_eq!(used["metrics"]["usage"]["total_cost_usd"], json!(0.0));
     assert!(!sandbox.path("work/.delta/r/prices.json").exists());
+    // Without usage it is as an endpoint that reports none.
+    let sandbox = Sandbox::scripted(DELTA, "", "- say: done\n");
+    let unused = sandbox.run("hi", &["--format", "json"]).expect_code(0).json();
+    assert_eq!(unused["metrics"]["usage"]["total_cost_usd"], Value::Null);
 }
