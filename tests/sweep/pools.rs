@@ -101,6 +101,8 @@ fn a_task_works_on_its_share_first_and_on_one_run_alone() {
     for (part, code) in [("2/2", 2), ("x", 126), ("0/0", 2)] {
         sweep(&sandbox, &["task", "s", part]).expect_code(code);
     }
+    let empty = sweep(&sandbox, &["task", "s", "0/0"]).stderr;
+    assert!(empty.contains("expected a share from 0/1 to 0/1, found `0/0`"), "{empty}");
 }
 
 #[test]

@@ -165,8 +165,9 @@ impl TaskShare {
         if index < count {
             return Some(Ok(Self { index, count }));
         }
-        let last = u64::saturating_sub(count, 1);
-        Some(Err(format!("expected a share from 0/{count} to {last}/{count}, found `{text}`")))
+        let parts = u64::max(count, 1);
+        let last = parts - 1;
+        Some(Err(format!("expected a share from 0/{parts} to {last}/{parts}, found `{text}`")))
     }
 
     /// Whether the run with the number `n` is in the share.
