@@ -136,7 +136,8 @@ pub(crate) fn wilson(rate: f64, samples: f64, quantile: f64) -> Interval {
     let middle = (rate + square / (2.0 * samples)) / scale;
     let half = quantile / scale
         * (rate * (1.0 - rate) / samples + square / (4.0 * samples * samples)).max(0.0).sqrt();
-    Interval { low: (middle - half).max(0.0), high: (middle + half).min(1.0) }
+    // Rounding can move an end to the wrong side of a rate of 0 or 1.
+    Interval { low: (middle - half).max(0.0).min(rate), high: (middle + half).min(1.0).max(rate) }
 }
 
 #[cfg(test)]

@@ -47,6 +47,11 @@ fn inputs_without_a_spread_are_as_many_samples() {
     let all = rate(&vec![vec![1.0; 5]; 20]).unwrap();
     let expected = wilson(1.0, 20.0, t_quantile(19));
     assert_eq!(all.interval, Some(expected));
+    // Rounding put the end of this one, and of others, below 1.
+    for inputs in 2..50 {
+        let all = rate(&vec![vec![1.0; 3]; inputs]).unwrap();
+        assert!(all.interval.unwrap().contains(1.0), "{inputs}: {all:?}");
+    }
     // 0.3 three times is not 0.9 divided by three in binary.
     let same = rate(&vec![vec![0.1, 0.3, 0.5]; 3]).unwrap().interval.unwrap();
     assert_eq!(
