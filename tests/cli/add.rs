@@ -221,6 +221,34 @@ fn c_36_16_an_update_whose_context_reads_other_files_is_wider() {
     assert!(ran.stderr.contains("  + keys  context.yaml: GH_TOKEN\n"), "{ran:?}");
 }
 
+#[test]
+fn c_36_16_an_update_that_asks_about_less_is_wider() {
+    let sandbox = with_agent();
+    let write = |keys: &str| {
+        sandbox.write("reviewer/agent.yaml", AGENT.replace("look,", &format!("look, {keys}")));
+    };
+    write("stage: ask,");
+    let first = add(&sandbox, &["reviewer"]).expect_code(3);
+    assert!(first.stderr.contains("tools  look (asks before changes are applied)\n"), "{first:?}");
+    install(&sandbox, &["reviewer"]);
+    // Its changes were then applied without a question.
+    write("");
+    let ran = add(&sandbox, &["--update"]).expect_code(3);
+    assert!(ran.stderr.contains("  + tools  look\n"), "{ran:?}");
+    let tree = named_tree(&ran);
+    add(&sandbox, &["reviewer", "--tree", &tree]).expect_code(0);
+    for narrower in ["stage: ask,", "approve: [{do: ask}],", "approve: ask,"] {
+        write(narrower);
+        let ran = add(&sandbox, &["--update"]);
+        assert!(ran.code == 0 && !ran.stderr.contains("  + "), "{narrower}: {ran:?}");
+        if narrower != "approve: ask," {
+            write("");
+            let ran = add(&sandbox, &["--update"]).expect_code(3);
+            add(&sandbox, &["reviewer", "--tree", &named_tree(&ran)]).expect_code(0);
+        }
+    }
+}
+
 /// What a sandbox hides was forgotten where it lists what can be read.
 #[test]
 fn c_36_16_an_update_that_hides_less_is_wider() {

@@ -20,6 +20,8 @@ const FILES: &str = "files";
 
 /// What a tool may do, in place of a name, that starts without a question.
 const STARTS: &str = "starts without a question";
+/// The same, of one whose changes in the workspace are applied only after a question.
+const STAGES: &str = "starts without a question, and asks before its changes are applied";
 /// What every tool may do.
 const ASKS: &str = "asks";
 
@@ -70,11 +72,16 @@ impl AgentRights {
         self.add(TOOLS, &tool.name, ASKS);
         match &tool.approve {
             Some(ApprovalPolicy::Ask) => {}
+            None | Some(ApprovalPolicy::Never) if tool.is_staged => {
+                self.add(TOOLS, &tool.name, STAGES);
+            }
             None | Some(ApprovalPolicy::Never) => self.add(TOOLS, &tool.name, STARTS),
             // Whether other rules ask more often is not known: they may be wider.
             Some(rules) => {
                 let rules = &sha256_hex(format!("{rules:?}"))[..12];
-                self.add(TOOLS, &tool.name, &format!("starts some calls by the rules {rules}"));
+                let staged = if tool.is_staged { ", staged" } else { "" };
+                let right = format!("starts some calls by the rules {rules}{staged}");
+                self.add(TOOLS, &tool.name, &right);
             }
         }
         let Some(mcp) = &tool.mcp else {
@@ -145,8 +152,13 @@ impl AgentRights {
         for (kind, holders) in &self.0 {
             for (holder, rights) in holders {
                 let find = |kind: &str| earlier.0.get(kind)?.get(holder);
-                // Without a sandbox it reached all that a sandbox lets it reach.
-                let had_all = [NETWORK, FILES].contains(&&**kind) && find(UNSANDBOXED).is_some();
+                // Without a sandbox it reached all that a sandbox lets it reach; without a question it did all that questions
+                // let it do.
+                let had_all = match kind.as_str() {
+                    NETWORK | FILES => find(UNSANDBOXED).is_some(),
+                    TOOLS => find(TOOLS).is_some_and(|rights| rights.contains(STARTS)),
+                    _ => false,
+                };
                 if !had_all {
                     let empty = BTreeSet::new();
                     wider.add_all(kind, holder, rights.difference(find(kind).unwrap_or(&empty)));
@@ -177,6 +189,9 @@ impl AgentRights {
                 let names = names.join(", ");
                 match kind {
                     TOOLS if rights.contains(STARTS) => names,
+                    TOOLS if rights.contains(STAGES) => {
+                        format!("{names} (asks before changes are applied)")
+                    }
                     TOOLS if rights.len() > 1 || !rights.contains(ASKS) => {
                         format!("{names} (asks about some calls)")
                     }
