@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use test_support::file_server::{start_file_server, start_server};

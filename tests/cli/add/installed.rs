@@ -116,6 +116,29 @@ fn c_36_15_a_statement_has_the_source_and_the_commit_of_an_installed_agent() {
     );
 }
 
+/// The run named the commit for files that were not those of the commit.
+#[test]
+fn c_36_15_an_installed_agent_whose_files_were_changed_has_no_source() {
+    let sandbox = with_agent();
+    let tree = install(&sandbox, &["reviewer"]);
+    run(&sandbox, "before", &[]).expect_code(0);
+    assert!(start_of(&sandbox, "before")["agent_source"].is_object());
+    let dir = format!("home/.local/share/delta/agents/.trees/{tree}");
+    let file = sandbox.path(&format!("{dir}/system_prompt.md"));
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    fs::write(&file, "Do something else.\n").unwrap();
+    let args = ["run", "--agent", "reviewer", "-w", "../work", "--run-id", "after", "-m", "go"];
+    let ran = sandbox.delta(args).cwd(sandbox.path("elsewhere")).output().expect_code(0);
+    let start = start_of(&sandbox, "after");
+    assert!(start["agent_source"].is_null() && start["agent_tree"] != tree.as_str(), "{start}");
+    assert!(ran.stderr.contains("were changed after it was installed"), "{ran:?}");
+    let ran = sandbox.delta(["export", "after", "-w", "work", "--to", "in-toto", "--unsigned"]);
+    let statement = ran.output().expect_code(0).json();
+    let agent = &statement["predicate"]["buildDefinition"]["resolvedDependencies"][0];
+    assert_eq!(agent["digest"], json!({"deltaTree": start["agent_tree"]}));
+    assert_eq!(agent["annotations"], json!({"agent": "reviewer"}));
+}
+
 /// `allow`, `net` and `approve` of config.yaml are for the name in the store.
 #[test]
 fn c_36_18_an_installed_agent_has_the_name_of_its_link() {

@@ -92,13 +92,19 @@ impl PreparedAgent {
             llm.settings = self.agent.llm_settings.iter().map(ToString::to_string).collect();
         }
         let is_script = matches!(self.agent.llm.provider, ProviderKind::Script(_));
+        let agent_tree = hash_agent_tree(&self.agent.home, &workspace.root);
+        let agent_source =
+            agent_store::find_source(&self.agent.home, agent_tree).unwrap_or_else(|note| {
+                options.print_notes(&[note]);
+                None
+            });
         EngineStart {
             run_id: run.id.clone(),
             epoch: run.epoch(),
             agent_home: self.agent.home.to_string_lossy().into_owned(),
             agent_name: self.agent.name.clone(),
-            agent_tree: hash_agent_tree(&self.agent.home, &workspace.root),
-            agent_source: agent_store::find_source(&self.agent.home),
+            agent_tree,
+            agent_source,
             work_dir: workspace.root.to_string_lossy().into_owned(),
             workspace_id: workspace.name(),
             max_iterations: options

@@ -265,14 +265,30 @@ pub fn read_agents_lock(path: &Path) -> Result<Option<AgentsLock>, CommandFailur
     })
 }
 
-/// Where the agent in the directory `home` was installed from, if it was; the directory is a tree of the store.
-pub fn find_source(home: &Path) -> Option<AgentSource> {
+/// Where the agent in the directory `home` was installed from, if it was; `tree` is the hash that its files have now.
+///
+/// # Errors
+/// Other files were installed there, so it has no source; contains a note for the user.
+pub fn find_source(home: &Path, tree: Option<SnapshotId>) -> Result<Option<AgentSource>, String> {
+    let Some(agent) = find_installed(home) else { return Ok(None) };
+    if tree != Some(agent.tree) {
+        let home = home.display();
+        return Err(format!(
+            "Note: files in {home} were changed after it was installed, so the run records no source of its agent; \
+             remove the directory, then `delta add --update` installs it again"
+        ));
+    }
+    let LockedAgent { source, reference, commit, .. } = agent;
+    Ok(Some(AgentSource { source, reference, commit }))
+}
+
+/// What was installed in the directory `home`, a tree of the store.
+fn find_installed(home: &Path) -> Option<LockedAgent> {
     let store = AgentStore::open_own().ok()?;
     let trees = store.links.join(TREES_DIR).canonicalize().ok()?;
     let tree = SnapshotId::parse(home.strip_prefix(trees).ok()?.to_str()?)?;
     let lock = store.read_lock().ok()?;
-    let agent = lock.agents.into_values().find(|agent| agent.tree == tree)?;
-    Some(AgentSource { source: agent.source, reference: agent.reference, commit: agent.commit })
+    lock.agents.into_values().find(|agent| agent.tree == tree)
 }
 
 fn check_tree(dir: &Path, tree: SnapshotId) -> Result<(), CommandFailure> {
