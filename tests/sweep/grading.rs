@@ -7,7 +7,7 @@ use std::fs;
 use std::io::Read;
 use std::process::Child;
 use test_support::sandbox::Sandbox;
-use test_support::wait::until;
+use test_support::wait::{is_alive, until};
 
 /// Six runs that COMPLETED, and a grader of the text `grader` that is not started yet.
 fn completed_sweep(grader: &str) -> Sandbox {
@@ -411,4 +411,23 @@ fn a_regrade_counts_over_the_grades_before() {
     let all = sweep(&sandbox, &["grade", "s", "--regrade"]).expect_code(0).stdout;
     assert_eq!(all, "graded 6 runs: g 6 passed\n");
     assert_eq!(passed(&sandbox, "g"), 6);
+}
+
+/// A server that a grader started kept its port, and the next run was graded against it.
+#[test]
+fn what_a_grader_leaves_running_is_ended() {
+    let left = "setsid sleep 300 > /dev/null 2>&1 & echo $! >> \"$2/left\"
+env -i setsid sleep 300 > /dev/null 2>&1 & echo $! >> \"$2/left\"";
+    for (end, code) in [("echo '{\"score\": 1}'", 0), ("exec sleep 300", 1)] {
+        let sandbox = completed_sweep(&format!("{left}\n{end}"));
+        let text = sandbox.read("sweep.yaml").replace("}]\n", ", timeout: 1s}]\n");
+        sandbox.write("sweep.yaml", text);
+        sweep(&sandbox, &["plan"]).expect_code(0);
+        sweep(&sandbox, &["grade", "s", "--jobs", "3"]).expect_code(code);
+        let left = sandbox.read("left");
+        assert_eq!(left.lines().count(), 12);
+        for pid in left.lines() {
+            assert!(!is_alive(pid.parse().unwrap()), "{pid} of {end}");
+        }
+    }
 }

@@ -34,6 +34,7 @@ use delta_operator::failure::CommandFailure;
 use delta_operator::runs::own_run;
 use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
 use delta_operator::{build_info, environment};
+use delta_process::LaunchContext;
 use delta_program::stdio;
 use delta_run::budget::ledger::amount_of_refused_call;
 use delta_run::conversation::history::{Iteration, RunHistory};
@@ -430,8 +431,8 @@ impl ForkedRun<'_> {
         }
         let mut env = environment::variables().clone();
         env.extend([build_info::starter_variable()]);
-        let root = &self.dir.root;
-        let output = run_grader_process(&argv, root, env, b"", JUDGE_TIMEOUT, &self.cancel);
+        let launch = LaunchContext::new(&self.dir.root, env);
+        let output = run_grader_process(&argv, &launch, b"", JUDGE_TIMEOUT, &self.cancel);
         let output = output.ok_or_else(|| self.interrupted())?;
         let output = output.map_err(|reason| CommandFailure::config(reason, None))?;
         if output.exit_code == Some(0) {

@@ -8,11 +8,13 @@ use crate::formats::placeholder::{PlaceholderValues, substitute, substitute_json
 use crate::formats::plan::{PlannedModel, PlannedRun};
 use crate::formats::result_line::ResultLine;
 use crate::grading::graded_inputs::GradeTarget;
-use delta_agent::agent::env_layers::EnvMap;
 use delta_base::signal::CancelToken;
 use delta_lint::agent_test::expectation::{Expectation, TestOutcome};
 use delta_operator::{build_info, environment};
-use delta_process::{self as process, LaunchContext, ProcessCommand, ProcessEnd};
+use delta_process::{
+    self as process, Background, Containment, LaunchContext, ProcessCommand, ProcessEnd,
+    RunProcesses,
+};
 use delta_run::event::RunStatus;
 use delta_run::journal;
 use delta_run::record::describe_process_end;
@@ -130,14 +132,16 @@ impl RunGrader<'_> {
         set("RUN_DIR", run_dir.into());
         set("JOURNAL_PATH", journal.into());
         let stdin = delta_base::json::to_json(&Self::description(graded)) + "\n";
-        let output = run_grader_process(
-            argv,
-            &self.workspace(graded),
-            env,
-            stdin.as_bytes(),
-            Duration::from_millis(timeout_ms),
-            cancel,
-        )?;
+        let mut launch = LaunchContext::new(self.workspace(graded), env);
+        // A name of its own: what the run left running is not of this command, nor the other way around.
+        let processes = RunProcesses::new(
+            &format!("{}.{}", graded.run.id, self.grader.name),
+            &self.run_dir(graded),
+        );
+        launch.containment =
+            Some(Containment { processes, background: Background::End, is_limited: false });
+        let timeout = Duration::from_millis(timeout_ms);
+        let output = run_grader_process(argv, &launch, stdin.as_bytes(), timeout, cancel)?;
         Some(output.and_then(|output| {
             Grade::from_command(output.exit_code, &output.stdout, &output.stderr)
         }))
@@ -199,9 +203,8 @@ impl RunGrader<'_> {
         let mut env = environment::variables().clone();
         env.extend(self.shared_variables.iter().cloned());
         env.extend([build_info::starter_variable()]);
-        let cwd = &self.dir.root;
-        let output =
-            run_grader_process(&argv, cwd, env, message.as_bytes(), JUDGE_TIMEOUT, cancel)?;
+        let launch = LaunchContext::new(&self.dir.root, env);
+        let output = run_grader_process(&argv, &launch, message.as_bytes(), JUDGE_TIMEOUT, cancel)?;
         Some(output.and_then(|output| judgement(&output)))
     }
 }
@@ -274,17 +277,15 @@ pub struct GraderOutput {
 /// Runs a process to its end; `None` if it was cancelled.
 pub fn run_grader_process(
     argv: &[String],
-    cwd: &Path,
-    env: EnvMap,
+    launch: &LaunchContext,
     stdin: &[u8],
     timeout: Duration,
     cancel: &CancelToken,
 ) -> Option<Result<GraderOutput, String>> {
-    let launch = LaunchContext::new(cwd, env);
     let command = ProcessCommand {
         stdin,
         capture_whole: true,
-        ..ProcessCommand::new(argv, &launch, timeout, MAX_OUTPUT_BYTES)
+        ..ProcessCommand::new(argv, launch, timeout, MAX_OUTPUT_BYTES)
     };
     let finished = process::run_process(&command, cancel);
     let exit_code = match &finished.end {
