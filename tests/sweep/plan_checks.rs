@@ -59,6 +59,20 @@ fn a_repeated_value_of_a_parameter_is_named() {
     refuse(&sandbox, &more, &["the value 0.5 of `temp` occurs twice"]);
 }
 
+/// They were one row of `compare`, and `--only` selected both.
+#[test]
+fn values_of_a_parameter_that_look_alike_are_named() {
+    let sandbox = acting_sandbox();
+    for (values, message) in [
+        ("[1, '1']", "the values 1 and \"1\" of `p` look alike in tables and for `--only`"),
+        ("['x', true, 'true']", "the values true and \"true\" of `p` look alike"),
+        ("['{\"a\":1}', {a: 1}]", "the values \"{\\\"a\\\":1}\" and {\"a\":1} of `p` look alike"),
+    ] {
+        let more = format!("{INPUT}params: {{p: {values}}}\nllm: {{top_p: '${{param.p}}'}}\n");
+        refuse(&sandbox, &more, &[message, "help: keep one of them"]);
+    }
+}
+
 #[test]
 fn all_wrong_placeholders_are_reported_at_once() {
     let sandbox = acting_sandbox();

@@ -466,14 +466,22 @@ fn read_params(doc: &YamlDocument, fields: MappingFields<'_>) -> Vec<SweepParame
                 format!("write `{name}: [one, two]`"),
             );
         }
-        let repeated =
-            json.iter().enumerate().find(|(index, value)| json[..*index].contains(value));
-        if let Some((_, value)) = repeated {
-            doc.report(
+        let alike = json.iter().enumerate().find_map(|(index, value)| {
+            let text = value_text(value);
+            Some((json[..index].iter().find(|other| value_text(other) == text)?, value))
+        });
+        match alike {
+            Some((first, second)) if first == second => doc.report(
                 values,
-                format!("the value {value} of `{name}` occurs twice, and makes each run twice"),
+                format!("the value {second} of `{name}` occurs twice, and makes each run twice"),
                 "remove one; `repeats: 2` runs everything twice",
-            );
+            ),
+            Some((first, second)) => doc.report(
+                values,
+                format!("the values {first} and {second} of `{name}` look alike in tables and for `--only`"),
+                "keep one of them",
+            ),
+            None => {}
         }
         params.push(SweepParameter { name: name.to_owned(), values: json });
     }
