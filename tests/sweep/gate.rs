@@ -76,6 +76,33 @@ fn c_34_8_equal_agents_pass_without_a_run() {
     assert!(other.starts_with("at most 16 new runs"), "{other}");
 }
 
+/// `.git` is there alone, and so is the directory of the sweep: neither makes another agent.
+#[test]
+fn c_34_8_an_agent_at_the_top_of_its_repository_is_the_one_of_its_commit() {
+    let sandbox = repository(24, "gate: {against: HEAD, max_drop: 0.5}");
+    for file in ["sweep.yaml", "inputs.jsonl", ".git"] {
+        fs::rename(sandbox.path(file), sandbox.path(&format!("agent/{file}"))).unwrap();
+    }
+    let text = sandbox.read("agent/sweep.yaml");
+    sandbox.write("agent/sweep.yaml", text.replace("[agent]", "[{id: base, path: .}]"));
+    sandbox.write("agent/.gitignore", "s/\n");
+    let in_agent = |arguments: &[&str]| git(&sandbox, &[&["-C", "agent"], arguments].concat());
+    in_agent(&["add", "-A"]);
+    in_agent(&["commit", "-q", "-m", "moved"]);
+    let gate = || {
+        let command = sandbox.delta(["sweep", "gate"]).cwd(sandbox.path("agent"));
+        command.output().expect_code(0).stdout
+    };
+    assert_eq!(gate(), "PASS  agent, model and inputs are the same; 0 runs\n");
+    sandbox.write("agent/system_prompt.md", "Another one.\n");
+    let passed = gate();
+    assert!(passed.contains("; 20 of 96 pairs, 40 new runs"), "{passed}");
+    let again = gate();
+    assert!(again.contains("; 20 of 96 pairs, 0 new runs\n"), "{again}");
+    in_agent(&["commit", "-q", "-a", "-m", "changed"]);
+    assert_eq!(gate(), "PASS  agent, model and inputs are the same; 0 runs\n");
+}
+
 /// A repository with a change whose runs pass.
 fn changed_repository() -> Sandbox {
     let sandbox = repository(24, "gate: {max_drop: 0.5, against: HEAD}");

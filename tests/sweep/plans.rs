@@ -1,6 +1,6 @@
 //! `plan`: what a sweep.yaml means, and what is wrong with one.
 
-use super::{acting_sandbox, planned, sweep, write_sweep};
+use super::{acting_sandbox, effects, planned, sweep, write_sweep};
 use std::collections::BTreeSet;
 use test_support::sandbox::Sandbox;
 
@@ -39,6 +39,83 @@ fn c_26_2_the_same_file_is_the_same_plan() {
     let other = sandbox.delta(["sweep", "plan", "../sweep.yaml", "-d", "other"]);
     other.cwd(sandbox.path("agent")).output().expect_code(0);
     assert_eq!(sandbox.read("agent/other/plan.jsonl"), plan);
+}
+
+/// Runs a sweep.yaml whose directory is inside of what it copies, three times.
+fn run_three_times(sandbox: &Sandbox) {
+    let head = |count: usize, args: &[&str]| {
+        let ran = sandbox.delta(["sweep"].iter().chain(args).copied());
+        let ran = ran.cwd(sandbox.path("agent")).output().expect_code(0);
+        let lines: Vec<String> = ran.stdout.lines().take(count).map(str::to_owned).collect();
+        lines.join("\n")
+    };
+    assert_eq!(head(1, &["run", "sweep.yaml"]), "planned 2 runs in s");
+    assert_eq!(head(1, &["run", "sweep.yaml"]), "s is planned: 2 runs, nothing new");
+    assert_eq!(head(1, &["plan", "sweep.yaml"]), "s is planned: 2 runs, nothing new");
+    let copies = sandbox.files("agent/s").into_iter().filter(|file| file.ends_with("/plan.jsonl"));
+    assert_eq!(copies.filter(|file| !file.ends_with("/data/plan.jsonl")).count(), 0);
+    assert_eq!(effects(sandbox).values().collect::<Vec<_>>(), [&1, &1]);
+}
+
+/// The directory of the sweep was copied with the agent, so each plan had another agent, and all runs were paid again.
+#[test]
+fn c_26_2_a_sweep_inside_of_its_agent_is_paid_once() {
+    let sandbox = acting_sandbox();
+    let inputs = "[{id: one, task: a}, {id: two, task: b}]";
+    let text = format!("name: s\nagents: [{{id: base, path: .}}]\ninputs: {inputs}\n");
+    sandbox.write("agent/sweep.yaml", text);
+    // What a plan has left that was killed before it was written.
+    sandbox.write("agent/s/agents/.tree.tmp/agent.yaml", "name: other\n");
+    run_three_times(&sandbox);
+    // What is not copied is not in the hash either.
+    sandbox.write("agent/tests/one.yaml", "task: it\n");
+    sandbox.write("agent/workspaces/W001/file", "x");
+    let ran = sandbox.delta(["sweep", "plan", "sweep.yaml"]);
+    let text = ran.cwd(sandbox.path("agent")).output().expect_code(0).stdout;
+    assert!(text.starts_with("s is planned: 2 runs, nothing new\n"), "{text}");
+}
+
+#[test]
+fn c_26_2_a_sweep_inside_of_its_inputs_is_paid_once() {
+    let sandbox = acting_sandbox();
+    let inputs = "[{id: one, task: a, from: .}, {id: two, task: b, from: ../agent}]";
+    let text = format!("name: s\nagents: [../agent]\ninputs: {inputs}\n");
+    sandbox.write("agent/sweep.yaml", text);
+    run_three_times(&sandbox);
+}
+
+#[test]
+fn c_26_2_the_directories_of_sweeps_are_no_inputs_and_in_no_copy() {
+    let sandbox = acting_sandbox();
+    for case in ["one", "two"] {
+        sandbox.write(&format!("agent/{case}/file"), case);
+    }
+    // A file of this name alone is the author's.
+    sandbox.write("agent/two/data/plan.jsonl", "{}\n");
+    let text = "name: s\nagents: [{id: base, path: .}]\ninputs: {dirs: '*'}\ntask: go\n";
+    sandbox.write("agent/sweep.yaml", text);
+    run_three_times(&sandbox);
+    // Another sweep there has the same agent and inputs, and so the same runs.
+    sandbox.write("agent/other.yaml", text.replace("name: s", "name: other"));
+    sandbox.write("agent/sweep.yaml", text);
+    let plan = |file: &str| {
+        let ran = sandbox.delta(["sweep", "plan", file]);
+        ran.cwd(sandbox.path("agent")).output().expect_code(0)
+    };
+    let first = plan("other.yaml");
+    assert!(first.stdout.starts_with("planned 2 runs in other\n"), "{first:?}");
+    assert!(first.stderr.contains("/agent/s is not copied: it is the directory of a sweep\n"));
+    let second = plan("sweep.yaml");
+    assert!(second.stdout.starts_with("planned 2 more runs in s"), "{second:?}");
+    assert!(plan("sweep.yaml").stdout.starts_with("s is planned: 2 runs, nothing new\n"));
+    assert!(plan("other.yaml").stdout.starts_with("other is planned: 2 runs, nothing new\n"));
+    let copied = sandbox.files("agent/s/inputs").into_iter();
+    let copied = copied.filter(|file| file.ends_with("/data/plan.jsonl"));
+    assert_eq!(copied.count(), 1, "{:?}", sandbox.files("agent/s/inputs"));
+    // The directory itself is not copied into itself.
+    let ran = sandbox.delta(["sweep", "plan", "sweep.yaml", "-d", "."]);
+    let ran = ran.cwd(sandbox.path("agent")).output().expect_code(126);
+    assert!(ran.stderr.contains("help: write another directory: `-d DIR`"), "{ran:?}");
 }
 
 #[test]

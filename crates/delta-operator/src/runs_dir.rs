@@ -20,8 +20,8 @@ pub fn apply_runs_dir(option: Option<&Path>) -> Result<(), CommandFailure> {
     Ok(())
 }
 
-/// The path without symlinks, as far as it exists: the directory of a run is compared with it.
-fn resolve_existing(path: &Path) -> PathBuf {
+/// The absolute path without symlinks, as far as it exists: other paths are compared with it.
+pub fn resolve_existing(path: &Path) -> PathBuf {
     match (path.canonicalize(), path.parent(), path.file_name()) {
         (Ok(path), ..) => path,
         (Err(_), Some(parent), Some(name)) => resolve_existing(parent).join(name),

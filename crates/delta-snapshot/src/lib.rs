@@ -173,6 +173,21 @@ impl SnapshotStore {
         secrets: &Secrets,
         cancel: Option<&CancelToken>,
     ) -> Result<Snapshot, SnapshotError> {
+        self.take_without(workspace, &|_, _| false, secrets, cancel)
+    }
+
+    /// As [`SnapshotStore::take`], of the directory as it would be without the paths for which `skips` is true: unlike excluded
+    /// paths, they have no entry.
+    ///
+    /// # Errors
+    /// As [`SnapshotStore::take`].
+    pub fn take_without(
+        &mut self,
+        workspace: &Path,
+        skips: SkipRule<'_>,
+        secrets: &Secrets,
+        cancel: Option<&CancelToken>,
+    ) -> Result<Snapshot, SnapshotError> {
         let root = open_workspace(workspace)?;
         let now = file_index::read_file_system_clock(&self.dir.join("clock"))?;
         let written_before = self.objects.written_bytes;
@@ -183,6 +198,7 @@ impl SnapshotStore {
             previous: std::mem::take(&mut self.directories),
             current: DirectoryCache::new(),
             exclude: &self.exclude,
+            skips,
             secrets,
             secret_paths: self.secret_paths.clone(),
             remaining_secret_paths: HashSet::new(),

@@ -1,5 +1,6 @@
 //! Walks a workspace and stores its entries, by the descriptors of its directories, so that no symlink leads out of it.
 
+use super::directory_hash::SkipRule;
 use super::exclude_patterns::ExcludePatterns;
 use super::file_index::{FileIndex, FileStamp};
 use super::object_store::{CancelCheck, ObjectStore, StoredFile};
@@ -35,6 +36,8 @@ pub(super) struct WorkspaceWalk<'a> {
     /// The directories in this snapshot.
     pub current: DirectoryCache,
     pub exclude: &'a ExcludePatterns,
+    /// The paths that leave no entry.
+    pub skips: SkipRule<'a>,
     pub secrets: &'a Secrets,
     /// The paths in which earlier processes have found a secret.
     pub secret_paths: HashSet<Vec<u8>>,
@@ -89,11 +92,13 @@ impl WorkspaceWalk<'_> {
         names: Vec<Vec<u8>>,
     ) -> Result<SnapshotId, SnapshotError> {
         let mut entries = Vec::new();
-        for name in names {
+        for name in &names {
             (self.check_cancelled)()?;
-            if let Some(entry) = self.walk_entry(dir, &join_tree_path(path, &name), &name)? {
-                entries.push(entry);
+            let path = join_tree_path(path, name);
+            if (self.skips)(&path, &names) {
+                continue;
             }
+            entries.extend(self.walk_entry(dir, &path, name)?);
         }
         let unchanged = self.previous.remove(path).filter(|directory| directory.entries == entries);
         let tree = match unchanged {

@@ -100,7 +100,7 @@ struct Bisected {
 }
 
 fn run_bisect(args: &BisectArgs) -> Result<ExitCode, CommandFailure> {
-    let mut sources = PlanSources::read(&args.drop.file)?;
+    let mut sources = args.drop.read_sources()?;
     let max_drop = args.drop.max_drop(&sources.file);
     let grader = args.drop.grader(&sources.file);
     let grader = grader.as_deref();

@@ -97,7 +97,7 @@ pub enum GateBatch {
 }
 
 fn run_gate(args: &GateArgs) -> Result<ExitCode, CommandFailure> {
-    let mut sources = PlanSources::read(&args.drop.file)?;
+    let mut sources = args.drop.read_sources()?;
     let max_drop = args.drop.max_drop(&sources.file);
     let base = find_base(args, &mut sources)?;
     let grader = args.drop.grader(&sources.file);

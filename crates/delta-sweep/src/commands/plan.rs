@@ -89,8 +89,8 @@ pub fn plan_file(
     dir: Option<&Path>,
     is_dry: bool,
 ) -> Result<PlannedSweep, CommandFailure> {
-    let mut sources = PlanSources::read(file)?;
-    let dir = SweepDir::new(dir.unwrap_or(Path::new(&sources.file.name)));
+    let mut sources = PlanSources::read(file, dir)?;
+    let dir = SweepDir::new(sources.file.sweep_dir(dir));
     plan_sources(&mut sources, &dir, PlanChange::All, is_dry)
 }
 

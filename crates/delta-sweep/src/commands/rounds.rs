@@ -10,6 +10,7 @@ use crate::commands::grade::grade_finished_runs;
 use crate::commands::run::{BatchEnd, PoolArgs, report_failed_runs, work_on_batch};
 use crate::formats::sweep_file::SweepFile;
 use crate::grading::sweep_scores::SweepScores;
+use crate::planning::plan_sources::PlanSources;
 use crate::running::run_pool::{absolute_dir, install_pool_cancel};
 use crate::scores::score_table::ScoredRun;
 use clap::Args;
@@ -21,7 +22,7 @@ use delta_program::stdio;
 use delta_run::sweep::sweep_dir::SweepDir;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// What follows the runs that a sweep has.
@@ -133,7 +134,7 @@ impl Rounds<'_> {
 pub struct DropArgs {
     /// The file that describes the sweep
     #[arg(value_name = "FILE", default_value = "sweep.yaml", value_hint = clap::ValueHint::FilePath)]
-    pub file: PathBuf,
+    file: PathBuf,
     /// Directory of the sweep [default: `name` in FILE, in the current directory]
     #[arg(short, long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     dir: Option<PathBuf>,
@@ -161,9 +162,14 @@ impl DropArgs {
         self.grader.clone().or_else(|| file.grade.first().map(|grader| grader.name.clone()))
     }
 
+    /// Reads and checks everything that the file names.
+    pub fn read_sources(&self) -> Result<PlanSources, CommandFailure> {
+        PlanSources::read(&self.file, self.dir.as_deref())
+    }
+
     /// The directory of the sweep.
     pub fn sweep_dir(&self, file: &SweepFile) -> Result<SweepDir, CommandFailure> {
-        absolute_dir(self.dir.as_deref().unwrap_or(Path::new(&file.name)))
+        absolute_dir(file.sweep_dir(self.dir.as_deref()))
     }
 
     /// The command that continues, with these options of `command` that have a value.

@@ -197,6 +197,11 @@ impl SweepFile {
         file.filter(|_| report.is_empty()).ok_or(report)
     }
 
+    /// The directory of the sweep: `chosen`, or else the one that the file names.
+    pub fn sweep_dir<'a>(&'a self, chosen: Option<&'a Path>) -> &'a Path {
+        chosen.unwrap_or(Path::new(&self.name))
+    }
+
     fn read(doc: &YamlDocument) -> Option<Self> {
         let fields = doc.fields(&doc.root, &SWEEP_MAPPING)?;
         let name = fields.require("name", "my-sweep").and_then(|node| read_name(doc, node));

@@ -99,14 +99,15 @@ impl PlanAgents {
 }
 
 impl PlanSources {
-    /// Reads and checks everything that the file at `path` names.
-    pub fn read(path: &Path) -> Result<Self, CommandFailure> {
+    /// Reads and checks everything that the file at `path` names, for the sweep in `dir`, or else in the directory that the file
+    /// names.
+    pub fn read(path: &Path, dir: Option<&Path>) -> Result<Self, CommandFailure> {
         let name = path.display().to_string();
         let text = read_sweep_text(path)?;
         let file = SweepFile::parse(&name, text.clone())?;
         check_llm_keys(&name, text)?;
         let base = path.parent().unwrap_or(Path::new(""));
-        let mut copies = SourceCopies::create(cancel::install_cancel()?)?;
+        let mut copies = SourceCopies::create(file.sweep_dir(dir), cancel::install_cancel()?)?;
         let (inputs, input_trees) = load_inputs(&file, base, &mut copies)?;
         check_graded_inputs(&file, &inputs)?;
         let mut model_files = BTreeMap::new();
@@ -263,7 +264,7 @@ fn load_inputs(
             })?;
             InputSet::parse(&path.display().to_string(), text)?
         }
-        InputSource::Directories(pattern) => find_input_dirs(pattern, base)?,
+        InputSource::Directories(pattern) => find_input_dirs(pattern, base, copies)?,
         InputSource::Runs { pattern, at } => {
             return recorded_runs::take_recorded_runs(pattern, at, base, copies);
         }
@@ -292,9 +293,14 @@ pub fn find_paths(
 }
 
 /// An input for each directory that the pattern matches, sorted by name.
-fn find_input_dirs(pattern: &str, base: &Path) -> Result<InputSet, CommandFailure> {
+fn find_input_dirs(
+    pattern: &str,
+    base: &Path,
+    copies: &SourceCopies,
+) -> Result<InputSet, CommandFailure> {
     let mut inputs: BTreeMap<String, SweepInput> = BTreeMap::new();
-    for path in find_paths("dirs", pattern, base)?.filter(|path| path.is_dir()) {
+    let paths = find_paths("dirs", pattern, base)?;
+    for path in paths.filter(|path| path.is_dir() && !copies.is_sweep_dir(path)) {
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
             let message = format!("the name of {} is not UTF-8", path.display());
             return Err(CommandFailure::config(message, None));

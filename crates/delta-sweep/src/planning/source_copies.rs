@@ -11,10 +11,16 @@ use delta_base::random;
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_operator::failure::CommandFailure;
+use delta_operator::runs_dir::resolve_existing;
+use delta_program::stdio;
+use delta_run::sweep::packed::is_sweep;
 use delta_run::sweep::sweep_dir::{SweepDir, draft_path};
 use delta_snapshot::{ExcludePatterns, SnapshotStore};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// What is not copied of an agent: neither its id nor a run depends on it, and a key must not be copied.
@@ -23,6 +29,7 @@ const AGENT_EXCLUDES: [&str; 4] = ["workspaces", "tests", ".git", ".env"];
 /// What a plan copies, in a temporary directory until the plan is written.
 pub struct SourceCopies {
     dir: PathBuf,
+    sweeps: SweepFilter,
     agents: SnapshotStore,
     inputs: SnapshotStore,
     /// The names of the copies of recorded runs.
@@ -31,8 +38,12 @@ pub struct SourceCopies {
 }
 
 impl SourceCopies {
-    /// An empty set.
-    pub fn create(cancel: CancelToken) -> Result<Self, CommandFailure> {
+    /// An empty set for the sweep in `sweep_dir`, which need not exist.
+    pub fn create(sweep_dir: &Path, cancel: CancelToken) -> Result<Self, CommandFailure> {
+        let sweep_dir = std::path::absolute(sweep_dir)
+            .map_err(|source| unreadable_file(sweep_dir.to_owned(), source))?;
+        let sweep_dir = resolve_existing(&sweep_dir);
+        let sweeps = SweepFilter { sweep_dir, noted: RefCell::default() };
         let name = format!("delta-sweep-{}", encode_hex(&random::random_bytes::<8>()));
         let dir = std::env::temp_dir().join(name);
         durable::ensure_private_dir(&dir)?;
@@ -44,12 +55,12 @@ impl SourceCopies {
         let excludes = ExcludePatterns::parse(AGENT_EXCLUDES).unwrap_or_default();
         let agents = open("agents", excludes)?;
         let inputs = open("inputs", ExcludePatterns::default())?;
-        Ok(Self { agents, inputs, runs: BTreeSet::new(), cancel, dir })
+        Ok(Self { dir, sweeps, agents, inputs, runs: BTreeSet::new(), cancel })
     }
 
     /// Takes in an agent directory; returns its tree and a directory with what is copied of it.
     pub fn add_agent(&mut self, source: &Path) -> Result<(String, PathBuf), CommandFailure> {
-        let tree = take(&mut self.agents, source, &self.cancel)?;
+        let tree = take(&mut self.agents, source, &AGENT_EXCLUDES, &self.sweeps, &self.cancel)?;
         let copy = self.dir.join("copies").join(&tree);
         restore(&mut self.agents, &tree, &copy)?;
         Ok((tree, copy))
@@ -57,7 +68,12 @@ impl SourceCopies {
 
     /// Takes in the directory of an input; returns its tree.
     pub fn add_input(&mut self, source: &Path) -> Result<String, CommandFailure> {
-        take(&mut self.inputs, source, &self.cancel)
+        take(&mut self.inputs, source, &[], &self.sweeps, &self.cancel)
+    }
+
+    /// Whether a path leads to the directory of a sweep.
+    pub fn is_sweep_dir(&self, path: &Path) -> bool {
+        path.canonicalize().is_ok_and(|path| self.sweeps.includes(&path))
     }
 
     /// A path for a directory that only the caller uses.
@@ -106,12 +122,61 @@ impl Drop for SourceCopies {
     }
 }
 
+/// Finds the directories of sweeps, which are not copied: they change with each plan and run, so everything would be planned
+/// again.
+struct SweepFilter {
+    /// The directory of the sweep that is planned, without symlinks.
+    sweep_dir: PathBuf,
+    /// The others that were found, so that each is named once.
+    noted: RefCell<BTreeSet<PathBuf>>,
+}
+
+impl SweepFilter {
+    /// Whether a path without symlinks is the directory of a sweep. A file plan.jsonl alone may be the author's.
+    fn includes(&self, path: &Path) -> bool {
+        // It has no plan yet if this is the first one, or if the first one was killed.
+        if path == self.sweep_dir {
+            return true;
+        }
+        let dir = SweepDir::new(path);
+        let is_other = is_sweep(path)
+            && [dir.agents(), dir.inputs()].iter().all(|path| path.is_dir())
+            && durable::is_dir_no_follow(path);
+        if is_other && self.noted.borrow_mut().insert(path.to_owned()) {
+            let path = path.display();
+            stdio::print_error_line(&format!(
+                "Note: {path} is not copied: it is the directory of a sweep"
+            ));
+        }
+        is_other
+    }
+}
+
+/// Takes in a directory as it would be without the names `excludes` and the directories of sweeps, whose coming and going must
+/// not change the tree.
 fn take(
     store: &mut SnapshotStore,
     source: &Path,
+    excludes: &[&str],
+    sweeps: &SweepFilter,
     cancel: &CancelToken,
 ) -> Result<String, CommandFailure> {
-    let snapshot = store.take(source, &Secrets::default(), Some(cancel))?;
+    let root = source.canonicalize().map_err(|error| unreadable_file(source.to_owned(), error))?;
+    if root == sweeps.sweep_dir {
+        let message =
+            format!("{} is the directory of the sweep and of what it copies", source.display());
+        return Err(CommandFailure::config(message, "write another directory: `-d DIR`"));
+    }
+    let snapshot = store.take_without(
+        &root,
+        &|path, _| {
+            let path = root.join(OsStr::from_bytes(path));
+            let is_excluded = excludes.iter().any(|name| path.file_name() == Some(name.as_ref()));
+            is_excluded || sweeps.includes(&path)
+        },
+        &Secrets::default(),
+        Some(cancel),
+    )?;
     if let Some(omitted) = snapshot.omitted.first() {
         let name = String::from_utf8_lossy(&omitted.path).into_owned();
         let path = source.join(name);
