@@ -292,6 +292,47 @@ fn c_32_5_staged_runs_work_at_the_same_time_and_none_is_applied_meanwhile() {
     assert_eq!(sandbox.read("work/f").lines().count(), 2, "the line of run b alone");
 }
 
+/// A tool that outlives its engine has its stage, and the files under it, until it has ended.
+#[test]
+fn c_32_5_nothing_is_applied_discarded_or_rolled_back_under_a_tool_without_its_engine() {
+    if !can_stage() {
+        return;
+    }
+    let first = "echo begun > ../begun; until [ -e ../go ]; do sleep 0.02; done; echo late > late";
+    let script = format!("echo > made.$$; test -e ../begun || {{ {first}; }}");
+    let tools = TOOLS.replace("${script}'", "${script}', survive: true");
+    let sandbox = Sandbox::scripted(DELTA, &tools, &turns(&[&script]));
+    sandbox.write("work/f", "one\n");
+    let run = |id: &str, option: &str| {
+        sandbox.delta(["run", "--agent", "agent", "-w", "work", option, "--run-id", id, "go"])
+    };
+    let refuse = |args: &[&str]| {
+        let refused = sandbox.delta(args).output().expect_code(1);
+        assert!(refused.stderr.contains("do of run a is at work"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("delta stop a -w "), "{}", refused.stderr);
+    };
+    let mut working = run("a", "--stage").spawn();
+    until_line(&sandbox.path("begun"));
+    working.kill().unwrap();
+    working.wait().unwrap();
+    run("b", "--stage").output().expect_code(0);
+    run("c", "--snapshots").output().expect_code(0);
+    refuse(&["apply", "a", "-w", "work"]);
+    refuse(&["apply", "a", "-w", "work", "--dry-run"]);
+    refuse(&["discard", "a", "-w", "work"]);
+    refuse(&["apply", "b", "-w", "work"]);
+    refuse(&["rollback", "c", "-w", "work", "--to", "0"]);
+    // What names no run leaves out the one whose tool is at work.
+    let below = sandbox.delta(["discard", "-r", "work"]).output().expect_code(0);
+    assert!(below.stderr.contains("run b;"), "{}", below.stderr);
+    assert!(!below.stderr.contains("run a;"), "{}", below.stderr);
+    sandbox.write("go", "");
+    sandbox.delta(["continue", "a", "-w", "work"]).output().expect_code(0);
+    assert!(!sandbox.path("work/late").exists());
+    sandbox.delta(["apply", "a", "-w", "work"]).output().expect_code(0);
+    assert_eq!(sandbox.read("work/late"), "late\n");
+}
+
 #[test]
 fn c_32_1_a_killed_engine_leaves_a_stage_that_the_next_process_continues() {
     if !can_stage() {

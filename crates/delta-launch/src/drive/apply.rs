@@ -97,6 +97,7 @@ fn apply_run(args: &ApplyArgs, run: &LocatedRun) -> Result<ApplyOutcome, Command
     let cancel = cancel::install_cancel()?;
     let mut claimed = ClaimedRun::claim_for("apply", run, args.force)?;
     stage::require_stage(&claimed.state().stage, id)?;
+    stage::check_no_tool_at_work(id, &claimed.dir, &workspace.root)?;
     stage::check_no_active_run(workspace, id)?;
     if !args.dry_run {
         claimed.end_apply(ApplyEnding::Complete, workspace, &args.env_files, &cancel)?;

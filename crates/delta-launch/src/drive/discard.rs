@@ -49,7 +49,7 @@ Examples:
 /// Discards staged changes; returns the exit code.
 pub fn discard_command(args: &DiscardArgs) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
-    let names = match args.runs.select(|run| run.staged && !run.active) {
+    let names = match args.runs.select(|run| run.staged && !run.active && run.calls_at_work == 0) {
         Ok(names) => names,
         Err(failure) => return failure.report(),
     };
@@ -69,6 +69,7 @@ fn discard_run(args: &DiscardArgs, run: &LocatedRun) -> Result<String, CommandFa
     let cancel = cancel::install_cancel()?;
     let mut claimed = ClaimedRun::claim_for("discard", run, args.force)?;
     stage::require_stage(&claimed.state().stage, id)?;
+    stage::check_no_tool_at_work(id, &claimed.dir, &workspace.root)?;
     claimed.end_apply(ApplyEnding::Tidy, workspace, &args.env_files, &cancel)?;
     let dir = claimed.dir.clone();
     let secrets =

@@ -6,7 +6,6 @@ use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::durable::{self, LogFile};
 use delta_base::id::{RunId, SnapshotId};
 use delta_base::shell_quote::shell_quote_path;
-use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time;
 use delta_engine::progress::{ProgressPrinter, Verbosity};
 use delta_operator::arguments::completion_candidates;
@@ -21,7 +20,6 @@ use delta_operator::runs::{run_list, stage};
 use delta_program::stdio;
 use delta_run::event::Payload;
 use delta_run::record;
-use delta_run::record::surviving_call::SurvivingCall;
 use delta_run::run::{RunNotice, RunObserver};
 use delta_run::state::RunState;
 use delta_run::workspace::Workspace;
@@ -121,13 +119,7 @@ fn rollback_run(args: &RollbackArgs, run: &LocatedRun) -> Result<RollbackOutcome
     }
     let target = point.resolve(claimed.state(), id)?;
     let to = target_iteration(&point, claimed.state());
-    if let Some(call) = SurvivingCall::all_at_work(&claimed.dir).first() {
-        let tool = call.command().map_or_else(|_| "a tool".to_owned(), |command| command.tool);
-        let workspace = shell_quote_path(&workspace.root);
-        let hint = format!("end it with `delta stop {id} -w {workspace}`");
-        let message = format!("{} of run {id} is at work", strip_terminal_controls(&tool));
-        return Err(CommandFailure::run_active(message, hint));
-    }
+    stage::check_no_tool_at_work(id, &claimed.dir, &workspace.root)?;
     let is_staged = claimed.state().stage.is_some();
     if is_staged {
         // What is staged belongs to this run alone.
@@ -179,7 +171,7 @@ fn rollback_run(args: &RollbackArgs, run: &LocatedRun) -> Result<RollbackOutcome
     Ok(RollbackOutcome { diff: plan.diff, to, tree, saved, is_staged })
 }
 
-/// Refuses a rollback while a run is active in a nested workspace, whose directory could be deleted.
+/// Refuses a rollback while a run, or a tool of one, works in a nested workspace, whose directory could be deleted.
 fn check_nested_workspaces(
     store: &SnapshotStore,
     args: &RollbackArgs,
@@ -193,6 +185,7 @@ fn check_nested_workspaces(
         }
         let nested = Workspace::open_existing(&root)?;
         if let Some(run) = run_list::find_active_run(&nested, None)? {
+            stage::check_no_tool_at_work(&run, &nested.run_dir(&run), &nested.root)?;
             let dir = shell_quote_path(&args.work_dir.join(relative));
             let message = format!("run {run} is active in {dir}");
             let hint =

@@ -7,8 +7,10 @@ use delta_base::id::{RunId, SnapshotId};
 use delta_base::redact::Secrets;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
+use delta_base::terminal_text::strip_terminal_controls;
 use delta_process::own_program;
 use delta_run::event::StageApply;
+use delta_run::record::surviving_call::SurvivingCall;
 use delta_run::state::stage::{StageDir, StageState};
 use delta_run::workspace::Workspace;
 use delta_sandbox::{StageError, StageLayers, check_stage, enter_stage};
@@ -68,12 +70,29 @@ pub fn require_stage<'a>(
     })
 }
 
-/// Refuses to change the workspace while another run works in it, staged or not: the files under a stage must not change.
+/// Refuses to change the workspace while another run, or a tool that outlived its process, works in it, staged or not: the
+/// files under a stage must not change.
 pub fn check_no_active_run(workspace: &Workspace, id: &RunId) -> Result<(), CommandFailure> {
     let Some(other) = run_list::find_active_run(workspace, Some(id))? else { return Ok(()) };
+    check_no_tool_at_work(&other, &workspace.run_dir(&other), &workspace.root)?;
     let message = format!("run {other} is active in this workspace");
     let dir = shell_quote_path(&workspace.root);
     let hint = format!("wait for it or stop it; `delta show {other} -w {dir}` shows its progress");
+    Err(CommandFailure::run_active(message, hint))
+}
+
+/// Refuses to change the files or the stage of a run while one of its tools works on without its process.
+pub fn check_no_tool_at_work(
+    id: &RunId,
+    run_dir: &Path,
+    workspace: &Path,
+) -> Result<(), CommandFailure> {
+    let calls = SurvivingCall::all_at_work(run_dir);
+    let Some(call) = calls.first() else { return Ok(()) };
+    let tool = call.command().map_or_else(|_| "a tool".to_owned(), |command| command.tool);
+    let message = format!("{} of run {id} is at work", strip_terminal_controls(&tool));
+    let dir = shell_quote_path(workspace);
+    let hint = format!("wait for it, or end it with `delta stop {id} -w {dir}`");
     Err(CommandFailure::run_active(message, hint))
 }
 

@@ -8,6 +8,7 @@ use delta_base::durable;
 use delta_base::id::RunId;
 use delta_base::shell_quote::shell_quote_path;
 use delta_run::ownership::Ownership;
+use delta_run::record::surviving_call::SurvivingCall;
 use delta_run::run_files::JOURNAL_FILE;
 use delta_run::workspace::Workspace;
 use std::path::{Path, PathBuf};
@@ -86,7 +87,7 @@ pub fn render_candidates(ids: &[RunId], workspace: &Workspace) -> String {
     lines.trim_end().to_owned()
 }
 
-/// Finds a run of the workspace, other than `except`, that a process is working on.
+/// Finds a run of the workspace, other than `except`, that a process is working on, or whose tool works on without one.
 pub fn find_active_run(
     workspace: &Workspace,
     except: Option<&RunId>,
@@ -94,10 +95,13 @@ pub fn find_active_run(
     for dir in workspace.run_dirs()?.iter().filter(|dir| !dir.is_symlink()) {
         let name = dir.file_name().unwrap_or_default().to_string_lossy();
         let Ok(id) = RunId::parse(&name) else { continue };
+        if Some(&id) == except {
+            continue;
+        }
         // A run with another status has no process, unless it is being continued right now.
-        let may_run = Some(&id) != except
-            && RunListEntry::read(workspace, dir).status == RunListStatus::Running;
-        if may_run && Ownership::probe_dying_owner(&id, dir).is_err() {
+        let may_run = RunListEntry::read(workspace, dir).status == RunListStatus::Running;
+        let is_active = may_run && Ownership::probe_dying_owner(&id, dir).is_err();
+        if is_active || !SurvivingCall::all_at_work(dir).is_empty() {
             return Ok(Some(id));
         }
     }
