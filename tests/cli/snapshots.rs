@@ -6,6 +6,7 @@ use super::DELTA;
 use super::runs::{edit_journal, kinds, resume, text};
 use serde_json::{Value, json};
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::process::Command;
 use test_support::needs;
 use test_support::sandbox::{Ran, Sandbox};
@@ -618,6 +619,31 @@ fn c_16_4_who_cannot_tell_says_so() {
         assert_eq!((ran.code, ran.stdout.as_str()), (code, ""), "{}", ran.stderr);
         assert!(!ran.stderr.is_empty());
     }
+}
+
+/// Root that rolled back the change of a user's file took the file away from the user.
+#[test]
+fn c_16_2_a_rollback_by_root_leaves_a_file_to_its_owner() {
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, &turns(&["echo two >> f; rm gone"]));
+    for name in ["f", "gone"] {
+        sandbox.write(&format!("work/{name}"), "one\n");
+        let path = sandbox.path("work").join(name);
+        if chown(&path, Some(65534), Some(65533)).is_err() {
+            needs::skip("needs root, which writes the files of another user");
+            return;
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o4640)).unwrap();
+    }
+    sandbox.run("go", &["--snapshots"]).expect_code(0);
+    rollback(&sandbox, "0", &[]).expect_code(0);
+    let owner_and_mode = |name: &str| {
+        let file = fs::metadata(sandbox.path("work").join(name)).unwrap();
+        (file.uid(), file.gid(), file.mode() & 0o7777)
+    };
+    assert_eq!(sandbox.read("work/f"), "one\n");
+    assert_eq!(owner_and_mode("f"), (65534, 65533, 0o4640));
+    // A snapshot has no owners, so a file that was gone is root's, without setuid.
+    assert_eq!(owner_and_mode("gone"), (0, 0, 0o640));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::DELTA;
 use super::runs::{kinds, resume};
 use serde_json::json;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use test_support::needs;
 use test_support::sandbox::{Ran, Sandbox};
 use test_support::wait::until_line;
@@ -154,6 +154,27 @@ fn c_32_2_a_conflict_is_named_and_nothing_is_applied() {
     apply(&sandbox, &["--overwrite"]).expect_code(0);
     assert_eq!(sandbox.read("work/f"), "one\ntwo\n");
     assert_eq!(sandbox.read("work/unrelated"), "mine\n");
+}
+
+/// Root that applied the change of a user's file took the file away from the user.
+#[test]
+fn c_32_2_an_apply_by_root_leaves_a_file_to_its_owner() {
+    if !can_stage() {
+        return;
+    }
+    let sandbox = sandbox(&["echo two >> f; echo new > n"]);
+    if chown(sandbox.path("work/f"), Some(65534), Some(65533)).is_err() {
+        needs::skip("needs root, which writes the files of another user");
+        return;
+    }
+    let mode = fs::Permissions::from_mode(0o640);
+    fs::set_permissions(sandbox.path("work/f"), mode).unwrap();
+    sandbox.run("go", &["--stage"]).expect_code(0);
+    apply(&sandbox, &[]).expect_code(0);
+    assert_eq!(sandbox.read("work/f"), "one\ntwo\n");
+    let file = fs::metadata(sandbox.path("work/f")).unwrap();
+    assert_eq!((file.uid(), file.gid(), file.mode() & 0o7777), (65534, 65533, 0o640));
+    assert_eq!(fs::metadata(sandbox.path("work/n")).unwrap().uid(), 0);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use delta_base::id::SnapshotId;
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::strip_terminal_controls;
-use rustix::fs::{AtFlags, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -318,6 +318,8 @@ impl WorkspaceRestore<'_> {
             .map_err(self.failed_at(at.path))?;
         let mut file = File::from(fd);
         durable::copy_with_holes(&mut content, &mut file).map_err(self.failed_at(at.path))?;
+        keep_owner(at.dir, &entry.name, &file);
+        // After the owner, whose change takes setuid and setgid away.
         self.set_entry_mode(&file, at.path, entry)
     }
 
@@ -388,6 +390,18 @@ impl WorkspaceRestore<'_> {
             FileError { action: "restore", path, source: error.into() }.into()
         }
     }
+}
+
+/// Gives `file` the owner and the group of the file `name` in `dir`, which it is about to replace, as far as the system
+/// allows it: without that, root would take the files of a user away.
+fn keep_owner(dir: &OwnedFd, name: &[u8], file: &File) {
+    let Ok(stat) = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) else { return };
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return;
+    }
+    // Separately: a user may keep a group of theirs, and gives no file away.
+    let _ = rustix::fs::fchown(file, None, Some(Gid::from_raw(stat.st_gid)));
+    let _ = rustix::fs::fchown(file, Some(Uid::from_raw(stat.st_uid)), None);
 }
 
 /// A name that neither list has, for an entry before it is renamed.
