@@ -156,6 +156,34 @@ fn c_32_2_a_conflict_is_named_and_nothing_is_applied() {
     assert_eq!(sandbox.read("work/unrelated"), "mine\n");
 }
 
+/// `delta diff --name-only` lists the path, and `delta apply` had nothing to apply.
+#[test]
+fn c_32_2_a_path_in_what_becomes_or_was_a_directory_is_refused_alone() {
+    if !can_stage() {
+        return;
+    }
+    let sandbox = staged(&["rm f; mkdir f; echo 1 > f/x; rm -r d; echo 2 > d; echo new > n"]);
+    let refuse = |paths: &[&str], expected: &str| {
+        let refused = apply(&sandbox, paths).expect_code(1);
+        assert!(refused.stderr.starts_with(&format!("error: {expected}\n")), "{}", refused.stderr);
+    };
+    refuse(&["f/x"], "f/x cannot be applied without f, a directory in the stage only");
+    refuse(&["n", "d/x"], "d/x cannot be applied without d, a directory in the workspace only");
+    assert!(!sandbox.path("work/n").exists());
+    apply(&sandbox, &["f/x", "f", "d"]).expect_code(0);
+    assert_eq!(sandbox.read("work/f/x"), "1\n");
+    assert_eq!(sandbox.read("work/d"), "2\n");
+    assert_eq!(apply(&sandbox, &["n"]).expect_code(0).stdout.matches("1 created").count(), 1);
+
+    // The user replaced the directory, which the run did not.
+    let sandbox = staged(&["echo two >> d/x"]);
+    fs::remove_dir_all(sandbox.path("work/d")).unwrap();
+    sandbox.write("work/d", "mine\n");
+    let refused = apply(&sandbox, &["d/x"]).expect_code(1);
+    assert!(refused.stderr.contains("d/x cannot be applied without d, "), "{}", refused.stderr);
+    assert_eq!(sandbox.read("work/d"), "mine\n");
+}
+
 /// Root that applied the change of a user's file took the file away from the user.
 #[test]
 fn c_32_2_an_apply_by_root_leaves_a_file_to_its_owner() {

@@ -19,7 +19,7 @@ use delta_program::stdio;
 use delta_run::event::{Payload, StageApply};
 use delta_run::record;
 use delta_run::state::stage::StageDir;
-use delta_snapshot::{SnapshotDiff, StagedMerge};
+use delta_snapshot::{EntryKind, SnapshotChange, SnapshotDiff, StagedMerge};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -117,6 +117,7 @@ fn apply_run(args: &ApplyArgs, run: &LocatedRun) -> Result<ApplyOutcome, Command
     let plan = store.plan_restore(saved, merge.tree, Some(&cancel))?;
     let selected = store.diff(changes.trees.base, changes.trees.staged)?;
     check_paths(&selection, &selected)?;
+    check_parents(&selection, &store.diff(saved, changes.trees.staged)?)?;
     if !args.dry_run {
         changes.left_out_note().iter().for_each(|note| stdio::print_error_line(note));
     }
@@ -190,6 +191,34 @@ fn check_paths(selection: &PathSelection, selected: &SnapshotDiff) -> Result<(),
             Err(CommandFailure::not_found(message, hint))
         }
     }
+}
+
+/// Refuses a path in what is a directory in the workspace or in the stage alone, if that is not applied too.
+fn check_parents(
+    selection: &PathSelection,
+    unapplied: &SnapshotDiff,
+) -> Result<(), CommandFailure> {
+    for change in &unapplied.changes {
+        if !selection.selects(&change.path)
+            && let Some(side) = find_directory_side(change)
+            && let Some(inside) = selection.find_inside(&change.path)
+        {
+            let path = restore_point::display_snapshot_path(&change.path);
+            let message = format!(
+                "{inside} cannot be applied without {path}, a directory in the {side} only"
+            );
+            return Err(CommandFailure::conflict(message, format!("name {path} instead")));
+        }
+    }
+    Ok(())
+}
+
+/// Where the path of a change of the workspace is a directory, if it is something else on the other side.
+fn find_directory_side(change: &SnapshotChange) -> Option<&'static str> {
+    let is_in_workspace = change.before.as_ref()?.kind == EntryKind::Directory;
+    let is_in_stage = change.after.as_ref()?.kind == EntryKind::Directory;
+    let side = if is_in_stage { "stage" } else { "workspace" };
+    (is_in_workspace != is_in_stage).then_some(side)
 }
 
 /// Prints how the workspace gets its previous state again: it is staged, and applied.

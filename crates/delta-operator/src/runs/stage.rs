@@ -233,6 +233,12 @@ impl PathSelection {
         self.paths.is_empty() || self.paths.iter().any(|selected| contains(selected, path))
     }
 
+    /// A selected path in `directory`, for a message.
+    pub fn find_inside(&self, directory: &[u8]) -> Option<String> {
+        let inside = self.paths.iter().find(|selected| contains(directory, selected));
+        inside.map(|path| restore_point::display_snapshot_path(path))
+    }
+
     /// A path that selects none of `changed`, for a message.
     pub fn find_unused(&self, changed: &[&[u8]]) -> Option<String> {
         let unused =
