@@ -541,3 +541,34 @@ fn c_32_3_a_partial_apply_prints_how_to_undo_it() {
     assert_eq!(sandbox.read("work/f"), "one\ntwo\n");
     assert_eq!(sandbox.read("work/n"), "new\n");
 }
+
+/// A user's own file in a directory that the run removed, and his change of a file that the run wrote again as it was, became
+/// staged changes by a partial apply, and the next apply deleted or replaced them.
+#[test]
+fn c_32_3_what_others_changed_stays_after_a_partial_apply() {
+    if !can_stage() {
+        return;
+    }
+    let copied = "echo more >> d/x; echo x > d/x; chmod 700 d; chmod 755 d";
+    for (script, first, has_file) in [
+        ("rm -r d", &["n"][..], false),
+        ("rm -r d; mkfifo pipe", &[], false),
+        ("rm -r d; mkdir d; echo x > d/x", &["n"], true),
+        (copied, &["n"], true),
+    ] {
+        let sandbox = staged(&[&format!("{script}; echo new > n; echo two >> f")]);
+        sandbox.write("work/d/own", "mine\n");
+        if has_file {
+            sandbox.write("work/d/x", "mine\n");
+        }
+        apply(&sandbox, first).expect_code(0);
+        apply(&sandbox, &[]).expect_code(0);
+        assert_eq!(sandbox.read("work/d/own"), "mine\n", "{script}");
+        assert_eq!(sandbox.path("work/d/x").exists(), has_file, "{script}");
+        if has_file {
+            assert_eq!(sandbox.read("work/d/x"), "mine\n", "{script}");
+        }
+        assert_eq!(sandbox.read("work/n"), "new\n");
+        assert_eq!(sandbox.read("work/f"), "one\ntwo\n");
+    }
+}

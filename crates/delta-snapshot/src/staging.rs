@@ -57,7 +57,8 @@ pub struct MergeRules<'a> {
 pub struct StagedMerge {
     /// The current directory with the selected changes.
     pub tree: SnapshotId,
-    /// What the stage is based on once `tree` is the current directory: changes that were not selected keep their base.
+    /// What the stage is based on once `tree` is the current directory and its layer is kept: `base` with the selected
+    /// changes.
     pub base: SnapshotId,
     /// The selected paths that were also changed in the current directory, in another way.
     pub conflicts: Vec<Vec<u8>>,
@@ -116,13 +117,12 @@ impl SnapshotStore {
         let mut merge =
             TreeMerge { objects: &mut self.objects, rules, conflicts: Vec::new(), has_rest: false };
         let merged = merge.merge_directory(&[], &versions)?;
-        let rest = if merge.has_rest {
-            let [base, staged, _] = versions;
-            merge.rebase_directory(&[], &[base, staged, merged.clone()])?
-        } else {
-            merged.clone()
-        };
-        let TreeMerge { conflicts, has_rest, .. } = merge;
+        let conflicts = std::mem::take(&mut merge.conflicts);
+        let has_rest = merge.has_rest;
+        // The layer hides what it removed, and has copies of files that are as in the base: what others made or changed at
+        // such a path would be a staged change if the new base had it. So the base changes by what was selected alone.
+        let [base, staged, _] = versions;
+        let rest = merge.merge_directory(&[], &[base.clone(), staged, base])?;
         Ok(StagedMerge {
             tree: tree::write_tree(&mut self.objects, &merged)?,
             base: tree::write_tree(&mut self.objects, &rest)?,
@@ -442,38 +442,6 @@ impl TreeMerge<'_> {
         current.mode
     }
 
-    /// What the stage is based on once `current`, the merged directory, is in place.
-    fn rebase_directory(
-        &mut self,
-        path: &[u8],
-        versions: &Versions,
-    ) -> Result<Vec<TreeEntry>, SnapshotError> {
-        let mut rebased = Vec::new();
-        for (name, triple) in triple_entries(versions) {
-            if triple.base == triple.staged {
-                rebased.extend(triple.current.cloned());
-            } else {
-                rebased.extend(self.rebase_entry(&join_tree_path(path, name), triple)?);
-            }
-        }
-        Ok(rebased)
-    }
-
-    fn rebase_entry(&mut self, path: &[u8], triple: EntryTriple<'_>) -> MergedEntry {
-        let EntryTriple { base, staged, current } = triple;
-        let remaining = if (self.rules.selects)(path) { current } else { base };
-        if !triple.has_directory() || is_leaf(remaining) {
-            return Ok(remaining.cloned());
-        }
-        let children = self.rebase_directory(path, &self.read_children(triple)?)?;
-        if children.is_empty() && remaining.is_none() {
-            return Ok(None);
-        }
-        let directory =
-            [remaining, base, staged, current].into_iter().find(|entry| is_directory_entry(*entry));
-        self.store_directory(directory.flatten(), &children)
-    }
-
     fn read_children(&self, triple: EntryTriple<'_>) -> Result<Versions, SnapshotError> {
         let [base, staged, current] =
             [triple.base, triple.staged, triple.current].map(|entry| match entry {
@@ -547,6 +515,52 @@ mod tests {
         store.merge_staged(trees, &rules).unwrap()
     }
 
+    /// Writes the upper layer that makes `staged` of `base`: as overlayfs does for a run that removes files and directories,
+    /// also copies `copied` of what it does not change, and replaces whole directories by `opaque` ones.
+    fn write_layer(
+        upper: &Path,
+        base: &Version,
+        staged: &Version,
+        copied: &[bool; PATHS.len()],
+        opaque: bool,
+    ) {
+        let has = |version: &Version, directory: &str| {
+            let mut paths = PATHS.iter().zip(version);
+            paths.any(|(path, content)| content.is_some() && Path::new(path).starts_with(directory))
+        };
+        let is_replaced =
+            |directory: &str| opaque && has(base, directory) && has(staged, directory);
+        let is_removed = |directory: &str| has(base, directory) && !has(staged, directory);
+        for (index, path) in PATHS.iter().enumerate() {
+            let parents = Path::new(path).ancestors().skip(1).filter_map(Path::to_str);
+            let parents: Vec<&str> = parents.filter(|parent| !parent.is_empty()).collect();
+            let removed = parents.iter().rev().find(|parent| is_removed(parent));
+            let in_opaque = parents.iter().any(|parent| is_replaced(parent));
+            let is_written = staged[index]
+                .is_some_and(|_| copied[index] || in_opaque || staged[index] != base[index]);
+            let whiteout = match (base[index], staged[index]) {
+                (Some(_), None) => removed.copied().or((!in_opaque).then_some(*path)),
+                _ => None,
+            };
+            let Some(path) = whiteout.or(is_written.then_some(*path)) else { continue };
+            let place = upper.join(path);
+            fs::create_dir_all(place.parent().unwrap()).unwrap();
+            match staged[index].filter(|_| whiteout.is_none()) {
+                Some(content) => fs::write(place, [content]).unwrap(),
+                None if place.symlink_metadata().is_ok() || in_opaque => {}
+                None => {
+                    let kind = FileType::CharacterDevice;
+                    rustix::fs::mknodat(rustix::fs::CWD, place, kind, Mode::empty(), 0).unwrap();
+                }
+            }
+        }
+        for directory in ["d", "e", "e/f"].into_iter().filter(|directory| is_replaced(directory)) {
+            let directory = fs::File::open(upper.join(directory)).unwrap();
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::fsetxattr(&directory, OPAQUE_ATTRIBUTE, b"y", flags).unwrap();
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -582,35 +596,35 @@ mod tests {
             prop_assert!(!merge.has_rest);
         }
 
-        /// In two steps, the result is the one of one step: what is left has a base that does not conflict with the first.
+        /// In two steps, the result is the one of one step, whatever the layer has of what it does not change.
         #[test]
         fn c_32_3_the_rest_of_a_partial_merge_can_be_merged_later(
-            base in version(), staged in version(), current in version(), selected in any::<[bool; 5]>(),
+            base in version(), staged in version(), mut current in version(), selected in any::<[bool; 5]>(),
+            copied in any::<[bool; 5]>(), opaque in any::<bool>(),
         ) {
+            // Nothing conflicts.
+            for index in (0..PATHS.len()).filter(|index| base[*index] != staged[*index]) {
+                current[index] = if current[index].is_some() { base[index] } else { staged[index] };
+            }
             let run = tempfile::tempdir().unwrap();
+            let upper = tempfile::tempdir().unwrap();
             let mut store = SnapshotStore::open(run.path(), ExcludePatterns::default()).unwrap();
-            let trees = StagedTrees {
-                base: store_version(&mut store, &base),
-                staged: store_version(&mut store, &staged),
-                current: store_version(&mut store, &current),
-            };
+            write_layer(upper.path(), &base, &staged, &copied, opaque);
+            let base = store_version(&mut store, &base);
+            let none = Secrets::default();
+            let layered = store.take_staged(base, upper.path(), &none, None).unwrap().tree;
+            prop_assert_eq!(layered, store_version(&mut store, &staged));
+            let current = store_version(&mut store, &current);
+            let trees = StagedTrees { base, staged: layered, current };
             let whole = merge_all(&mut store, trees);
             let selects = |path: &[u8]| {
                 PATHS.iter().zip(selected).any(|(known, is_on)| is_on && known.as_bytes() == path)
             };
             let rules = MergeRules { selects: &selects, overwrites: false, is_interrupted: false };
             let part = store.merge_staged(trees, &rules).unwrap();
-            prop_assume!(part.conflicts.is_empty() && whole.conflicts.is_empty());
-            // The layers have only what was changed; everything else is what the new base has.
-            let mut layered = staged;
-            for (index, content) in layered.iter_mut().enumerate() {
-                if base[index] == staged[index] {
-                    *content = current[index];
-                }
-            }
-            // Without a rest, the layers are emptied.
-            let staged = if part.has_rest { store_version(&mut store, &layered) } else { part.tree };
-            let rest = StagedTrees { base: part.base, staged, current: part.tree };
+            prop_assert!(part.conflicts.is_empty() && whole.conflicts.is_empty());
+            let layered = store.take_staged(part.base, upper.path(), &none, None).unwrap().tree;
+            let rest = StagedTrees { base: part.base, staged: layered, current: part.tree };
             let rest = merge_all(&mut store, rest);
             let mut files = BTreeMap::new();
             let mut expected = BTreeMap::new();

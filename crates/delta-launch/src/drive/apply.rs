@@ -142,7 +142,8 @@ fn apply_run(args: &ApplyArgs, run: &LocatedRun) -> Result<ApplyOutcome, Command
         paths: selection.to_strings(),
         tree: merge.tree,
         saved,
-        base: merge.base,
+        // An empty stage begins with the workspace as it is.
+        base: if has_rest { merge.base } else { merge.tree },
         rest: has_rest,
         seal: None,
     })));
