@@ -310,8 +310,10 @@ fn c_22_4_a_change_that_leaves_the_journal_as_it_is_ends_no_run() {
 #[test]
 fn c_22_4_what_git_follows_cannot_be_changed_and_is_named_when_it_appears() {
     let script = "for dir in .git .git/modules/m .git/worktrees/w; do echo x >> $dir/config; \
-                  echo x >> $dir/commondir; mv $dir $dir.old; done; echo . > .git/commondir";
-    let calls = [("sh", script), ("sh", "rm .git/commondir && echo gone")];
+                  echo x >> $dir/commondir; mv $dir $dir.old; done; echo . > .git/commondir; \
+                  mkdir .git/hooks";
+    let calls =
+        [("sh", script), ("sh", "rm .git/commondir"), ("sh", "rmdir .git/hooks && echo gone")];
     let Some(sandbox) = agent("sandbox: workspace", &calls) else { return };
     for dir in [".git", ".git/modules/m", ".git/worktrees/w"] {
         for name in ["HEAD", "config"] {
@@ -325,13 +327,15 @@ fn c_22_4_what_git_follows_cannot_be_changed_and_is_named_when_it_appears() {
     }
     assert_eq!(sandbox.read("work/.git/worktrees/w/commondir"), "../..\n");
     let observations = sandbox.observations();
-    let hint = format!(
-        "[sandbox: {} must not be created; remove it]",
-        sandbox.path("work/.git/commondir").display()
-    );
+    let git = sandbox.path("work/.git");
+    let git = git.display();
+    let both = format!("{git}/commondir and {git}/hooks");
+    let hint = format!("[sandbox: {both} must not be created; remove them]");
     assert!(observations[0].ends_with(&hint), "{}", observations[0]);
-    assert_eq!(observations[1], "gone\n");
-    assert!(ran.stderr.contains("/.git/commondir, which git follows"), "{}", ran.stderr);
+    assert_eq!(observations[1], format!("[sandbox: {git}/hooks must not be created; remove it]"));
+    assert_eq!(observations[2], "gone\n");
+    let warning = format!("has made {both}, which git follows: look at them before you use git");
+    assert!(ran.stderr.contains(&warning), "{}", ran.stderr);
 }
 
 /// The agent on a machine that refuses system calls, by numbers and errors of x86-64, or that has Landlock domains.

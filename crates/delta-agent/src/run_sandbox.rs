@@ -350,10 +350,9 @@ impl<'a> ActiveSandbox<'a> {
         self.lock().take_network_report()
     }
 
-    /// A path that git follows and that was made.
-    pub fn appeared_path(&self) -> Option<&'a Path> {
-        let mut forbidden = self.profile.resolved.forbidden.iter();
-        forbidden.find(|path| path.symlink_metadata().is_ok()).map(PathBuf::as_path)
+    /// What git follows and was made.
+    pub fn appeared_paths(&self) -> Vec<PathBuf> {
+        self.profile.resolved.appeared_paths()
     }
 
     /// Prepares the sandbox again if one of its paths was replaced.

@@ -51,6 +51,6 @@ pub use profile::{
     Guarantee, HomeAccess, HostRule, NetAccess, ReadAccess, SandboxLimits, SandboxProfile,
 };
 pub use sandbox_error::{MissingGuarantee, SandboxError};
-pub use sandbox_text::{CallFacts, describe_profile, is_in_own_tmp, sandbox_hint};
+pub use sandbox_text::{CallFacts, describe_profile, is_in_own_tmp, join_paths, sandbox_hint};
 pub use scratch::{SandboxScratch, ScratchError};
 pub use stage::{check_stage, enter_stage, prepare_call_stage};

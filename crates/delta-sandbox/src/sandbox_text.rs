@@ -58,6 +58,11 @@ fn host_names(net: &NetAccess) -> String {
     join_names(&rules.iter().map(ToString::to_string).collect::<Vec<_>>())
 }
 
+/// The paths in one phrase; of many, some and the number of the others.
+pub fn join_paths(paths: &[PathBuf]) -> String {
+    join_names(&paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>())
+}
+
 /// `a`, `a and b`, `a, b and c`.
 fn join_names(names: &[String]) -> String {
     if names.len() > MAX_LISTED {
@@ -89,7 +94,7 @@ pub struct CallFacts<'a> {
     /// The program that the engine found and the sandbox hides.
     pub hidden_program: Option<PathBuf>,
     /// What must not appear and has appeared.
-    pub appeared: Option<&'a Path>,
+    pub appeared: &'a [PathBuf],
 }
 
 /// The line in the observation, if the sandbox may be the reason of a failure.
@@ -98,8 +103,9 @@ pub fn sandbox_hint(
     workspace: &Path,
     facts: &CallFacts<'_>,
 ) -> Option<String> {
-    let text = if let Some(path) = facts.appeared {
-        format!("{} must not be created; remove it", path.display())
+    let text = if !facts.appeared.is_empty() {
+        let pronoun = if facts.appeared.len() == 1 { "it" } else { "them" };
+        format!("{} must not be created; remove {pronoun}", join_paths(facts.appeared))
     } else if let Some(program) = &facts.hidden_program
         && let Some(reason) = hidden_program_reason(profile, workspace, program)
     {
@@ -304,7 +310,7 @@ mod tests {
             attempts: 0,
             loopback_refusals: 0,
             hidden_program: None,
-            appeared: None,
+            appeared: &[],
         };
         check(&profile(), &quiet(), None);
         let refused = BTreeMap::from([("example.com".to_owned(), 2)]);

@@ -10,7 +10,9 @@ use delta_run::event::{CallSandbox, HostTrafficRecord};
 use delta_run::record::ExecutionSandbox;
 use delta_run::run::{Run, RunNotice};
 use delta_run::run_result::ContinueCommand;
-use delta_sandbox::{CallFacts, NetAccess, NetworkReport, parse_host_rule, sandbox_hint};
+use delta_sandbox::{
+    CallFacts, NetAccess, NetworkReport, join_paths, parse_host_rule, sandbox_hint,
+};
 use std::path::PathBuf;
 
 /// How many hosts one line names.
@@ -97,6 +99,7 @@ impl Engine<'_> {
         let NetworkReport { attempts, loopback_refusals, refused, reached, failed } =
             report.unwrap_or_else(|| sandbox.take_network_report());
         let output = output_end(&finished.stdout) + &output_end(&finished.stderr);
+        let appeared = sandbox.appeared_paths();
         let facts = CallFacts {
             has_failed: !matches!(finished.end, ProcessEnd::Exited(0)),
             output: &output,
@@ -105,7 +108,7 @@ impl Engine<'_> {
             attempts,
             loopback_refusals,
             hidden_program: hidden_program(&invocation.argv, &starting.launch, &finished.end),
-            appeared: sandbox.appeared_path(),
+            appeared: &appeared,
         };
         self.name_network_options(run, sandbox, &facts);
         let workspace = &self.environment.vars().cwd;
@@ -125,11 +128,12 @@ impl Engine<'_> {
         };
         let result = CallSandbox { refused, attempts };
         let has_refused = result != CallSandbox::default();
-        if let Some(path) = sandbox.appeared_path() {
+        if !appeared.is_empty() {
+            let pronoun = if appeared.len() == 1 { "it" } else { "them" };
             let warning = format!(
-                "a call of {} has made {}, which git follows: look at it before you use git",
+                "a call of {} has made {}, which git follows: look at {pronoun} before you use git",
                 tool.name,
-                path.display()
+                join_paths(&appeared)
             );
             run.notify(RunNotice::Warning(&warning));
         }

@@ -151,6 +151,12 @@ pub struct ResolvedSandbox {
 }
 
 impl ResolvedSandbox {
+    /// What git follows and was not there before.
+    pub fn appeared_paths(&self) -> Vec<PathBuf> {
+        let paths = self.forbidden.iter().filter(|path| path.symlink_metadata().is_ok());
+        paths.cloned().collect()
+    }
+
     /// Whether both mean the same, except for what exists of the paths that are kept or hidden: that changes with the work of
     /// the tools and of other programs.
     pub fn leads_to_same_places(&self, other: &Self) -> bool {
