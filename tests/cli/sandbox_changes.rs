@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 use test_support::needs;
+use test_support::sandbox::Sandbox;
 
 #[test]
 fn c_22_4_a_secret_that_appears_or_goes_is_hidden_from_the_next_call() {
@@ -94,21 +95,70 @@ fn c_22_4_the_file_that_names_the_git_directory_stays() {
     let script = "echo 'gitdir: evil' > .git; mv .git other; rm .git; echo x > f; git add f && \
                   git -c user.name=a -c user.email=a commit -qm one && echo committed";
     let Some(sandbox) = agent("sandbox: workspace", &[("sh", script)]) else { return };
-    let git = |arguments: &[&str]| {
-        let mut command = std::process::Command::new("git");
-        command.args(["-c", "user.name=a", "-c", "user.email=a"]).args(arguments);
-        let output = command.current_dir(sandbox.path(".")).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-    };
-    git(&["init", "-q", "main"]);
-    git(&["-C", "main", "commit", "-q", "--allow-empty", "-m", "first"]);
+    git(&sandbox, &["init", "-q", "main"]);
+    git(&sandbox, &["-C", "main", "commit", "-q", "--allow-empty", "-m", "first"]);
     fs::remove_dir(sandbox.path("work")).unwrap();
-    git(&["-C", "main", "worktree", "add", "-q", "../work"]);
+    git(&sandbox, &["-C", "main", "worktree", "add", "-q", "../work"]);
     let before = sandbox.read("work/.git");
     expect_done(sandbox.run("go", &[]));
     assert_eq!(sandbox.read("work/.git"), before);
     let seen = &sandbox.observations()[0];
     assert!(seen.contains("committed"), "{seen}");
+}
+
+/// git takes a directory with `HEAD`, `objects` and `refs` for a bare repository, whose configuration names programs, also the
+/// work tree around a `.git` that is none any more.
+#[test]
+fn c_38_3_a_work_tree_that_becomes_a_git_directory_is_named() {
+    let config = "[core]\n\tbare = false\n\tworktree = .\n\tfsmonitor = \"touch PWNED; false\"\n";
+    let plant = "plant() { rm -f .git/HEAD; mkdir -p objects refs; echo 'ref: refs/heads/x' > HEAD; \
+                 cp \"$1\" config; }; plant planted; (cd lib; plant ../planted)";
+    let calls = [
+        ("sh", "mkdir -p objects refs config; echo a file > HEAD.txt"),
+        ("sh", "rm -r config"),
+        ("sh", plant),
+        ("sh", "rm HEAD lib/HEAD"),
+        ("sh", "rm -r objects refs; echo .git > commondir; echo 'ref: refs/heads/x' > HEAD"),
+    ];
+    let Some(sandbox) = agent("sandbox: workspace", &calls) else { return };
+    sandbox.write("work/planted", config);
+    for tree in ["work", "work/lib"] {
+        git(&sandbox, &["init", "-q", tree]);
+    }
+    let ran = sandbox.run("go", &[]).expect_code(0);
+    let work = sandbox.path("work").canonicalize().unwrap();
+    let work = work.display();
+    let seen = sandbox.observations();
+    let named = format!("{work}/HEAD and {work}/lib/HEAD");
+    assert_eq!(seen[2], format!("[sandbox: {named} must not be created; remove them]"));
+    assert_eq!(seen[4], format!("[sandbox: {work}/HEAD must not be created; remove it]"));
+    for index in [0, 1, 3] {
+        assert!(!seen[index].contains("must not be created"), "{}", seen[index]);
+    }
+    assert!(ran.stderr.contains(&format!("has made {named}, which git follows")), "{}", ran.stderr);
+}
+
+#[test]
+fn c_38_3_what_git_follows_in_a_bare_repository_stays() {
+    let script = "cd store.git; for path in config hooks/update objects/x refs/x; do \
+                  echo x >> $path; done; mv hooks other; rm HEAD";
+    let Some(sandbox) = agent("sandbox: workspace", &[("sh", script)]) else { return };
+    git(&sandbox, &["init", "-q", "--bare", "work/store.git"]);
+    sandbox.write("work/store.git/hooks/update", "#!/bin/sh\n");
+    let config = sandbox.read("work/store.git/config");
+    expect_done(sandbox.run("go", &[]));
+    assert_eq!(sandbox.read("work/store.git/config"), config);
+    assert_eq!(sandbox.read("work/store.git/hooks/update"), "#!/bin/sh\n");
+    for path in ["objects/x", "refs/x"] {
+        assert_eq!(sandbox.read(&format!("work/store.git/{path}")), "x\n");
+    }
+}
+
+fn git(sandbox: &Sandbox, arguments: &[&str]) {
+    let mut command = std::process::Command::new("git");
+    command.args(["-c", "user.name=a", "-c", "user.email=a"]).args(arguments);
+    let output = command.current_dir(sandbox.path(".")).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
 }
 
 #[test]

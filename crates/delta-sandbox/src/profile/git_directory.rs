@@ -3,6 +3,7 @@
 //! A tool can write a file `.git` that points anywhere, so a directory outside of the workspace counts only if it points back.
 
 use super::git_links::GitLink;
+use super::resolution::sorted;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -60,6 +61,14 @@ fn leading_file(directory: &Path) -> Option<PathBuf> {
     }
 }
 
+/// Whether git takes `directory` for a git directory: a bare repository, or one whose configuration names a work tree. git
+/// looks for one in each directory above, if the entry `.git` there is none.
+pub fn is_git_directory(directory: &Path) -> bool {
+    let has = |name: &str| directory.join(name).symlink_metadata().is_ok();
+    // What a linked worktree shares is where `commondir` says.
+    has("HEAD") && (has("commondir") || has("objects") && has("refs"))
+}
+
 impl GitDirectory {
     pub(super) fn new(roots: Vec<PathBuf>) -> Self {
         let mut directories = roots.clone();
@@ -84,6 +93,14 @@ impl GitDirectory {
         self.keep.extend(links);
         self.watched.extend_from_slice(paths);
         self
+    }
+
+    /// `workspace`, and the work trees whose git directories git follows, unless git takes one for a git directory itself.
+    pub fn work_trees(&self, workspace: &Path) -> Vec<PathBuf> {
+        let entries = self.keep.iter().flat_map(|path| path.ancestors());
+        let entries = entries.filter(|path| path.ends_with(".git")).filter_map(Path::parent);
+        let trees = entries.chain([workspace]).filter(|tree| !is_git_directory(tree));
+        sorted(trees.map(Path::to_owned).collect())
     }
 
     /// What git would follow if it appeared, which no mount can prevent; of a symlink, what it names.

@@ -1,7 +1,7 @@
 //! What in a workspace leads git out of it: a linked worktree, a submodule and `--separate-git-dir` have a file `.git` that
 //! names the git directory, a nested repository can be one of these, and a subdirectory has the repository around it.
 
-use super::git_directory::GitDirectory;
+use super::git_directory::{GitDirectory, is_git_directory};
 use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,20 +56,22 @@ pub fn git_links(root: &Path, from: &Path) -> Vec<GitLink> {
 }
 
 /// What git follows in the work trees in `workspace`, besides the directory `.git` of its own: in their git directories there,
-/// and the files `.git` that name these. Some of it may be missing. A bounded number of directories is searched, level by level.
+/// and the files `.git` that name these; and in bare repositories. Some of it may be missing. A bounded number of directories is
+/// searched, level by level.
 pub fn followed_in_work_trees(workspace: &Path) -> Vec<PathBuf> {
     let trees = work_trees(workspace, MAX_DIRECTORIES).into_iter().take(MAX_WORK_TREES);
     let followed = trees.flat_map(|tree| {
         let tree = workspace.join(tree);
         let entry = tree.join(".git");
-        let roots = match GitLink::read(&tree, &tree, PathBuf::new()) {
+        let mut roots = match GitLink::read(&tree, &tree, PathBuf::new()) {
             Some(link) => vec![link.common_directory(), link.directory],
             None if tree != workspace && entry.is_dir() => vec![entry.clone()],
             None => Vec::new(),
         };
+        roots.extend(is_git_directory(&tree).then(|| tree.clone()));
         let roots = roots.into_iter().filter(|root| root.starts_with(workspace));
         let mut paths = GitDirectory::new(roots.collect()).keep;
-        paths.extend((!entry.is_dir() || entry.is_symlink()).then_some(entry));
+        paths.extend(entry.symlink_metadata().is_ok_and(|kind| !kind.is_dir()).then_some(entry));
         paths
     });
     followed.collect()
@@ -104,7 +106,8 @@ const MAX_SYMLINKS: usize = 64;
 const MAX_DIRECTORIES: usize = 20_000;
 const MAX_WORK_TREES: usize = 100;
 
-/// The directories with an entry `.git`, in the first `max_directories` in `root` and below; relative, level by level.
+/// The directories with an entry `.git`, and bare repositories, in the first `max_directories` in `root` and below; relative,
+/// level by level.
 fn work_trees(root: &Path, max_directories: usize) -> Vec<PathBuf> {
     let mut trees = Vec::new();
     let mut directories = VecDeque::from([PathBuf::new()]);
@@ -112,9 +115,12 @@ fn work_trees(root: &Path, max_directories: usize) -> Vec<PathBuf> {
     while let Some(directory) = directories.pop_front() {
         for entry in fs::read_dir(root.join(&directory)).into_iter().flatten().flatten() {
             let name = entry.file_name();
-            if name == ".git" {
+            let is_bare = name == "HEAD" && is_git_directory(&root.join(&directory));
+            if (name == ".git" || is_bare) && trees.last() != Some(&directory) {
                 trees.push(directory.clone());
-            } else if name != CONTROL_DIR
+            }
+            if name != ".git"
+                && name != CONTROL_DIR
                 && directory_count < max_directories
                 && entry.file_type().is_ok_and(|kind| kind.is_dir())
             {

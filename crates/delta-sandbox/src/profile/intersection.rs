@@ -15,6 +15,7 @@ impl ResolvedSandbox {
             profile: self.profile.intersection(&other.profile),
             env: self.env.intersection(&other.env),
             forbidden: sorted(self.forbidden.iter().chain(&other.forbidden).cloned().collect()),
+            work_trees: sorted(self.work_trees.iter().chain(&other.work_trees).cloned().collect()),
             unhidden: sorted(self.unhidden.iter().chain(&other.unhidden).cloned().collect()),
         }
     }

@@ -3,7 +3,7 @@
 
 use crate::profile::declaration::{DeclaredProfile, GIT_ENTRY, ReadKey};
 use crate::profile::env_filter::EnvFilter;
-use crate::profile::git_directory::find_git_directory;
+use crate::profile::git_directory::{find_git_directory, is_git_directory};
 use crate::profile::git_links::symlinks_in_path;
 use crate::profile::{HomeAccess, ReadAccess, SandboxProfile};
 use delta_base::engine_variables::{EngineVars, is_identifier};
@@ -146,6 +146,8 @@ pub struct ResolvedSandbox {
     pub env: EnvFilter,
     /// What git would follow if it appeared in what can be written: no mount prevents that.
     pub forbidden: Vec<PathBuf>,
+    /// The work trees that can be written, none of which git takes for a git directory.
+    pub work_trees: Vec<PathBuf>,
     /// What would be hidden, and does not exist.
     pub unhidden: Vec<PathBuf>,
 }
@@ -153,8 +155,10 @@ pub struct ResolvedSandbox {
 impl ResolvedSandbox {
     /// What git follows and was not there before.
     pub fn appeared_paths(&self) -> Vec<PathBuf> {
-        let paths = self.forbidden.iter().filter(|path| path.symlink_metadata().is_ok());
-        paths.cloned().collect()
+        let paths = self.forbidden.iter().filter(|path| path.symlink_metadata().is_ok()).cloned();
+        let trees = self.work_trees.iter().filter(|tree| is_git_directory(tree));
+        // Without this file, it is none any more.
+        sorted(paths.chain(trees.map(|tree| tree.join("HEAD"))).collect())
     }
 
     /// Whether both mean the same, except for what exists of the paths that are kept or hidden: that changes with the work of
@@ -168,6 +172,7 @@ impl ResolvedSandbox {
             },
             env: sandbox.env.clone(),
             forbidden: Vec::new(),
+            work_trees: Vec::new(),
             unhidden: Vec::new(),
         };
         without_content(self) == without_content(other)
@@ -250,7 +255,9 @@ pub fn resolve_profile(
     let missing =
         missing.filter(|path| profile.allows_write(path) && !profile.write.contains(path));
     let forbidden = sorted(missing.collect());
-    Ok(ResolvedSandbox { profile, env, forbidden, unhidden: sorted(unhidden) })
+    let mut work_trees = git.work_trees(&places.vars.cwd);
+    work_trees.retain(|tree| profile.allows_write(&tree.join("HEAD")));
+    Ok(ResolvedSandbox { profile, env, forbidden, work_trees, unhidden: sorted(unhidden) })
 }
 
 /// The absolute path of a text of a profile, which need not exist.
