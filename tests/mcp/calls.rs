@@ -107,6 +107,8 @@ fn c_30_3_what_is_no_answer_is_an_error_at_once() {
         ("text", 3, "", "expected an object as `result`"),
         ("empty", 3, "", "expected an object as `result`"),
         ("bytes", 0, "gr\u{fffd}\u{fffd}e\n", ""),
+        // JSON.stringify writes half of an emoji so.
+        ("surrogate", 0, "a\u{fffd}, \u{1f600}\n", ""),
         ("other ids", 0, "its own\n", ""),
         // Its id cannot be read.
         ("deep", 4, "", "did not answer in time; a line of it could not be read: "),

@@ -295,6 +295,23 @@ fn c_30_16_an_answer_that_breaks_off_is_an_unknown_outcome() {
 }
 
 #[test]
+fn c_30_2_half_an_emoji_in_an_answer_over_http_is_replaced() {
+    let answer = |request: &RecordedRequest| {
+        let id = &request.body["id"];
+        let text = r#"{"content": [{"type": "text", "text": "a\ud83d, \ud83d\ude00"}]}"#;
+        format!(r#"{{"jsonrpc": "2.0", "id": {id}, "result": {text}}}"#)
+    };
+    type Sent = fn(String) -> Answer;
+    let sent: [Sent; 2] =
+        [|text| Answer::raw(200, text), |text| Answer::event_stream(format!("data: {text}\n\n"))];
+    for send in sent {
+        let remote = Remote::new(false, "", "", move |request| send(answer(request)));
+        let ran = remote.call(&["echo"]);
+        assert_eq!(ran.stdout, "a\u{fffd}, \u{1f600}\n", "{}", ran.stderr);
+    }
+}
+
+#[test]
 fn c_30_16_a_silent_server_costs_its_time_and_no_more() {
     for is_modern in [false, true] {
         let remote = Remote::new(is_modern, "    timeout_ms: 500\n", "", |_| Answer::hang());

@@ -131,6 +131,8 @@ def send_invalid(request, how):
         "text": start + b'"result": "text"}',
         "empty": start + b'"result": null}',
         "bytes": start + b'"result": {"content": [{"type": "text", "text": "gr\xfc\xdfe"}]}}',
+        "surrogate": start + rb'"result": {"content": [{"type": "text", "text": "a\ud83d, \ud83d\ude00"}]}}',
+        "broken": start + b'"result": {"content": [}',
         "deep": start + b'"result": {"structuredContent": ' + b"[" * 500 + b"]" * 500 + b"}}",
         "other ids": b'{"jsonrpc": "2.0", "id": "%d", "result": {"content": []}}\n' % request
         + b'{"jsonrpc": "2.0", "id": %d, "result": {"content": []}}\n' % (request + 1)

@@ -1,5 +1,6 @@
 //! JSON-RPC 2.0: the messages of the Model Context Protocol, and of the Agent Client Protocol.
 
+use delta_base::json_repair::replace_lone_surrogates;
 use serde_json::{Map, Value as Json, json};
 use std::fmt;
 
@@ -129,12 +130,16 @@ impl RpcMessage {
         Self::Response { id: Some(id), outcome }
     }
 
-    /// Reads one message.
+    /// Reads one message. Half of a character outside of the basic plane, which JavaScript writes as an escape, is replaced.
     ///
     /// # Errors
     /// The error that a server answers with, without an id.
     pub fn parse(bytes: &[u8]) -> Result<Self, RpcError> {
-        let value: Json = serde_json::from_slice(bytes).map_err(|error| {
+        let parsed: Result<Json, serde_json::Error> = match std::str::from_utf8(bytes) {
+            Ok(text) => serde_json::from_str(&replace_lone_surrogates(text)),
+            Err(_) => serde_json::from_slice(bytes),
+        };
+        let value = parsed.map_err(|error| {
             RpcError::new(PARSE_ERROR, format!("expected a JSON object on one line: {error}"))
         })?;
         Self::from_json(value)
