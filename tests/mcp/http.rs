@@ -294,6 +294,27 @@ fn c_30_16_an_answer_that_breaks_off_is_an_unknown_outcome() {
     }
 }
 
+/// The server may have made the call: the LLM has to know that.
+#[test]
+fn c_30_3_an_invalid_answer_over_http_is_an_unknown_outcome() {
+    let answers = [
+        ("broken JSON", 200, "{\"jsonrpc\": \"2.0\", \"id\": 3, \"result\": {"),
+        ("nothing", 200, ""),
+        ("a reception", 202, ""),
+        ("a page", 200, "<!doctype html><title>hello</title>"),
+    ];
+    for is_modern in [false, true] {
+        for (name, status, text) in answers {
+            let remote = Remote::new(is_modern, "", "", move |_| Answer::raw(status, text));
+            let ran = remote.call(&["echo"]);
+            assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{name}: {}", ran.stderr);
+            for part in ["does not follow the protocol: ", "its outcome is unknown"] {
+                assert_eq!(ran.stderr.matches(part).count(), 1, "{name}: {}", ran.stderr);
+            }
+        }
+    }
+}
+
 #[test]
 fn c_30_2_half_an_emoji_in_an_answer_over_http_is_replaced() {
     let answer = |request: &RecordedRequest| {

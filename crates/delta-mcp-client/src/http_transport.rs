@@ -327,6 +327,8 @@ impl HttpTransport {
                 "the server answered with HTTP status {status}{}",
                 quote_body(&text)
             ))),
+            // It was not refused, so the server may have done it.
+            None if status < 300 => Err(McpFailure::invalid_answer(explain_status(&head, &text))),
             None => Ok(Err(RpcError::new(i64::from(status), explain_status(&head, &text)))),
         }
     }
