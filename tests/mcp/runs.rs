@@ -77,6 +77,24 @@ fn c_30_10_the_timeout_of_a_call_cancels_it_and_keeps_the_server() {
 }
 
 #[test]
+fn c_30_3_a_call_of_a_run_that_times_out_has_the_reason() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
+    let turns = turn(&[("count", ""), ("invalid", "how: broken"), ("hold", "")]);
+    let server = Server::locked("", "    timeout_ms: 3000\n", &turns);
+    server.run().expect_code(0);
+    let observations = server.sandbox.observations();
+    let reason = "the server had not answered; a line of it could not be read: expected a JSON";
+    assert!(observations[1].contains(reason), "{}", observations[1]);
+    for observation in &observations[1..] {
+        let rest = "\nthe call was sent, and its outcome is unknown\n[timed out after 3000 ms]";
+        assert!(observation.contains("the server had not answered"), "{observation}");
+        assert!(observation.ends_with(rest), "{observation}");
+    }
+}
+
+#[test]
 fn c_30_11_results_are_limited_and_images_are_files() {
     if !needs::programs(&["python3"]) {
         return;

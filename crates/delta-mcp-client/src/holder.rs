@@ -17,9 +17,11 @@ use delta_mcp::server_spec::ServerSpec;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -262,7 +264,8 @@ pub(crate) fn is_readable(fd: BorrowedFd<'_>) -> bool {
     poll(&mut fds, Some(&now)).is_ok_and(|count| count > 0)
 }
 
-/// Calls through the holder of the server `name` in `dir`; `None` if there is no holder.
+/// Calls through the holder of the server `name` in `dir`; `None` if there is no holder. After a signal, the holder cancels the
+/// call and answers with what is known of it.
 ///
 /// # Errors
 /// The holder has died during the call.
@@ -270,11 +273,18 @@ pub fn call_holder(
     dir: &Path,
     name: &str,
     request: &RemoteToolCall,
+    cancel: &CancelToken,
 ) -> io::Result<Option<ToolReply>> {
     let Some(mut stream) = connect_to_holder(dir, name) else { return Ok(None) };
     let mut line = serde_json::to_string(request)?;
     line.push('\n');
     stream.write_all(line.as_bytes())?;
+    let mut fds =
+        [stream.as_fd(), cancel.fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    while poll(&mut fds, None) == Err(Errno::INTR) {}
+    if cancel.is_requested() {
+        stream.shutdown(Shutdown::Write)?;
+    }
     let mut reply = Vec::new();
     stream.read_to_end(&mut reply)?;
     if reply.is_empty() {

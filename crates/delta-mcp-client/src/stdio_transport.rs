@@ -170,7 +170,8 @@ impl StdioTransport {
             }
             if rest.is_zero() {
                 self.cancel_request(id);
-                return Err(McpFailure::Unreachable(self.shared.lock().describe_silence()));
+                let reason = self.describe_silence("the server did not answer in time");
+                return Err(McpFailure::Unreachable(reason));
             }
             let fds = [Some(context.cancel.fd()), context.abandon_fd];
             let fds: Vec<BorrowedFd<'_>> = fds.into_iter().flatten().collect();
@@ -190,6 +191,11 @@ impl StdioTransport {
         let mut state = self.shared.lock();
         state.exchange_bytes();
         !state.has_closed
+    }
+
+    /// `summary`, which says that the server did not answer, with what it wrote instead.
+    pub(crate) fn describe_silence(&self, summary: &str) -> String {
+        self.shared.lock().describe_silence(summary)
     }
 
     /// Whether the server has announced another list of tools since the last call of this.
@@ -431,12 +437,12 @@ impl ServerState {
         format!("the server exited before it answered{stderr}")
     }
 
-    fn describe_silence(&self) -> String {
+    fn describe_silence(&self, summary: &str) -> String {
         let unreadable = self.unreadable.as_ref().map(|reason| {
             format!("; a line of it could not be read: {}", strip_terminal_controls(reason))
         });
         let stderr = self.describe_stderr();
-        format!("the server did not answer in time{}{stderr}", unreadable.unwrap_or_default())
+        format!("{summary}{}{stderr}", unreadable.unwrap_or_default())
     }
 
     fn describe_stderr(&self) -> String {

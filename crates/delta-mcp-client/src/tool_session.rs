@@ -255,6 +255,14 @@ impl<'a> ToolSession<'a> {
             McpFailure::Unreachable(_) | McpFailure::InvalidAnswer(_) => {
                 with_unknown_outcome(failure)
             }
+            // The engine ends a call at its timeout, and the call prints what is known of the server.
+            McpFailure::Cancelled if context.is_abandoned() => {
+                let summary = "the server had not answered";
+                let stdio = lease.client.stdio();
+                let reason = stdio
+                    .map_or_else(|| summary.to_owned(), |stdio| stdio.describe_silence(summary));
+                with_unknown_outcome(McpFailure::Unreachable(reason))
+            }
             other => other,
         })
     }

@@ -150,7 +150,8 @@ fn call_through_holder(
     if !is_name {
         return Ok(None);
     }
-    call_holder(&run_dir.join(HOLDER_DIR), name, request).map_err(|error| {
+    let cancel = cancel::install_cancel()?;
+    call_holder(&run_dir.join(HOLDER_DIR), name, request, &cancel).map_err(|error| {
         McpFailure::Unreachable(format!("{error}\nthe call was sent, and its outcome is unknown"))
             .into()
     })
