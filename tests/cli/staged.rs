@@ -572,3 +572,21 @@ fn c_32_3_what_others_changed_stays_after_a_partial_apply() {
         assert_eq!(sandbox.read("work/f"), "one\ntwo\n");
     }
 }
+
+/// What no snapshot contains and the run replaced was a conflict of every apply, so that nothing could be applied by name.
+#[test]
+fn c_32_3_what_is_in_no_snapshot_does_not_hinder_an_apply_of_other_paths() {
+    if !can_stage() {
+        return;
+    }
+    let sandbox = sandbox(&["rm pipe; echo file > pipe; echo two >> f"]);
+    let made = std::process::Command::new("mkfifo").arg(sandbox.path("work/pipe")).status();
+    assert!(made.unwrap().success());
+    sandbox.run("go", &["--stage"]).expect_code(0);
+    let refused = apply(&sandbox, &[]).expect_code(1).stderr;
+    assert!(refused.contains("\n  pipe\n") && refused.contains("name the paths"), "{refused}");
+    let some = apply(&sandbox, &["f"]).expect_code(0).stdout;
+    assert!(some.ends_with("; other changes stay staged\n"), "{some}");
+    assert_eq!(sandbox.read("work/f"), "one\ntwo\n");
+    apply(&sandbox, &["pipe"]).expect_code(1);
+}

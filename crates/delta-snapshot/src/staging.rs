@@ -310,9 +310,11 @@ impl TreeMerge<'_> {
             return Ok(current.cloned());
         }
         if is_omitted(current) {
-            if staged.is_some() {
+            let is_selected = (self.rules.selects)(path);
+            if staged.is_some() && is_selected {
                 self.refuse(path);
             }
+            self.has_rest |= staged.is_some() && !is_selected;
             return Ok(current.cloned());
         }
         if triple.has_directory() {
