@@ -147,8 +147,8 @@ fn unknown_tool_observation(agent: &Agent, name: &str) -> String {
         None => suggest::did_you_mean(name, names.iter().copied()),
     };
     // Nothing is left out: the name may differ from a tool's by a blank or a control character.
-    let shown: String = terminal_text::escape_to_line(name).chars().take(MAX_NAME_CHARS).collect();
-    format!("There is no tool `{shown}`; {suggestion}")
+    let name: String = terminal_text::escape_to_line(name).chars().take(MAX_NAME_CHARS).collect();
+    format!("There is no tool `{name}`; {suggestion}")
 }
 
 /// Checks the arguments of a built-in tool with `schema`. By the rules of this version, they are taken as for other tools, and the

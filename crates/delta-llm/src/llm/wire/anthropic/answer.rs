@@ -24,7 +24,7 @@ pub struct MessageAssembler {
     /// The pieces of the inputs of calls.
     arguments: String,
     reported: Option<Usage>,
-    /// The only reason so far came with the first event, where it is no sign of the end.
+    /// The only reason so far came with the first event, where it does not mean the end.
     has_early_reason: bool,
     is_stopped: bool,
 }
