@@ -146,7 +146,7 @@ impl PlanSources {
 
     /// Makes a copy of an agent that was taken in.
     pub fn copy_agent(&mut self, tree: &str, dir: &Path) -> Result<(), CommandFailure> {
-        self.copies.copy_agent(tree, dir)
+        self.copies.copy_tree(tree, dir)
     }
 
     /// Puts these agents into the next plan.
@@ -166,10 +166,10 @@ impl PlanSources {
         durable::ensure_shared_dir(&dir.inputs())?;
         let judges = self.header.grade.iter().filter_map(|grader| grader.judge_tree());
         for tree in self.header.agents.values().map(String::as_str).chain(judges) {
-            self.copies.copy_agent(tree, &dir.agent(tree))?;
+            self.copies.copy_tree(tree, &dir.agent(tree))?;
         }
         for tree in &self.input_trees {
-            self.copies.copy_input(tree, &dir.input_copy(tree))?;
+            self.copies.copy_tree(tree, &dir.input_copy(tree))?;
         }
         self.copies.copy_runs(dir)?;
         for (hash, bytes) in &self.model_files {

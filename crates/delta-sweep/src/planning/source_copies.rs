@@ -30,8 +30,7 @@ const AGENT_EXCLUDES: [&str; 4] = ["workspaces", "tests", ".git", ".env"];
 pub struct SourceCopies {
     dir: PathBuf,
     sweeps: SweepFilter,
-    agents: SnapshotStore,
-    inputs: SnapshotStore,
+    store: SnapshotStore,
     /// The names of the copies of recorded runs.
     runs: BTreeSet<String>,
     cancel: CancelToken,
@@ -47,28 +46,23 @@ impl SourceCopies {
         let name = format!("delta-sweep-{}", encode_hex(&random::random_bytes::<8>()));
         let dir = std::env::temp_dir().join(name);
         durable::ensure_private_dir(&dir)?;
-        let open = |name: &str, exclude| {
-            let dir = dir.join(name);
-            durable::ensure_private_dir(&dir)?;
-            SnapshotStore::open(&dir, exclude)
-        };
-        let excludes = ExcludePatterns::parse(AGENT_EXCLUDES).unwrap_or_default();
-        let agents = open("agents", excludes)?;
-        let inputs = open("inputs", ExcludePatterns::default())?;
-        Ok(Self { dir, sweeps, agents, inputs, runs: BTreeSet::new(), cancel })
+        let store_dir = dir.join("store");
+        durable::ensure_private_dir(&store_dir)?;
+        let store = SnapshotStore::open(&store_dir, ExcludePatterns::default())?;
+        Ok(Self { dir, sweeps, store, runs: BTreeSet::new(), cancel })
     }
 
     /// Takes in an agent directory; returns its tree and a directory with what is copied of it.
     pub fn add_agent(&mut self, source: &Path) -> Result<(String, PathBuf), CommandFailure> {
-        let tree = take(&mut self.agents, source, &AGENT_EXCLUDES, &self.sweeps, &self.cancel)?;
+        let tree = take(&mut self.store, source, &AGENT_EXCLUDES, &self.sweeps, &self.cancel)?;
         let copy = self.dir.join("copies").join(&tree);
-        restore(&mut self.agents, &tree, &copy)?;
+        restore(&mut self.store, &tree, &copy)?;
         Ok((tree, copy))
     }
 
     /// Takes in the directory of an input; returns its tree.
     pub fn add_input(&mut self, source: &Path) -> Result<String, CommandFailure> {
-        take(&mut self.inputs, source, &[], &self.sweeps, &self.cancel)
+        take(&mut self.store, source, &[], &self.sweeps, &self.cancel)
     }
 
     /// Whether a path leads to the directory of a sweep.
@@ -104,14 +98,9 @@ impl SourceCopies {
         })
     }
 
-    /// Makes the copy of an agent at `path`.
-    pub fn copy_agent(&mut self, tree: &str, path: &Path) -> Result<(), CommandFailure> {
-        restore(&mut self.agents, tree, path)
-    }
-
-    /// Makes the copy of the directory of an input at `path`.
-    pub fn copy_input(&mut self, tree: &str, path: &Path) -> Result<(), CommandFailure> {
-        restore(&mut self.inputs, tree, path)
+    /// Makes the copy of an agent or of the directory of an input at `path`.
+    pub fn copy_tree(&mut self, tree: &str, path: &Path) -> Result<(), CommandFailure> {
+        restore(&mut self.store, tree, path)
     }
 }
 
