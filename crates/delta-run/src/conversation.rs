@@ -17,9 +17,6 @@ use std::ops::Range;
 pub mod history;
 pub mod message_buffer;
 
-/// Longer ids are replaced, because every later request repeats them.
-const MAX_CALL_ID_BYTES: usize = 128;
-
 /// The messages of a run so far, in order.
 #[derive(Debug, Clone, Default)]
 pub struct Conversation {
@@ -295,8 +292,8 @@ impl Conversation {
 
     /// The LLM's own id of a call, or a new one where that is empty, too long, not unique or has control characters.
     fn unique_call_id(&mut self, llm_id: &str, iteration: u32, index: usize) -> String {
-        let is_usable =
-            (1..=MAX_CALL_ID_BYTES).contains(&llm_id.len()) && !llm_id.contains(char::is_control);
+        let is_usable = (1..=ToolCall::MAX_ID_BYTES).contains(&llm_id.len())
+            && !llm_id.contains(char::is_control);
         if is_usable && self.used_call_ids.insert(llm_id.to_owned()) {
             return llm_id.to_owned();
         }

@@ -68,6 +68,9 @@ pub struct ToolCall {
 }
 
 impl ToolCall {
+    /// The most bytes of an id that is one of the run too. What is longer holds more than an id.
+    pub const MAX_ID_BYTES: usize = 128;
+
     /// A call of the function `name`.
     pub fn new(
         id: impl Into<String>,

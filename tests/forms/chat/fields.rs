@@ -13,6 +13,7 @@ struct VendorAnswer {
 
 fn vendor_answers() -> Vec<VendorAnswer> {
     let call = echo_call("call_x");
+    let long_call = echo_call(&format!("call_x__thought__{}", "Sig+/".repeat(2000)));
     let signed_call = || {
         let mut call = echo_call("call_x");
         call["extra_content"] = json!({"google": {"thought_signature": "Sig+/="}});
@@ -97,6 +98,12 @@ fn vendor_answers() -> Vec<VendorAnswer> {
             message: json!({"role": "assistant", "content": parts, "tool_calls": [call]}),
             returned: json!({"content": parts}),
         },
+        VendorAnswer {
+            name: "signed id",
+            deltas: vec![json!({"reasoning": "Let me"}), json!({"tool_calls": [long_call]})],
+            message: json!({"role": "assistant", "content": null, "reasoning": "Let me", "tool_calls": [long_call]}),
+            returned: json!({"tool_calls": [{"id": long_call["id"]}]}),
+        },
     ]
 }
 
@@ -135,7 +142,11 @@ fn c_23_1_the_fields_of_every_vendor_go_back_streamed_or_whole() {
             for request in &requests[1..] {
                 assert!(contains(&request[2], &returned), "{name}{llm}: {:#}", request[2]);
                 assert!(request.iter().all(|message| message.get("native").is_none()));
+                let id = &request[2]["tool_calls"][0]["id"];
+                assert_eq!(&request[3]["tool_call_id"], id, "{name}{llm}");
             }
+            let result = &sandbox.events("ACTION_RESULT")[0]["call_id"];
+            assert!(result.as_str().unwrap().len() <= 128, "{name}: {result}");
             let later = requests[2][4].get("reasoning_content").cloned();
             let has_reasoning = returned.get("reasoning_content").is_some();
             assert_eq!(

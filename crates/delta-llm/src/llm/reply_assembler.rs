@@ -470,9 +470,12 @@ impl ReplyAssembler {
         let (reasoning_key, reasoning) = self.reasoning.unzip();
         let returned_reasoning =
             reasoning_key.filter(|key| REASONING_FIELDS.contains(key)).zip(reasoning.as_deref());
-        let native = self
-            .origin
-            .and_then(|origin| origin.into_native(opaque.to_fields(returned_reasoning, &extras)));
+        let native = self.origin.and_then(|origin| {
+            let mut fields = opaque.to_fields(returned_reasoning);
+            let calls = calls.iter().map(|call| &*call.id).zip(extras.iter().map(Some));
+            fields.extend(chat::fields_of_calls(calls));
+            origin.into_native(fields)
+        });
         let reply = Reply {
             content: self.content,
             reasoning,
@@ -493,8 +496,8 @@ impl ReplyAssembler {
 }
 
 impl OpaqueFields {
-    /// The fields that have to go back, in the order of [`chat`]'s selection from a whole message.
-    fn to_fields(&self, reasoning: Option<(&str, &str)>, extras: &[Value]) -> Map<String, Value> {
+    /// The fields of the message that have to go back, in the order of [`chat`]'s selection from a whole message.
+    fn to_fields(&self, reasoning: Option<(&str, &str)>) -> Map<String, Value> {
         let mut fields = Map::new();
         if let Some((name, reasoning)) = reasoning {
             fields.insert(name.to_owned(), reasoning.into());
@@ -509,10 +512,6 @@ impl OpaqueFields {
         }
         if !self.content.is_empty() {
             fields.insert("content".to_owned(), self.content.as_slice().into());
-        }
-        if extras.iter().any(Value::is_object) {
-            let extras = extras.iter().map(|extra| chat::extra_of_call(Some(extra)));
-            fields.insert("tool_calls".to_owned(), extras.collect());
         }
         fields
     }

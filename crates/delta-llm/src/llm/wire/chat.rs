@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 pub use call_ids::CALL_ID_LENGTHS;
 pub use message_fields::{
-    AnswerOrigin, BLOCK_FIELDS, EXTRA_FIELD, REASONING_FIELDS, add_block_piece, extra_of_call,
+    AnswerOrigin, BLOCK_FIELDS, EXTRA_FIELD, REASONING_FIELDS, add_block_piece, fields_of_calls,
     has_thinking, merge_extra,
 };
 

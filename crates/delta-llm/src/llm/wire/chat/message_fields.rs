@@ -1,11 +1,13 @@
 //! The fields of an answer that some endpoints of Chat Completions expect back as they sent them: signatures of Gemini
 //! (`extra_content`), reasoning of OpenRouter (`reasoning_details`), LiteLLM (`thinking_blocks`), DeepSeek
-//! (`reasoning_content`) and Mistral (a content with `thinking` parts).
+//! (`reasoning_content`) and Mistral (a content with `thinking` parts), and the ids of calls in which LiteLLM keeps
+//! signatures of Gemini.
 
 pub use delta_words::REASONING_FIELDS;
-use delta_words::{EncodeOptions, NativeParts, WireForm, message_text};
+use delta_words::{EncodeOptions, NativeParts, ToolCall, WireForm, message_text};
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use std::collections::HashMap;
 
 /// The fields of a message that are lists of blocks, which a stream sends in pieces.
 pub const BLOCK_FIELDS: [&str; 2] = ["reasoning_details", "thinking_blocks"];
@@ -62,19 +64,26 @@ pub fn select_fields(message: &Map<String, Value>) -> Map<String, Value> {
     }
     select(EXTRA_FIELD, Value::is_object);
     select("content", |content| content.as_array().is_some_and(|parts| has_thinking(parts)));
-    if calls.iter().any(|call| call.get(EXTRA_FIELD).is_some_and(Value::is_object)) {
-        let extras = calls.iter().map(|call| extra_of_call(call.get(EXTRA_FIELD)));
-        fields.insert("tool_calls".to_owned(), extras.collect());
-    }
+    let calls = calls.iter().map(|call| {
+        (call.get("id").and_then(Value::as_str).unwrap_or_default(), call.get(EXTRA_FIELD))
+    });
+    fields.extend(fields_of_calls(calls));
     fields
 }
 
-/// A call with nothing but the data of the vendor, which is null if it has none.
-pub fn extra_of_call(extra: Option<&Value>) -> Value {
-    let extra = extra.filter(|extra| extra.is_object());
-    extra.map_or(Value::Null, |extra| {
-        Map::from_iter([(EXTRA_FIELD.to_owned(), extra.clone())]).into()
-    })
+/// The field with what has to go back of each call, given its id and the data of the vendor; `None` if that is nothing.
+pub fn fields_of_calls<'a>(
+    calls: impl Iterator<Item = (&'a str, Option<&'a Value>)>,
+) -> Option<(String, Value)> {
+    let calls = calls.map(|(id, extra)| {
+        let id = (id.len() > ToolCall::MAX_ID_BYTES).then(|| ("id".to_owned(), id.into()));
+        let extra = extra.filter(|extra| extra.is_object());
+        let extra = extra.map(|extra| (EXTRA_FIELD.to_owned(), extra.clone()));
+        let fields: Map<_, _> = id.into_iter().chain(extra).collect();
+        if fields.is_empty() { Value::Null } else { fields.into() }
+    });
+    let calls: Vec<Value> = calls.collect();
+    calls.iter().any(Value::is_object).then(|| ("tool_calls".to_owned(), calls.into()))
 }
 
 /// Whether a content contains reasoning.
@@ -168,7 +177,13 @@ pub fn restore_fields(
     let rejects_fields = options.drops_unbound_native;
     let mut is_changed = false;
     let mut has_reasoning = false;
+    let mut restored_ids = HashMap::new();
     for message in messages.iter_mut().filter_map(Value::as_object_mut) {
+        if let Some(id) = message.get_mut("tool_call_id")
+            && let Some(restored) = id.as_str().and_then(|id| restored_ids.get(id))
+        {
+            *id = Value::clone(restored);
+        }
         let Some(native) = message.shift_remove("native") else { continue };
         is_changed = true;
         let native = NativeParts::deserialize(native).ok();
@@ -184,7 +199,7 @@ pub fn restore_fields(
                 message.shift_remove(REASONING_FIELDS[0]);
             }
             has_reasoning |= native.parts.get("reasoning_content").is_some();
-            restore_message(message, native.parts);
+            restore_message(message, native.parts, &mut restored_ids);
         }
     }
     // DeepSeek requires the field in every answer once one has it, even where there was no reasoning.
@@ -197,8 +212,13 @@ pub fn restore_fields(
     is_changed
 }
 
-/// Puts the fields into a message, unless a hook has changed what they belong to.
-fn restore_message(message: &mut Map<String, Value>, parts: Value) {
+/// Puts the fields into a message, unless a hook has changed what they belong to. Adds the ids of calls that change to
+/// `restored_ids`.
+fn restore_message(
+    message: &mut Map<String, Value>,
+    parts: Value,
+    restored_ids: &mut HashMap<String, Value>,
+) {
     let Value::Object(parts) = parts else { return };
     for (name, value) in parts {
         match (name.as_str(), &value) {
@@ -215,11 +235,13 @@ fn restore_message(message: &mut Map<String, Value>, parts: Value) {
                 let Some(calls) = calls.filter(|calls| calls.len() == extras.len()) else {
                     continue;
                 };
-                for (call, extra) in calls.iter_mut().zip(extras) {
-                    if let (Some(call), Some(extra)) =
-                        (call.as_object_mut(), extra.get(EXTRA_FIELD))
-                    {
-                        call.insert(EXTRA_FIELD.to_owned(), extra.clone());
+                for (call, fields) in calls.iter_mut().zip(extras) {
+                    let Some(call) = call.as_object_mut() else { continue };
+                    for (name, value) in fields.as_object().into_iter().flatten() {
+                        let old = call.insert(name.clone(), value.clone());
+                        if let Some(Value::String(id)) = old.filter(|_| name == "id") {
+                            restored_ids.insert(id, value.clone());
+                        }
                     }
                 }
             }
