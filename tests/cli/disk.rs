@@ -52,7 +52,7 @@ fn c_13_6_a_full_disk_stops_the_run_before_anything_else_is_started() {
 fn c_13_6_a_message_that_was_recorded_is_not_sent_again() {
     let sandbox = Sandbox::scripted(DELTA, "", "- say: one\n- say: 'seen ${last}'\n");
     sandbox.run("hello", &["-q"]).expect_code(0);
-    // The journal has room, and another file has none.
+    // A directory in the place of a file: the message is recorded, and writing metadata.json fails.
     let blocked = sandbox.path("work/.delta/r/metadata.json.tmp");
     let _ = fs::remove_file(&blocked);
     fs::create_dir(&blocked).unwrap();

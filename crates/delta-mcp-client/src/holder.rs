@@ -264,11 +264,11 @@ pub(crate) fn is_readable(fd: BorrowedFd<'_>) -> bool {
     poll(&mut fds, Some(&now)).is_ok_and(|count| count > 0)
 }
 
-/// Calls through the holder of the server `name` in `dir`; `None` if there is no holder. After a signal, the holder cancels the
-/// call and answers with what is known of it.
+/// Makes a call through the process that holds the server `name`, whose socket is in `dir`; `None` if there is no such process.
+/// After a signal it cancels the call and answers with what it knows.
 ///
 /// # Errors
-/// The holder has died during the call.
+/// The process ended during the call.
 pub fn call_holder(
     dir: &Path,
     name: &str,

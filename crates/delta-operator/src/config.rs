@@ -656,10 +656,12 @@ pub fn allows_project_skills(workspace: &Path) -> Result<bool, CommandFailure> {
     Ok(allowed.any(|dir| workspace.starts_with(dir)))
 }
 
-/// The directory for the runs of all workspaces in the file. A mistake in another key is for the commands that need that key.
+/// `runs_dir` of the file: the directory for the runs of all workspaces. A mistake in another key is left to the commands that
+/// need that key.
 ///
 /// # Errors
-/// The file may name a directory that cannot be read from it: elsewhere, every command would say that there is no run.
+/// The value is wrong, or the file cannot be read and may have one. Without the error, every command would look for runs in the
+/// wrong place and find none.
 pub fn configured_runs_dir() -> Result<Option<PathBuf>, CommandFailure> {
     let failure = match read() {
         Ok(config) => return Ok(config.runs_dir_path()),
