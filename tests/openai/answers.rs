@@ -138,6 +138,19 @@ fn c_4_4_lone_surrogates_in_an_answer_do_no_harm() {
     assert_eq!(content(&ask(&mut client)), "a\u{fffd}b");
 }
 
+/// Gateways in JavaScript cut a text between the two halves of an emoji.
+#[test]
+fn c_4_4_an_emoji_that_two_events_share_arrives_whole() {
+    let event = |text: &str, reason: &str| {
+        format!(
+            "data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}},\"finish_reason\":{reason}}}]}}\n\n"
+        )
+    };
+    let events = event("a\\ud83d", "null") + &event("\\ude00b", "\"stop\"");
+    let server = ScriptedServer::start(vec![Answer::event_stream(events)]);
+    assert_eq!(content(&ask(&mut single(&server, true))), "a\u{1f600}b");
+}
+
 /// A gzipped answer was "the stream ended before it was finished".
 #[test]
 fn c_7_3_an_answer_in_an_encoding_that_was_not_asked_for_is_named() {

@@ -13,7 +13,6 @@ use super::wire::{
     DecodeContext, EventReader, StreamAssembler, add_member_piece, excerpt, reported_error,
 };
 use super::{CallObserver, CallProgress};
-use delta_base::json_repair::replace_lone_surrogates;
 use delta_words::{NativeParts, Reply, ResponseBody, ToolCall, Usage, merge_counts, thinking_text};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -216,12 +215,11 @@ impl ReplyAssembler {
     }
 
     fn add_event(&mut self, data: &str) -> Result<(), StreamError> {
-        let data = replace_lone_surrogates(data);
         let chunk: Chunk<'_> =
-            serde_json::from_str(&data).map_err(|_| StreamError::NotJson(excerpt(&data)))?;
+            serde_json::from_str(data).map_err(|_| StreamError::NotJson(excerpt(data)))?;
         // Some servers send the object itself instead of its text.
         if has_object_arguments(&chunk)
-            && let Cow::Owned(exact) = quote_inexact_arguments(&data, "arguments")
+            && let Cow::Owned(exact) = quote_inexact_arguments(data, "arguments")
         {
             return self.add_event(&exact);
         }

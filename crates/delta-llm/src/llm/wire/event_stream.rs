@@ -5,7 +5,7 @@ use super::super::exact_arguments::quote_inexact_arguments;
 use super::super::reply_assembler::StreamError;
 use super::super::{CallObserver, CallProgress};
 use super::{DecodeContext, StreamAssembler, WireCodec};
-use delta_base::json_repair::replace_lone_surrogates;
+use delta_base::json_repair::SplitCharacter;
 use delta_http::sse_parser::{SseEvent, SseParser};
 use delta_words::{Reply, Usage};
 use serde_json::{Value, json};
@@ -20,6 +20,7 @@ pub struct EventReader {
     is_done: bool,
     /// The stream ended within an event.
     is_cut: bool,
+    split: SplitCharacter,
     /// Text outside of events, which may explain why there is no answer.
     unframed: String,
 }
@@ -76,8 +77,8 @@ impl EventReader {
                 SseEvent::Error(_) => return Err(StreamError::Reported(error_of_text(text))),
                 SseEvent::Data(_) if text.is_empty() => {}
                 SseEvent::Data(_) if text == "[DONE]" => self.is_done = true,
-                SseEvent::Data(_) => add(event.text())?,
-                SseEvent::Unframed(line) if is_whole_json(line) => add(line)?,
+                SseEvent::Data(_) => add(&self.split.join(event.text()))?,
+                SseEvent::Unframed(line) if is_whole_json(line) => add(&self.split.join(line))?,
                 SseEvent::Unframed(line) => {
                     self.unframed.push_str(line);
                     self.unframed.push('\n');
@@ -218,7 +219,6 @@ fn add_json<A: EventAssembler>(
     arguments_member: &str,
     data: &str,
 ) -> Result<(), StreamError> {
-    let data = &replace_lone_surrogates(data);
     match serde_json::from_str(&quote_inexact_arguments(data, arguments_member)) {
         Ok(event @ Value::Object(_)) => assembler.add_event(event),
         Ok(event) => {
