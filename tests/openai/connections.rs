@@ -158,7 +158,7 @@ fn c_7_4_a_cancellation_ends_the_wait_for_the_next_try() {
 fn c_37_6_an_https_address_is_reached_through_a_tunnel() {
     let name = "connections::c_37_6_an_https_address_is_reached_through_a_tunnel";
     if is_child(name, &[("SSL_CERT_FILE", AUTHORITY)]) {
-        let (base, server) = tls_server();
+        let (base, server) = tls_server("secure");
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = Some(format!("http://{}", listener.local_addr().unwrap()));
         let tunnel = std::thread::spawn(move || tunnel(&listener));
@@ -350,8 +350,17 @@ const AUTHORITY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/openai/tls/a
 fn c_7_6_the_certificates_of_ssl_cert_file_are_trusted() {
     let name = "connections::c_7_6_the_certificates_of_ssl_cert_file_are_trusted";
     if is_child(name, &[("SSL_CERT_FILE", AUTHORITY)]) {
-        let (base, server) = tls_server();
+        let (base, server) = tls_server("secure");
         assert_eq!(content(&ask_whole(&mut provider(endpoint(&base, false)))), "secure");
+        server.join().unwrap().unwrap();
+        // The library adds an address of its own documentation.
+        let (base, server) = tls_server("");
+        let once = Endpoint { max_retries: 0, ..endpoint(&base, false) };
+        let (message, ..) = failure(ask_whole(&mut provider(once)));
+        assert!(
+            message.ends_with("peer closed connection without sending TLS close_notify"),
+            "{message}"
+        );
         server.join().unwrap().unwrap();
     }
 }
@@ -383,7 +392,7 @@ fn c_7_6_a_server_of_plain_http_at_an_https_address_is_named() {
 #[test]
 fn c_7_6_an_unknown_certificate_is_refused() {
     if is_child("connections::c_7_6_an_unknown_certificate_is_refused", &[]) {
-        let (base, server) = tls_server();
+        let (base, server) = tls_server("secure");
         let outcome = ask_whole(&mut provider(endpoint(&base, false)));
         assert_eq!(outcome.1.len(), 1);
         let (message, hint, _) = failure(outcome);
@@ -403,8 +412,8 @@ fn c_7_6_an_unknown_certificate_is_refused() {
 
 type Served = std::thread::JoinHandle<io::Result<()>>;
 
-/// A server that answers one request over TLS, with a certificate that only tests/openai/tls/authority.pem vouches for.
-fn tls_server() -> (String, Served) {
+/// A server that answers one request over TLS with a text, or closes the connection if that is empty, with a certificate that only tests/openai/tls/authority.pem vouches for.
+fn tls_server(text: &'static str) -> (String, Served) {
     let read = |name: &str| {
         std::fs::read(format!("{}/tests/openai/tls/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
     };
@@ -430,7 +439,10 @@ fn tls_server() -> (String, Served) {
             line.clear();
         }
         input.read_exact(&mut vec![0; length])?;
-        let body = json!({"choices": [{"message": {"content": "secure"}}]}).to_string();
+        if text.is_empty() {
+            return Ok(());
+        }
+        let body = json!({"choices": [{"message": {"content": text}}]}).to_string();
         write!(input.get_mut(), "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())?;
         input.get_mut().flush()
     });

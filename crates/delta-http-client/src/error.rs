@@ -109,7 +109,8 @@ fn format_with_sources(error: &Error) -> String {
         text = format!("{text}: {error}");
         source = error.source();
     }
-    text
+    // rustls adds an address of its documentation.
+    text.split(": https://docs.rs/").next().unwrap_or_default().to_owned()
 }
 
 /// The TLS error that caused `error`, if one did.
