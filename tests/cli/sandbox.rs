@@ -493,6 +493,41 @@ fn c_38_3_what_git_follows_cannot_be_written() {
     assert!(ran.stderr.contains("/.git/rebase-merge, which git follows"), "{}", ran.stderr);
 }
 
+/// "not a git repository": the workspace was on another file system than the directories above it.
+#[test]
+fn c_22_4_git_works_in_a_subdirectory_of_a_repository() {
+    for (declared, options) in [("sandbox: workspace", &[][..]), ("", &["--stage"])] {
+        let calls = [("sh", "git log --format=%s && git rev-parse --show-prefix")];
+        let Some(sandbox) = agent(declared, &calls) else { return };
+        git_in_workspace(&sandbox, &["init", "-q", ".."]);
+        git_in_workspace(&sandbox, &["commit", "-q", "--allow-empty", "-m", "one"]);
+        let home = sandbox.path("work").parent().unwrap().to_owned();
+        sandbox.run_command("go", options).env("HOME", home).output().expect_code(0);
+        assert_eq!(sandbox.observations(), ["one\nwork/\n"], "{declared}{options:?}");
+    }
+}
+
+/// Whoever obeyed "must not be created; remove it" lost the rebase.
+#[test]
+fn c_38_3_the_list_of_a_stopped_rebase_is_not_to_be_removed() {
+    let rebase = "git checkout -qb other HEAD~ && git commit -q --allow-empty -m c && echo 3 > f && git commit -qam d; git rebase -q main; touch .git/commondir";
+    let Some(sandbox) = agent("sandbox: workspace", &[("sh", rebase)]) else { return };
+    let git = |args: &[&str]| git_in_workspace(&sandbox, args);
+    git(&["init", "-q", "-b", "main"]);
+    git(&["config", "user.name", "n"]);
+    git(&["config", "user.email", "n"]);
+    for content in ["1", "2"] {
+        sandbox.write("work/f", content);
+        git(&["add", "f"]);
+        git(&["commit", "-qm", content]);
+    }
+    let ran = sandbox.run("go", &[]).expect_code(0);
+    assert!(sandbox.path("work/.git/rebase-merge").is_dir(), "{:?}", sandbox.observations());
+    assert!(ran.stderr.contains(".git/rebase-merge, which git follows"), "{}", ran.stderr);
+    let seen = &sandbox.observations()[0];
+    assert!(seen.contains(".git/commondir must not be created; remove it]"), "{seen}");
+}
+
 /// Only submodules whose name is their path were found, and of a symlink what it leads to was kept, but not the symlink.
 #[test]
 fn c_38_3_what_git_follows_in_other_repositories_and_through_symlinks_cannot_change() {

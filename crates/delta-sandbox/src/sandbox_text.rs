@@ -1,6 +1,7 @@
 //! What the LLM reads about a sandbox: a line in the description of a tool, and the reason of a failure. Pure.
 
 use crate::network::ConnectFailure;
+use crate::profile::git_directory::is_interrupted_list;
 use crate::profile::{HomeAccess, HostRule, NetAccess, ReadAccess, SandboxProfile};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -103,9 +104,11 @@ pub fn sandbox_hint(
     workspace: &Path,
     facts: &CallFacts<'_>,
 ) -> Option<String> {
-    let text = if !facts.appeared.is_empty() {
-        let pronoun = if facts.appeared.len() == 1 { "it" } else { "them" };
-        format!("{} must not be created; remove {pronoun}", join_paths(facts.appeared))
+    let forbidden = facts.appeared.iter().filter(|path| !is_interrupted_list(path)).cloned();
+    let forbidden: Vec<PathBuf> = forbidden.collect();
+    let text = if !forbidden.is_empty() {
+        let pronoun = if forbidden.len() == 1 { "it" } else { "them" };
+        format!("{} must not be created; remove {pronoun}", join_paths(&forbidden))
     } else if let Some(program) = &facts.hidden_program
         && let Some(reason) = hidden_program_reason(profile, workspace, program)
     {

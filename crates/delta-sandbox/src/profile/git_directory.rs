@@ -121,13 +121,20 @@ const KEPT: [&str; 9] = [
     "commondir",
     "gitdir",
     "info/attributes",
-    // The lists of what an interrupted command has still to do can name programs.
-    "rebase-apply",
-    "rebase-merge",
-    "sequencer",
+    INTERRUPTED[0],
+    INTERRUPTED[1],
+    INTERRUPTED[2],
 ];
+/// The lists of what an interrupted command has still to do, which can name programs.
+const INTERRUPTED: [&str; 3] = ["rebase-apply", "rebase-merge", "sequencer"];
 /// How deep the directories of submodules are searched, whose names may have slashes.
 const MAX_MODULE_DEPTH: usize = 6;
+
+/// Whether a path is the list of an interrupted rebase, cherry-pick or revert: git makes it at each conflict, and whoever removes
+/// it loses what is still to do.
+pub fn is_interrupted_list(path: &Path) -> bool {
+    INTERRUPTED.iter().any(|name| path.ends_with(name))
+}
 
 /// Adds the git directories of submodules below `directory`.
 fn add_modules(directory: &Path, depth: usize, found_directories: &mut Vec<PathBuf>) {
