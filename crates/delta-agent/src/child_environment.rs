@@ -30,14 +30,16 @@ const HOOK_VARIABLES: [&str; 5] =
 const MAX_VALUE_BYTES: usize = 64 * 1024;
 
 /// What children have unless the environment or their own definition sets it: without a terminal, no user leaves an editor
-/// or a pager, or types a password.
-const UNATTENDED_VARIABLES: [(&str, &str); 7] = [
+/// or a pager, or types a password. In a sandbox or a stage, the workspace is a file system of its own, and git looks for its
+/// directory in those above it only with a variable.
+const UNATTENDED_VARIABLES: [(&str, &str); 8] = [
     ("EDITOR", "true"),
     ("VISUAL", "true"),
     ("GIT_EDITOR", "true"),
     ("GIT_TERMINAL_PROMPT", "0"),
     ("PAGER", "cat"),
     ("GIT_PAGER", "cat"),
+    ("GIT_DISCOVERY_ACROSS_FILESYSTEM", "1"),
     ("MANPAGER", "cat"),
 ];
 
