@@ -2,6 +2,7 @@
 
 use super::DELTA;
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::process::Command;
 use test_support::needs;
 use test_support::running::send_signal;
@@ -176,6 +177,23 @@ fn c_17_2_the_workspace_is_what_the_test_says() {
         .unwrap();
     delta_test(&sandbox, &[]).expect(0, "ok    x  (TIME)\n1 test: 1 passed (TIME)\n", "");
     assert_eq!(sandbox.read("outside"), "untouched");
+}
+
+/// The run was where no test looked: "the script has 1 turn that the run did not use".
+#[test]
+fn c_17_2_the_runs_of_tests_are_in_their_workspaces_wherever_others_are() {
+    let sandbox = agent(&[("a", HELLO)]);
+    let test = |name: &str, value: PathBuf| {
+        let delta = sandbox.delta(["test", "agent"]).env("TMPDIR", sandbox.path("tmp"));
+        delta.env(name, value).output().expect_code(0);
+        assert!(!sandbox.path("runs").exists(), "{name}");
+    };
+    test("DELTA_RUNS_DIR", sandbox.path("runs"));
+    sandbox.write(
+        "config/delta/config.yaml",
+        format!("runs_dir: {}\n", sandbox.path("runs").display()),
+    );
+    test("XDG_CONFIG_HOME", sandbox.path("config"));
 }
 
 #[test]

@@ -20,6 +20,7 @@ use delta_operator::sandbox_options::SandboxOptions;
 use delta_operator::{cancel, config, environment, trust};
 use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
+use delta_run::workspace::RUNS_DIR_VARIABLE;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -230,6 +231,8 @@ fn prepare_test_setup(args: &TestArgs, agent: &Agent) -> Result<TestSetup, Comma
     let mut env: BTreeMap<OsString, OsString> = environment::variables().clone();
     // Each test is a process of its own, and not every source of a key can be read twice.
     KEY_SOURCE_VARIABLES.iter().for_each(|name| drop(env.remove(OsStr::new(name))));
+    // The runs of a test are in its own workspaces, wherever those of the operator are.
+    env.insert(RUNS_DIR_VARIABLE.into(), OsString::new());
     // Nothing of a test outlives it.
     env.insert(environment::SURVIVE_VARIABLE.into(), "0".into());
     let mut keyless_env = env.clone();
