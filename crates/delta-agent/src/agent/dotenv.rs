@@ -75,11 +75,12 @@ impl DotenvReader<'_> {
                 help: "write `NAME=value`",
             });
         }
+        let after_sign = self.position;
         self.skip_while(is_blank);
         let at = self.position;
         let value = match self.peek() {
             Some(quote @ ('\'' | '"')) => self.read_quoted(quote)?,
-            _ => self.read_unquoted(),
+            _ => self.read_unquoted(after_sign),
         };
         if value.contains('\0') {
             let message = format!("the value of `{name}` contains a NUL character");
@@ -98,14 +99,13 @@ impl DotenvReader<'_> {
         self.text[start..self.position].to_owned()
     }
 
-    /// Reads the rest of the line as a value, up to a comment.
-    fn read_unquoted(&mut self) -> String {
-        let start = self.position;
+    /// Reads the line from `start` on as a value, up to a comment.
+    fn read_unquoted(&mut self, start: usize) -> String {
         self.skip_while(|c| c != '\n');
         let rest = &self.text[start..self.position];
         let comment = rest.match_indices('#').find(|(at, _)| rest[..*at].ends_with(is_blank));
-        let end = if rest.starts_with('#') { 0 } else { comment.map_or(rest.len(), |(at, _)| at) };
-        rest[..end].trim_end().to_owned()
+        let end = comment.map_or(rest.len(), |(at, _)| at);
+        rest[..end].trim_matches(is_blank).to_owned()
     }
 
     /// Reads a quoted value, which may span lines. Single quotes keep every character; double
@@ -199,8 +199,16 @@ mod tests {
         check("", &[]);
         check("\u{feff}A=1\r\nB=2", &[("A", "1"), ("B", "2")]);
         check(
-            " # c\n\nexport  A = b c  # c\n\texport=1\nB=\nC= # c\nD=a#b",
-            &[("A", "b c"), ("export", "1"), ("B", ""), ("C", ""), ("D", "a#b")],
+            " # c\n\nexport  A = b c  # c\n\texport=1\nB=\nC= # c\nD=a#b\nE=#b\nF= a\u{a0} ",
+            &[
+                ("A", "b c"),
+                ("export", "1"),
+                ("B", ""),
+                ("C", ""),
+                ("D", "a#b"),
+                ("E", "#b"),
+                ("F", "a\u{a0}"),
+            ],
         );
         check("A='$B \\n \"x\" # y'  # c", &[("A", "$B \\n \"x\" # y")]);
         check(r#"A="a\nb\t\"\\\$\q '" # c"#, &[("A", "a\nb\t\"\\$\\q '")]);
