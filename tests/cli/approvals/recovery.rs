@@ -347,6 +347,20 @@ fn c_38_8_a_file_that_changed_after_the_question_is_asked_about_again() {
     check_asked_again(&sandbox, change, "files of the workspace");
 }
 
+/// What the user wrote meanwhile was replaced by a change that the question did not show.
+#[test]
+fn c_38_8_the_file_of_a_preview_is_asked_about_again() {
+    let tools = "  - {name: put, shell: 'touch ran; cat > ${path}', stdin: content, approve: ask, preview: {path: path, content: content}}\n";
+    for before in [Some("one\n"), None] {
+        let turns = "- call: [{tool: put, args: {path: notes.md, content: two}}]\n- say: done\n";
+        let sandbox = Sandbox::scripted(DELTA, tools, turns);
+        before.into_iter().for_each(|text| sandbox.write("work/notes.md", text));
+        let change = |sandbox: &Sandbox| sandbox.write("work/notes.md", "of the user\n");
+        check_asked_again(&sandbox, change, "notes.md");
+        assert_eq!(sandbox.read("work/notes.md"), "two");
+    }
+}
+
 #[test]
 fn c_38_8_data_and_what_the_run_writes_do_not_ask_again() {
     let tools = "  - {name: shell, shell: 'cat data.txt && . lib/env.sh', approve: ask}\n";

@@ -3,7 +3,7 @@
 //! The question is durable before it is asked, and the decision before the tool starts. What was decided is applied by
 //! the step that runs the call, so that a process that continues the run does the same.
 
-use super::approved_files::{CodeFiles, changed_names, started_files};
+use super::approved_files::{CodeFiles, changed_names, hashed_file, started_files};
 use super::execute::{ApprovedCall, DecidedCall};
 use super::{Engine, EngineError};
 use delta_agent::allowed_calls::CallIdentity;
@@ -105,7 +105,12 @@ impl<'a> Engine<'a> {
         }
         let launch = self.launch_call(&call, tool);
         let code = CodeFiles::list(&launch.cwd, &self.cancel)?;
-        request.files = Some(started_files(&request.argv, &launch));
+        let mut files = started_files(&request.argv, &launch);
+        // The question shows the change of this file. What is remembered of a call does not depend on it.
+        let preview = tool.preview.as_ref().filter(|_| tool.remember.is_none());
+        let path = preview.and_then(|preview| request.tool_args.get(&preview.path)?.as_str());
+        files.extend(path.and_then(|path| hashed_file(&launch.cwd.join(path))));
+        request.files = Some(files);
         request.workspace = code.fingerprint().cloned();
         request.environment = run.seal_key().map(|key| {
             let of_person =

@@ -85,12 +85,13 @@ pub(super) fn started_files(argv: &[String], launch: &LaunchContext) -> BTreeMap
         is_in(path, &launch.cwd) && (BEFORE_SCRIPTS.contains(before) || is_script(path))
     });
     let scripts = scripts.map(|(_, path)| path);
-    let files: Vec<PathBuf> = program.into_iter().chain(scripts).collect();
-    let hashed = files.into_iter().filter_map(|path| {
-        let sha256 = File::open(&path).and_then(sha256_hex_of_reader).ok()?;
-        Some((path.to_string_lossy().into_owned(), sha256))
-    });
-    hashed.collect()
+    program.into_iter().chain(scripts).filter_map(|path| hashed_file(&path)).collect()
+}
+
+/// A file with the SHA-256 of its content; `None` if it cannot be read.
+pub(super) fn hashed_file(path: &Path) -> Option<(String, String)> {
+    let sha256 = File::open(path).and_then(sha256_hex_of_reader).ok()?;
+    Some((path.to_string_lossy().into_owned(), sha256))
 }
 
 /// Whether a file, followed through symlinks, is in the directory.
