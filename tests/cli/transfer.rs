@@ -61,7 +61,14 @@ const RECEIVE: [&str; 4] = ["receive", "../r.tgz", "-w", "work"];
 fn c_36_6_a_run_that_was_sent_is_closed_here_and_continues_there() {
     let sandbox = waiting();
     accept_there(&sandbox);
+    let worked = || {
+        let shown = here(&sandbox, &["show", "r", "-w", "work", "--format", "json"]);
+        shown.json()["metrics"]["total_duration_ms"].as_u64().unwrap()
+    };
+    let before = worked();
     let ran = send(&sandbox, &[]).expect_code(0);
+    assert!(before > 0);
+    assert_eq!(worked(), before, "of the processes, none of which is `send`");
     assert!(ran.stdout.is_empty() && ran.stderr.contains("Not sent: keys, .env of the agent"));
     let lines = sandbox.journal();
     let [sent, end] = &lines[lines.len() - 2..] else { panic!("{lines:?}") };

@@ -59,9 +59,10 @@ impl ActiveTime {
                 self.current = Some(WorkSpan { start: now, last: now });
             }
             Payload::EngineEnd { status, .. } => {
+                // A run that is sent ends without a process that worked on it.
+                let Some(span) = self.current.take() else { return };
                 let is_interrupted = *status == RunStatus::Interrupted;
-                let process = self.current.take();
-                self.last_ended = process.map(|span| EndedSpan { span, end: now, is_interrupted });
+                self.last_ended = Some(EndedSpan { span, end: now, is_interrupted });
             }
             Payload::Fork(_) => *self = Self::default(),
             payload => {
