@@ -83,6 +83,23 @@ fn c_18_1_the_page_shows_images_and_loads_nothing() {
 }
 
 #[test]
+fn c_16_9_a_replay_names_a_changed_image_and_a_missing_one() {
+    let sandbox = pictured();
+    let image = &images_of(&sandbox, "USER_MESSAGE")[0];
+    let file = image["file"].as_str().unwrap();
+    let path = sandbox.path("work/.delta/r").join(file);
+    let replay = || sandbox.delta(["replay", "r", "-w", "work", "--format", "json"]).output();
+    replay().expect_code(0);
+    fs::write(&path, large()).unwrap();
+    let changed = replay().expect_code(3).json();
+    assert_eq!(changed["differences"][0]["what"], file, "{changed:#}");
+    fs::remove_file(&path).unwrap();
+    let missing = replay().expect_code(0).json();
+    assert_eq!(missing["not_checked"], json!([format!("{file}: missing")]));
+    sandbox.unverified("an image is gone");
+}
+
+#[test]
 fn c_18_6_a_missing_or_changed_image_is_named_on_the_page() {
     if !needs::browser() {
         return;

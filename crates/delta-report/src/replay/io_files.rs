@@ -4,6 +4,7 @@ use super::ReplayReport;
 use delta_base::checksum::{self, LineChecksum};
 use delta_base::hex::sha256_hex;
 use delta_process::{self as process, LeftProcesses, OutputCapture, ProcessEnd, ProcessResult};
+use delta_run::event::image_file::ImageFile;
 use delta_run::record::{self, ProcessOutcome, RecordedStream};
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeSet, HashMap};
@@ -189,6 +190,28 @@ impl<'a> IoFiles<'a> {
             Err(error) => report.add_mismatch(None, name, error.to_string(), "a file"),
         }
         None
+    }
+
+    /// Checks an image that event `seq` names.
+    pub(super) fn check_image(&mut self, image: &ImageFile, seq: u64, report: &mut ReplayReport) {
+        if !self.checked.insert(image.file.clone()) {
+            return;
+        }
+        report.checked.files += 1;
+        match record::read_record_bytes(self.run_dir, &image.file) {
+            Ok(bytes) if sha256_hex(&bytes) == image.sha256 => {}
+            Ok(_) => {
+                let recorded = format!("another image than event {seq} names");
+                let expected = format!("bytes with SHA-256 {}", image.sha256);
+                report.add_mismatch(None, image.file.as_str(), recorded, expected);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                report.add_not_checked(format!("{}: missing", image.file));
+            }
+            Err(error) => {
+                report.add_mismatch(None, image.file.as_str(), error.to_string(), "an image");
+            }
+        }
     }
 
     pub(super) fn has_records(&self) -> bool {

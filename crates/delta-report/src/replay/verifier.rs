@@ -101,6 +101,9 @@ impl RunVerifier<'_> {
         {
             self.io_files.expect_hash(name, hash, event.seq);
         }
+        for image in event.payload.images() {
+            self.io_files.check_image(image, event.seq, self.report);
+        }
         match &event.payload {
             Payload::EngineStart(start) => self.check_engine_start(start),
             Payload::Thought(thought) => self.check_thought(thought),
