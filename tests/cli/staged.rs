@@ -272,6 +272,14 @@ fn c_32_4_a_discarded_stage_is_gone_and_can_come_back() {
     apply(&sandbox, &[]).expect_code(0);
     assert_eq!(sandbox.read("work/f"), "one\ntwo\n");
     command(&sandbox, "discard", &[]).expect_code(0);
+    // The LLM sees what happened, and so does who reads a trajectory.
+    let trajectory = command(&sandbox, "export", &["--to", "atif"]).expect_code(0).json();
+    let steps = trajectory["steps"].as_array().unwrap().iter();
+    let users = steps.filter(|step| step["source"] == "user");
+    let users: Vec<_> = users.map(|step| step["message"].as_str().unwrap().to_owned()).collect();
+    let starts = ["go", "[Your changes", "more", "[The working directory"];
+    assert_eq!(users.len(), starts.len(), "{users:?}");
+    assert!(users.iter().zip(starts).all(|(text, start)| text.starts_with(start)), "{users:?}");
 }
 
 #[test]

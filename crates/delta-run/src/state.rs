@@ -255,7 +255,7 @@ pub struct RunState {
 }
 
 /// The message that informs the LLM of a rollback. Recorded requests contain it, so its wording is a format.
-fn rollback_note(to: Option<u32>) -> String {
+pub fn rollback_note(to: Option<u32>) -> String {
     let state = match to {
         Some(0) => "its state at the beginning, before your first answer".to_owned(),
         Some(to) => {
@@ -269,7 +269,7 @@ fn rollback_note(to: Option<u32>) -> String {
 }
 
 /// The message that informs the LLM of a discard. Recorded requests contain it, so its wording is a format.
-const DISCARD_NOTE: &str =
+pub const DISCARD_NOTE: &str =
     "[Your changes in the working directory were discarded. It is as its owner has it now.]";
 
 impl RunState {

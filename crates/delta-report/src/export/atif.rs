@@ -6,6 +6,7 @@ use delta_run::conversation::history::{CallHistory, EventRef, Iteration, RunHist
 use delta_run::event::image_file::ImageFile;
 use delta_run::event::{Payload, Thought};
 use delta_run::run_result::RunResult;
+use delta_run::state::{DISCARD_NOTE, rollback_note};
 use delta_run::{journal, run_tree};
 use delta_words::{Usage, message_text};
 use serde_json::{Map, Value as Json, json};
@@ -164,7 +165,7 @@ impl TrajectorySteps<'_> {
         self.steps.push_mut(step)
     }
 
-    /// Appends a step for each user message and each error.
+    /// Appends a step for each message that the LLM sees and each error.
     fn push_events(&mut self, events: &[EventRef<&Payload>]) {
         for event in events {
             let at = Some(event.timestamp.to_string());
@@ -176,6 +177,12 @@ impl TrajectorySteps<'_> {
                 Payload::Error { error_message, error_details } => {
                     self.push_discarded(&error_details.discarded_usage, event.timestamp);
                     self.push("system", at, &format!("error: {error_message}"));
+                }
+                Payload::Rollback { to, .. } => {
+                    self.push("user", at, &rollback_note(*to));
+                }
+                Payload::Discard { .. } => {
+                    self.push("user", at, DISCARD_NOTE);
                 }
                 _ => {}
             }
