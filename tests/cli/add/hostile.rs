@@ -219,3 +219,20 @@ fn c_36_14_a_name_of_another_agent_is_not_taken() {
     let names: Vec<&str> = listed.lines().filter_map(|line| line.split(' ').next()).collect();
     assert_eq!(names, ["other", "reviewer", "mine", "mine-too"]);
 }
+
+/// What was outside changed without an update: tools, keys and skills that no review had shown.
+#[test]
+fn c_36_14_an_agent_with_files_elsewhere_is_refused() {
+    let sandbox = with_agent();
+    sandbox.write("elsewhere/x.yaml", "tools: [{name: x, exec: echo safe}]\n");
+    sandbox.write("elsewhere/skills/one/SKILL.md", "---\nname: one\ndescription: d\n---\nDo.\n");
+    let elsewhere = sandbox.path("elsewhere");
+    for key in ["imports: [DIR/x.yaml]", "skills: [DIR/skills]"] {
+        let key = key.replace("DIR", &elsewhere.to_string_lossy());
+        sandbox.write("reviewer/agent.yaml", format!("{AGENT}{key}\n"));
+        let command = add_command(&sandbox, &["reviewer"]).env("DELTA_IMPORT_PATH", &elsewhere);
+        let ran = command.output().expect_code(126);
+        assert!(ran.stderr.contains("outside"), "{ran:?}");
+        assert!(ran.stderr.contains("has all its files in its directory"), "{ran:?}");
+    }
+}

@@ -1,5 +1,6 @@
 //! `skills:` in agent.yaml: the directories of skills, the tool that loads one, and what a run keeps of them.
 
+use super::tool_imports::CLOSED_HELP;
 use super::{Agent, AgentLoader};
 use crate::skill::{self, SKILL_TOOL, Skill};
 use crate::tool::{self, Tool};
@@ -91,7 +92,11 @@ impl AgentLoader<'_> {
                 }
             }
         };
-        let help = "name a directory of skills in the agent directory, such as `skills`, or one that DELTA_IMPORT_PATH allows";
+        let help = if self.import_path.is_closed() {
+            CLOSED_HELP
+        } else {
+            "name a directory of skills in the agent directory, such as `skills`, or one that DELTA_IMPORT_PATH allows"
+        };
         doc.report(item, problem, help);
         Vec::new()
     }

@@ -46,9 +46,25 @@ pub struct ImportPath {
     roots: Vec<PathBuf>,
     /// Why the other entries are ignored.
     ignored: Vec<String>,
+    /// The agent is installed.
+    is_closed: bool,
 }
 
+/// What to do with files outside of an agent that is installed: they could change without an update.
+pub(super) const CLOSED_HELP: &str =
+    "an installed agent has all its files in its directory: copy them into it";
+
 impl ImportPath {
+    /// Allows nothing outside of the agent directory, whatever the operator has set: for agents that are installed.
+    pub fn closed() -> Self {
+        Self { is_closed: true, ..Self::default() }
+    }
+
+    /// Whether it is for an agent that is installed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
     /// Parses the value of `DELTA_IMPORT_PATH`: directories separated by `:`.
     pub fn parse(text: &str) -> Self {
         let mut path = Self::default();
@@ -252,9 +268,13 @@ impl<'a> ToolImporter<'a> {
             return Ok(());
         }
         let dir = path.parent().unwrap_or(path).display();
-        let mut help = format!(
-            "if you trust its files: export {IMPORT_PATH_VARIABLE}={dir} (separate several directories with `:`)"
-        );
+        let mut help = if self.import_path.is_closed() {
+            CLOSED_HELP.to_owned()
+        } else {
+            format!(
+                "if you trust its files: export {IMPORT_PATH_VARIABLE}={dir} (separate several directories with `:`)"
+            )
+        };
         for reason in &self.import_path.ignored {
             help.push('\n');
             help.push_str(reason);

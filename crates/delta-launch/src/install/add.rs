@@ -8,6 +8,7 @@ use delta_agent::agent::Agent;
 use delta_agent::agent::agent_rights::AgentRights;
 use delta_agent::agent::agent_tree::hash_agent_tree;
 use delta_agent::agent::agents_lock::{AgentsLock, LockedAgent, is_agent_name};
+use delta_agent::agent::tool_imports::ImportPath;
 use delta_base::id::SnapshotId;
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
@@ -15,9 +16,9 @@ use delta_base::terminal_text::escape_to_line;
 use delta_llm::llm::ModelSelection;
 use delta_operator::arguments::builtin_agent::BUILTIN_AGENT;
 use delta_operator::arguments::completion_candidates::AgentCompleter;
+use delta_operator::cancel;
 use delta_operator::failure::{CommandFailure, refuse_inside_run};
 use delta_operator::runs::agent_store::{AgentDraft, AgentStore, read_agents_lock};
-use delta_operator::{cancel, trust};
 use delta_program::stdio;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -119,8 +120,7 @@ impl Installer {
             let hint = "look at it, and at who named the other tree";
             return Err(CommandFailure::conflict(message, hint));
         }
-        let loaded =
-            Agent::load(&draft.dir, &ModelSelection::without_llm(), &trust::read_import_path());
+        let loaded = Agent::load(&draft.dir, &ModelSelection::without_llm(), &ImportPath::closed());
         // The files that it was read from are gone when a person reads this.
         let agent = loaded.map_err(|report| {
             let message = report.to_string();
