@@ -161,16 +161,60 @@ fn c_16_6_a_fork_does_not_work_among_the_runs_of_a_workspace() {
     let inside = sandbox.delta(["fork", "r", "-w", "..", "--into", "x"]);
     inside.cwd(sandbox.path("work/.delta")).output().expect_code(126);
     // A run in the directory of another one was not listed, and was removed with it while it worked.
-    for place in ["work/.delta/x", "work/.delta", "work/.delta/empty", "work/.delta/r"] {
+    symlink("work/.delta/r/io", sandbox.path("link")).unwrap();
+    let in_run = ["work/.delta/r", "work/.delta/r/io", "work/.delta/r/new/sub", "link/new"];
+    for place in ["work/.delta/x", "work/.delta", "work/.delta/empty"].iter().chain(&in_run) {
         let run = sandbox.delta(["run", "--agent", "agent", "-w", place, "-m", "go"]).output();
-        assert!(run.stderr.contains("is reserved for runs"), "{run:?}");
-        run.expect_code(126);
+        let error = format!(
+            "error: could not open the workspace {place}: DIR/work/.delta is reserved for runs\n\
+             help: name a directory outside of DIR/work/.delta\n"
+        );
+        run.normal(&sandbox).expect(126, "", &error);
     }
+    fs::rename(sandbox.path("agent"), sandbox.path("work/.delta/r/moved")).unwrap();
+    let new = sandbox.delta(["run", "--agent", "work/.delta/r/moved", "-y", "-m", "go"]).output();
+    assert!(new.stderr.contains("is reserved for runs"), "{new:?}");
+    fs::rename(sandbox.path("work/.delta/r/moved"), sandbox.path("agent")).unwrap();
+    assert!(!sandbox.path("agent/workspaces").exists());
+    fs::remove_file(sandbox.path("link")).unwrap();
     let inside = sandbox.delta(["run", "--agent", "../../agent", "-w", ".", "-m", "go"]);
     inside.cwd(sandbox.path("work/.delta")).output().expect_code(126);
     fs::remove_dir(sandbox.path("work/.delta/empty")).unwrap();
     assert_eq!(listed(), before);
     assert!(!sandbox.path("other").exists());
+}
+
+// A run may keep the runs that it starts in its directory, and these start others in their workspace.
+#[test]
+fn c_16_6_the_calls_of_a_run_may_work_in_its_directory() {
+    let sandbox = kept();
+    for (agent, place, inner) in [
+        ("outer", "${RUN_DIR}/sub", "middle"),
+        ("middle", ".", "agent"),
+        ("stranger", "${AGENT_HOME}/../work/.delta/r/sub", "agent"),
+    ] {
+        let start = format!(
+            "{DELTA} run --agent ${{AGENT_HOME}}/../{inner} -w {place} --run-id in-{agent} -q --format raw -m go"
+        );
+        for file in ["system_prompt.md", "context.yaml"] {
+            sandbox.write(&format!("{agent}/{file}"), sandbox.read(&format!("agent/{file}")));
+        }
+        let yaml = format!(
+            "name: {agent}\nllm: {{provider: script, model: script.yaml}}\ntools:\n  - name: start\n    exec: '{start}'\n"
+        );
+        sandbox.write(&format!("{agent}/agent.yaml"), yaml);
+        let turns = "turns:\n- call: [{tool: start}]\n- say: '${last}'\n";
+        sandbox.write(&format!("{agent}/script.yaml"), turns);
+    }
+    let run = |agent: &str, id: &str| {
+        let args = ["run", "--agent", agent, "-w", "work", "--run-id", id, "-q", "--format", "raw"];
+        sandbox.delta(args.iter().chain(&["-m", "go"]).copied()).output().expect_code(0).stdout
+    };
+    assert!(run("outer", "o").starts_with("done "));
+    let inner = "work/.delta/o/sub/.delta/in-middle/journal.jsonl";
+    assert!(sandbox.path(inner).exists(), "{:?}", sandbox.files("work/.delta/o/sub"));
+    assert!(run("stranger", "s").contains("is reserved for runs"));
+    assert!(!sandbox.path("work/.delta/r/sub").exists());
 }
 
 // Files that are no records of the run were copied into the new one, and readable there: whatever a tool had made

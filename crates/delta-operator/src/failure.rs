@@ -496,6 +496,10 @@ impl From<WorkspaceError> for CommandFailure {
                 });
                 Self::config(message, hint)
             }
+            WorkspaceError::Reserved { control, .. } => {
+                let hint = format!("name a directory outside of {}", control.display());
+                Self::config(message, hint)
+            }
             WorkspaceError::Symlink(path) => {
                 let is_run = !path.ends_with(CONTROL_DIR);
                 let hint = format!("`rm {}` removes the symlink only", shell_quote_path(&path));

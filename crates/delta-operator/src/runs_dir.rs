@@ -14,17 +14,8 @@ pub fn apply_runs_dir(option: Option<&Path>) -> Result<(), CommandFailure> {
     let chosen = chosen.or_else(|| environment::os_variable(RUNS_DIR_VARIABLE).map(PathBuf::from));
     let chosen = chosen.map_or_else(config::configured_runs_dir, |dir| Ok(Some(dir)))?;
     if let Some(dir) = chosen.filter(|dir| !dir.as_os_str().is_empty()) {
-        let dir = resolve_existing(&std::path::absolute(&dir).unwrap_or(dir));
+        let dir = workspace::resolve_existing(&dir);
         workspace::set_runs_dir(dir, option.is_some());
     }
     Ok(())
-}
-
-/// The absolute path without symlinks, as far as it exists: other paths are compared with it.
-pub fn resolve_existing(path: &Path) -> PathBuf {
-    match (path.canonicalize(), path.parent(), path.file_name()) {
-        (Ok(path), ..) => path,
-        (Err(_), Some(parent), Some(name)) => resolve_existing(parent).join(name),
-        _ => path.to_owned(),
-    }
 }

@@ -12,6 +12,7 @@ use crate::{journal, run_summary};
 use delta_base::durable::{self, FileError};
 use delta_base::id::RunId;
 use delta_base::time::Timestamp;
+use delta_process::RunMark;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read};
@@ -184,6 +185,15 @@ pub fn find_runs_below(run_dir: &Path) -> Vec<PathBuf> {
         }
     }
     below
+}
+
+/// Whether this process belongs to a call of the run in `run_dir`, or of a run below it.
+pub fn has_this_process_below(run_dir: &Path) -> bool {
+    let below = find_runs_below(run_dir).into_iter();
+    std::iter::once(run_dir.to_owned()).chain(below).any(|dir| {
+        let id = dir.file_name().unwrap_or_default().to_string_lossy();
+        RunMark::new(&id, &dir).is_of_this_process()
+    })
 }
 
 /// A run that the budget of its sweep has stopped.

@@ -3,6 +3,7 @@
 use crate::journal::{self, JournalError};
 use crate::ownership::Ownership;
 use crate::ownership::claim::OwnershipError;
+use crate::run_tree;
 use delta_base::durable::{self, FileError};
 use delta_base::id::RunId;
 use delta_base::{hex, terminal_text};
@@ -122,6 +123,14 @@ pub enum WorkspaceError {
         /// Whether the system refused to create it.
         is_denied: bool,
     },
+    /// The path is, or is in, a directory for runs.
+    #[error("could not open the workspace {}: {} is reserved for runs", path.display(), control.display())]
+    Reserved {
+        /// The path.
+        path: PathBuf,
+        /// The directory with all runs.
+        control: PathBuf,
+    },
     /// A run directory, or the directory of all runs, is a symlink.
     #[error("{} is a symlink; delta does not follow symlinks to its run directories", .0.display())]
     Symlink(PathBuf),
@@ -169,23 +178,23 @@ impl Workspace {
         Ok(Self { root })
     }
 
-    /// Checks that a directory for runs could not be the directory of a run, whose removal would remove them: it must not be
-    /// `.delta`, nor directly in one.
+    /// Checks that a directory for runs is not `.delta`, directly in one, or in the directory of a run, whose removal would
+    /// remove them. The calls of a run, and of the runs that these start, may use its directory.
     ///
     /// # Errors
     /// The path is not possible for a workspace.
     pub fn check_new(path: &Path) -> Result<(), WorkspaceError> {
-        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        let resolved = absolute.canonicalize().unwrap_or_else(|_| {
-            let parent = absolute.parent().and_then(|parent| parent.canonicalize().ok());
-            let joined = parent.zip(absolute.file_name()).map(|(parent, name)| parent.join(name));
-            joined.unwrap_or_else(|| absolute.clone())
+        let resolved = resolve_existing(path);
+        let ancestors: Vec<&Path> = resolved.ancestors().collect();
+        let control = ancestors.iter().enumerate().find(|(depth, dir)| {
+            dir.ends_with(CONTROL_DIR) && (*depth < 2 || is_in_other_run(ancestors[depth - 1]))
         });
-        match resolved.ancestors().take(2).find(|dir| dir.ends_with(CONTROL_DIR)) {
+        match control {
             None => Ok(()),
-            Some(control) => {
-                Err(unusable(path, format!("{} is reserved for runs", control.display())))
-            }
+            Some((_, control)) => Err(WorkspaceError::Reserved {
+                path: path.to_owned(),
+                control: control.to_path_buf(),
+            }),
         }
     }
 
@@ -244,6 +253,7 @@ impl Workspace {
     /// Creates the agent's next numbered workspace. Two processes never get the same one. Does not mark it as last used.
     pub fn create_next(agent_home: &Path) -> Result<Self, WorkspaceError> {
         let parent = agent_home.join("workspaces");
+        Self::check_new(&parent)?;
         ensure_workspace_dir(&parent)?;
         let mut number = Self::highest_number(agent_home);
         loop {
@@ -263,6 +273,7 @@ impl Workspace {
         let Some(parent) = self.root.parent() else {
             return Err(unusable(&self.root, "it has no directory next to it"));
         };
+        Self::check_new(parent)?;
         let mut name = format!("{}-fork", self.name());
         let mut number = 1;
         loop {
@@ -475,6 +486,22 @@ impl Workspace {
         ensure_run_subdirs(&dir)?;
         Ok((dir, ownership))
     }
+}
+
+/// The absolute path without symlinks, as far as it exists: other paths are compared with it.
+pub fn resolve_existing(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    match (path.canonicalize(), path.parent(), path.file_name()) {
+        (Ok(path), ..) => path,
+        (Err(_), Some(parent), Some(name)) => resolve_existing(parent).join(name),
+        _ => path,
+    }
+}
+
+/// Whether a directory in `.delta` belongs to a run, and this process does not belong to a call of that run or of one below it.
+fn is_in_other_run(run_dir: &Path) -> bool {
+    durable::is_file_no_follow(&journal::journal_path(run_dir))
+        && !run_tree::has_this_process_below(run_dir)
 }
 
 fn unusable(path: &Path, reason: impl Into<String>) -> WorkspaceError {

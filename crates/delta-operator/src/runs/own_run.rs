@@ -7,7 +7,6 @@ use delta_base::durable;
 use delta_base::id::RunId;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::terminal_text::strip_terminal_controls;
-use delta_process::RunMark;
 use delta_run::journal::seal::{SealKeys, Sealer, Signer};
 use delta_run::journal::seal_key::SealKey;
 use delta_run::journal::{self, JournalContents, JournalError, JournalFold};
@@ -95,7 +94,7 @@ pub fn fold_with_its_key(id: &RunId, dir: &Path) -> Result<(RunState, SealKey), 
 pub fn check_caller(id: &RunId, dir: &Path) -> Result<(), CommandFailure> {
     let parent = environment::parent_run();
     let reaches = parent.is_none_or(|parent| is_below(dir, Path::new(&parent.run_dir)));
-    if reaches && !has_caller_below(id.as_str(), dir, &mut Vec::new()) {
+    if reaches && !run_tree::has_this_process_below(dir) {
         return Ok(());
     }
     let hint = "a call sends messages to the runs that it has started";
@@ -107,18 +106,6 @@ fn is_below(dir: &Path, ancestor: &Path) -> bool {
     let Ok(ancestor) = ancestor.canonicalize() else { return false };
     let enclosing = run_tree::find_enclosing_runs(dir);
     enclosing.iter().skip(1).any(|dir| dir.canonicalize().is_ok_and(|dir| dir == ancestor))
-}
-
-/// Whether this process belongs to a call of the run in `dir`, or of a run below it.
-fn has_caller_below(id: &str, dir: &Path, visited: &mut Vec<PathBuf>) -> bool {
-    if visited.iter().any(|known| known == dir) {
-        return false;
-    }
-    visited.push(dir.to_owned());
-    RunMark::new(id, dir).is_of_this_process()
-        || run_tree::locate_child_runs(dir)
-            .iter()
-            .any(|(child, dir)| has_caller_below(child.run_id.as_str(), dir, visited))
 }
 
 /// The operator's key, and the keys that the runs around the run in `run_dir` have given their tools.

@@ -11,10 +11,10 @@ use delta_base::random;
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
 use delta_operator::failure::CommandFailure;
-use delta_operator::runs_dir::resolve_existing;
 use delta_program::stdio;
 use delta_run::sweep::packed::is_sweep;
 use delta_run::sweep::sweep_dir::{SweepDir, draft_path};
+use delta_run::workspace::resolve_existing;
 use delta_snapshot::{ExcludePatterns, SnapshotStore};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -39,9 +39,7 @@ pub struct SourceCopies {
 impl SourceCopies {
     /// An empty set for the sweep in `sweep_dir`, which need not exist.
     pub fn create(sweep_dir: &Path, cancel: CancelToken) -> Result<Self, CommandFailure> {
-        let sweep_dir = std::path::absolute(sweep_dir)
-            .map_err(|source| unreadable_file(sweep_dir.to_owned(), source))?;
-        let sweep_dir = resolve_existing(&sweep_dir);
+        let sweep_dir = resolve_existing(sweep_dir);
         let sweeps = SweepFilter { sweep_dir, noted: RefCell::default() };
         let name = format!("delta-sweep-{}", encode_hex(&random::random_bytes::<8>()));
         let dir = std::env::temp_dir().join(name);
