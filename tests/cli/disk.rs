@@ -2,7 +2,6 @@
 
 use super::DELTA;
 use serde_json::{Value, json};
-use std::fs;
 use std::process::{Command, Stdio};
 use test_support::sandbox::{Ran, Sandbox};
 
@@ -45,23 +44,4 @@ fn c_13_6_a_full_disk_stops_the_run_before_anything_else_is_started() {
     );
     assert_eq!(sandbox.observations().len(), 2);
     assert!(!sandbox.path("work/marker").exists());
-}
-
-// The message was recorded and the error named no command: whoever repeated it sent the message twice.
-#[test]
-fn c_13_6_a_message_that_was_recorded_is_not_sent_again() {
-    let sandbox = Sandbox::scripted(DELTA, "", "- say: one\n- say: 'seen ${last}'\n");
-    sandbox.run("hello", &["-q"]).expect_code(0);
-    // A directory in the place of a file: the message is recorded, and writing metadata.json fails.
-    let blocked = sandbox.path("work/.delta/r/metadata.json.tmp");
-    let _ = fs::remove_file(&blocked);
-    fs::create_dir(&blocked).unwrap();
-    let args = ["continue", "r", "-w", "work", "-m", "more", "-q"];
-    let ran = sandbox.delta(args).output();
-    assert!(ran.code != 0, "{}", ran.stderr);
-    let (_, next) = ran.stderr.trim_end().split_once("help: when that is mended: delta ").unwrap();
-    fs::remove_dir(&blocked).unwrap();
-    let next: Vec<&str> = next.split(' ').chain(["--format", "raw"]).collect();
-    assert_eq!(sandbox.delta(next).output().expect_code(0).stdout, "seen more\n");
-    assert_eq!(sandbox.events("USER_MESSAGE").len(), 2);
 }

@@ -558,3 +558,105 @@ fn c_11_2_a_refused_request_is_repeated_only_with_a_change_or_on_demand() {
         assert_eq!(resume(&sandbox, &[]).expect_code(0).stdout, "good\n", "{status}");
     }
 }
+
+/// What makes a `continue` fail, its end, and whether the message is recorded.
+type Failure = (&'static str, fn(&Sandbox), fn(&Sandbox), bool);
+
+const METADATA_DRAFT: &str = "work/.delta/r/metadata.json.tmp";
+const SNAPSHOTS: &str = "work/.delta/r/snapshots";
+const CONFIG: &str = "home/.config/delta/config.yaml";
+
+const FAILURES: [Failure; 5] = [
+    (
+        "a directory is in the place of metadata.json",
+        |sandbox| {
+            let _ = fs::remove_file(sandbox.path(METADATA_DRAFT));
+            fs::create_dir(sandbox.path(METADATA_DRAFT)).unwrap();
+        },
+        |sandbox| fs::remove_dir(sandbox.path(METADATA_DRAFT)).unwrap(),
+        true,
+    ),
+    (
+        "nothing listens at the address of the LLM",
+        |sandbox| {
+            let agent = sandbox.read("agent/agent.yaml");
+            sandbox.write("agent/agent.yaml", agent.replace("http://", "http://127.0.0.1:1/"));
+        },
+        |sandbox| {
+            let agent = sandbox.read("agent/agent.yaml");
+            sandbox.write("agent/agent.yaml", agent.replace("http://127.0.0.1:1/", "http://"));
+        },
+        true,
+    ),
+    (
+        "the snapshots are no directory",
+        |sandbox| {
+            fs::rename(sandbox.path(SNAPSHOTS), sandbox.path("kept")).unwrap();
+            sandbox.write(SNAPSHOTS, "");
+        },
+        |sandbox| {
+            fs::remove_file(sandbox.path(SNAPSHOTS)).unwrap();
+            fs::rename(sandbox.path("kept"), sandbox.path(SNAPSHOTS)).unwrap();
+        },
+        true,
+    ),
+    (
+        "an MCP server has no token",
+        |sandbox| {
+            fs::rename(sandbox.path("agent/.env"), sandbox.path("kept")).unwrap();
+        },
+        |sandbox| {
+            fs::rename(sandbox.path("kept"), sandbox.path("agent/.env")).unwrap();
+        },
+        false,
+    ),
+    (
+        "what the operator allows cannot be read",
+        |sandbox| sandbox.write(CONFIG, "allow: 3\n"),
+        |sandbox| fs::remove_file(sandbox.path(CONFIG)).unwrap(),
+        false,
+    ),
+];
+
+// The message was recorded and the error named no command: whoever repeated it sent the message twice. Without a key, the
+// command that was named did not work, because a run without a seal needs `--agent`.
+#[test]
+fn c_11_2_what_a_failed_continue_says_to_repeat_sends_its_message_once() {
+    for ((what, cause, mend, is_recorded), has_key) in
+        FAILURES.iter().flat_map(|failure| [(failure, true), (failure, false)])
+    {
+        let server = ScriptedServer::start(vec![Answer::text("one"), Answer::text("two")]);
+        let url = server.url();
+        let llm = format!(
+            "model: test-model\n  max_retries: 0\n  base_url: {url}\nsnapshots: true\nmcp: {{s: {{url: 'https://mcp.invalid', token_env: TOKEN}}}}"
+        );
+        let sandbox = Sandbox::new(DELTA);
+        sandbox.agent(&llm, "");
+        sandbox.write("agent/.env", "TOKEN=t0ken\n");
+        let locked = json!({"url": "https://mcp.invalid", "era": "legacy", "protocol": "2025-11-25", "server": {"name": "s", "version": "1"}, "tools": []});
+        let lock = json!({"lock": 1, "servers": {"s": locked}});
+        sandbox.write("agent/mcp.lock.json", lock.to_string());
+        let delta = |args: &[&str]| {
+            let delta = sandbox.delta(args.iter().copied());
+            if has_key { delta } else { delta.env("DELTA_STATE_DIR", "relative") }.output()
+        };
+        delta(&["run", "--agent", "agent", "-w", "work", "--run-id", "r", "-m", "hello", "-q"])
+            .expect_code(0);
+        let agent: &[&str] = if has_key { &[] } else { &["--agent", "agent"] };
+        let failing = [&["continue", "r", "-w", "work", "-m", "more"], agent].concat();
+        cause(&sandbox);
+        let failed = delta(&failing);
+        mend(&sandbox);
+        assert_ne!(failed.code, 0, "{what}: {failed:?}");
+        assert_eq!(sandbox.events("USER_MESSAGE").len(), 1 + usize::from(*is_recorded), "{what}");
+        let named = failed.stderr.lines().find_map(|line| line.split_once(": delta "));
+        assert_eq!(named.is_some(), *is_recorded, "{what}: {}", failed.stderr);
+        let next = named.map_or(failing, |(_, next)| next.split(' ').collect());
+        delta(&next).expect_code(0);
+        let requests = server.requests();
+        let bodies: Vec<String> = requests.iter().map(|it| it.body.to_string()).collect();
+        let got: Vec<usize> = bodies.iter().map(|body| body.matches("\"more\"").count()).collect();
+        assert_eq!(got, [0, 1], "{what}");
+        assert_eq!(server.violations(), Vec::<String>::new());
+    }
+}

@@ -8,8 +8,7 @@ use delta_operator::arguments::message;
 use delta_operator::arguments::options::{CONTINUE_OPTIONS, show_only};
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::run_argument::RunArgument;
-use delta_operator::runs::run_list;
-use delta_run::run_result::ContinueCommand;
+use delta_operator::runs::{agent_hint, run_list};
 use delta_run::state::{HumanRequest, RunState};
 use std::process::ExitCode;
 
@@ -124,7 +123,7 @@ pub fn answer_command(args: &AnswerArgs) -> ExitCode {
             let hint = if state.has_unused_answer() {
                 answered_hint(state)
             } else {
-                let next = ContinueCommand::from_state(state).with_message("TEXT");
+                let next = agent_hint::own_continue_command(state).with_message("TEXT");
                 format!("to send the next message: {next}")
             };
             return Err(CommandFailure::nothing_found(message, hint));
@@ -135,7 +134,7 @@ pub fn answer_command(args: &AnswerArgs) -> ExitCode {
 
 /// Refuses a run that waits for nothing or for the answer to a question: `yes` would be a message to the LLM.
 fn require_approval(id: &RunId, state: &RunState) -> Result<(), CommandFailure> {
-    let next = ContinueCommand::from_state(state);
+    let next = agent_hint::own_continue_command(state);
     let hint = match state.human_request() {
         Some(HumanRequest::Approval(_)) => return Ok(()),
         Some(HumanRequest::Question(_)) => {

@@ -23,7 +23,7 @@ use delta_operator::arguments::budget::{self, OuterLimits, OwnedRun, PastUse};
 use delta_operator::arguments::options::RunOptions;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::run_input::{PausingPrompt, RunInput};
-use delta_operator::runs::{agent_store, restore_point};
+use delta_operator::runs::{agent_hint, agent_store, restore_point};
 use delta_operator::trust::read_import_path;
 use delta_operator::{config, environment, state};
 use delta_process as process;
@@ -32,7 +32,7 @@ use delta_run::event::{AgentCopy, EngineStart, RunStage};
 use delta_run::journal::seal_key::SealKey;
 use delta_run::ownership::owner_process::current_process;
 use delta_run::run::{Run, RunNotice};
-use delta_run::run_result::{ContinueCommand, RunResult};
+use delta_run::run_result::RunResult;
 use delta_run::state::RunState;
 use delta_run::workspace::{self, Workspace};
 use delta_snapshot::{ExcludePatterns, SnapshotStore};
@@ -169,7 +169,7 @@ impl PreparedAgent {
         if run.epoch() == 1 && !options.quiet {
             self.warn_of_missing_programs(run, &environment);
         }
-        let next = ContinueCommand::from_state(run.state());
+        let next = agent_hint::own_continue_command(run.state());
         // The run has its message: the same command would send it twice.
         let to_continue = format!("when that is mended: {next}");
         let add_hint = |failure: CommandFailure| failure.adding_hint(&to_continue);

@@ -17,7 +17,7 @@ use delta_operator::arguments::{agent_choice, completion_candidates, message};
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
 use delta_operator::runs::separate_copy::separate_copy;
-use delta_operator::runs::{own_run, run_list};
+use delta_operator::runs::{agent_hint, own_run, run_list};
 use delta_operator::{cancel, command_line, state};
 use delta_program::number_argument::parse_number_in;
 use delta_program::stdio;
@@ -26,7 +26,7 @@ use delta_run::fork::{self, ForkError, ForkPoint};
 use delta_run::journal::seal::{SealStatus, Sealer};
 use delta_run::ownership::Ownership;
 use delta_run::run::repair_metadata;
-use delta_run::run_result::{ContinueCommand, RunResult};
+use delta_run::run_result::RunResult;
 use delta_run::state::RunState;
 use delta_run::workspace::Workspace;
 use serde_json::json;
@@ -386,7 +386,7 @@ impl NewFork {
         let events = own_run::read_journal(&self.id, &self.dir)?.events;
         let state = RunState::from_events(&events);
         repair_metadata(&self.dir, &state, &self.ownership)?;
-        let next = ContinueCommand::from_state(&state);
+        let next = agent_hint::own_continue_command(&state);
         let next = if source.has_result { next.with_message("MESSAGE") } else { next };
         args.options.print_notes(&[format!("Continue with: {next}")]);
         Ok(match args.options.format {
@@ -416,7 +416,7 @@ fn continue_fork(
     let options = &args.options;
     let folded = own_run::fold_own_journal(&id, &dir)?;
     let claimed = ClaimedRun::new(&id, dir, ownership, folded, None)?;
-    let next = ContinueCommand::from_state(claimed.state())
+    let next = agent_hint::own_continue_command(claimed.state())
         .with_model(options.model.as_ref().map(ToString::to_string));
     let next = message.iter().fold(next, |next, message| next.with_message(message));
     let payload = claimed

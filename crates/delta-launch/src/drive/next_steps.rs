@@ -36,8 +36,7 @@ pub fn print_next_steps(
             format!("  delta discard {id} -w {workspace}"),
         ]);
     }
-    let agent = agent_hint::own_agent(state);
-    let next = ContinueCommand::from_state(state).with_agent(agent.clone());
+    let next = agent_hint::own_continue_command(state);
     if result.status != RunStatus::Completed
         && let Some(line) = describe_waiting(result.waiting_messages, &next)
     {
@@ -74,6 +73,7 @@ pub fn print_next_steps(
             stdio::print_error_line(&note);
         }
         (Some(RunStatus::Failed), _) if !options.quiet => {
+            let agent = agent_hint::own_agent(state);
             print_continue_command(&ContinueCommand::for_failed_run(state).with_agent(agent));
         }
         _ => {}
@@ -88,7 +88,7 @@ pub fn follow_up_command(options: &RunOptions, state: &RunState) -> Option<Strin
     if state.status != Some(RunStatus::Completed) {
         return None;
     }
-    let next = ContinueCommand::from_state(state).with_agent(agent_hint::own_agent(state));
+    let next = agent_hint::own_continue_command(state);
     let is_here = std::env::current_dir().is_ok_and(|dir| dir == Path::new(&start.work_dir));
     let plain =
         format!("delta continue --run-id {} -w {}", start.run_id, shell_quote(&start.work_dir));

@@ -4,6 +4,7 @@ use crate::runs::own_run;
 use crate::state;
 use delta_base::id::RunId;
 use delta_base::shell_quote::shell_quote_path;
+use delta_run::run_result::ContinueCommand;
 use delta_run::state::RunState;
 use std::path::{Path, PathBuf};
 
@@ -35,6 +36,11 @@ impl AgentHint {
             format!("no seal of yours covers its agent: look at {quoted_home} before you load it");
         Self { agent: Some(home.to_owned()), warning: Some(warning) }
     }
+}
+
+/// The command that continues this process's own run.
+pub fn own_continue_command(state: &RunState) -> ContinueCommand {
+    ContinueCommand::from_state(state).with_agent(own_agent(state))
 }
 
 /// The agent that the commands of this process's own run have to name: without a key, the run has no seal.

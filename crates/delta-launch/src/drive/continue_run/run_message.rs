@@ -7,6 +7,7 @@ use delta_base::id::RunId;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_operator::arguments::options::RunOptions;
 use delta_operator::failure::CommandFailure;
+use delta_operator::runs::agent_hint;
 use delta_operator::runs::own_run::fold_journal;
 use delta_operator::runs::run_argument::LocatedRun;
 use delta_operator::{cancel, state};
@@ -131,7 +132,7 @@ impl<'a> AnsweredRequest<'a> {
             _ if state.has_unused_answer() => answered_hint(state),
             None => show_hint(state),
             Some(request) => {
-                let next = ContinueCommand::from_state(state).naming_request(state);
+                let next = agent_hint::own_continue_command(state).naming_request(state);
                 let answer = match request {
                     HumanRequest::Question(_) => format!("{next} -m ANSWER"),
                     HumanRequest::Approval(_) => {
@@ -149,7 +150,10 @@ impl<'a> AnsweredRequest<'a> {
 
 /// What to do with a run whose answer is recorded and has had no effect yet.
 pub fn answered_hint(state: &RunState) -> String {
-    format!("the answer is recorded already; to continue: {}", ContinueCommand::from_state(state))
+    format!(
+        "the answer is recorded already; to continue: {}",
+        agent_hint::own_continue_command(state)
+    )
 }
 
 fn show_hint(state: &RunState) -> String {
@@ -198,7 +202,8 @@ impl ClaimedRun {
                         .with_message("Now do something else"),
                 };
                 let model = options.model.as_ref().map(ToString::to_string);
-                let next = next.with_work_dir(work_dir).with_model(model);
+                let agent = agent_hint::own_agent(self.state());
+                let next = next.with_work_dir(work_dir).with_model(model).with_agent(agent);
                 Err(MissingMessage {
                     message: format!(
                         "Run is {status}. To continue, provide a message using -m/--message"

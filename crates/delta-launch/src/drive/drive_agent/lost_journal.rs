@@ -4,11 +4,12 @@ use delta_base::durable::FileError;
 use delta_base::shell_quote::shell_quote_path;
 use delta_operator::arguments::options::RunOptions;
 use delta_operator::failure::CommandFailure;
+use delta_operator::runs::agent_hint;
 use delta_run::event::RunStatus;
 use delta_run::journal;
 use delta_run::ownership::ActError;
 use delta_run::run::Run;
-use delta_run::run_result::{ContinueCommand, RunResult};
+use delta_run::run_result::RunResult;
 use delta_run::state::RunState;
 
 /// The result of the run, after its failure was printed; or the failure, if it has no result.
@@ -27,7 +28,7 @@ pub fn end_unrecorded_run(
         let hint = format!("nothing is left to continue: the journal of the run in {dir} is gone");
         return Err(failure.with_hint(hint));
     };
-    let next = ContinueCommand::from_state(&state);
+    let next = agent_hint::own_continue_command(&state);
     let failure = failure.with_hint(format!("when that is mended: {next}"));
     match unrecorded_result(&state, &failure, options) {
         Some(result) if failure.is_io() => {
