@@ -5,6 +5,7 @@ use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::id::RunId;
 use delta_base::shell_quote::shell_quote_path;
+use delta_base::signal::CancelToken;
 use delta_base::terminal::input_line::InputLine;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time;
@@ -42,10 +43,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often `--follow` looks for new events.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
+/// How long `--follow` waits for the exit of a process that has ended its work: one in a conversation stays.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often it looks whether the process has exited.
+const EXIT_INTERVAL: Duration = Duration::from_millis(10);
 /// The number of child runs of which each has a line.
 const MAX_LISTED_CHILDREN: usize = 8;
 
@@ -173,6 +178,9 @@ fn follow_run(
     }
     progress.set_input(None);
     if args.format == ShowFormat::Raw {
+        if let Some(cancel) = &cancel {
+            wait_for_run_process(&state, cancel);
+        }
         let is_interrupted = cancel.is_some_and(|cancel| cancel.is_requested());
         return Ok(print_raw_result(&state, run, is_interrupted));
     }
@@ -184,6 +192,16 @@ fn follow_run(
         run_input::print_unsent(input.line());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Waits until the process of the run has exited on this host: before that, no other one can continue the run.
+fn wait_for_run_process(state: &RunState, cancel: &CancelToken) {
+    let Some(start) = &state.start else { return };
+    let deadline = Instant::now() + EXIT_TIMEOUT;
+    while owner_process::owner_status(&start.process) == OwnerStatus::Alive
+        && Instant::now() < deadline
+        && !cancel.wait(EXIT_INTERVAL)
+    {}
 }
 
 /// The line of input for messages to the run, where the user is at the terminal and may send some.
