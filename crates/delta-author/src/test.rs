@@ -231,7 +231,7 @@ fn prepare_test_setup(args: &TestArgs, agent: &Agent) -> Result<TestSetup, Comma
     let mut env: BTreeMap<OsString, OsString> = environment::variables().clone();
     // Each test is a process of its own, and not every source of a key can be read twice.
     KEY_SOURCE_VARIABLES.iter().for_each(|name| drop(env.remove(OsStr::new(name))));
-    // The runs of a test are in its own workspaces, wherever those of the operator are.
+    // The runs of a test are in its own workspaces, wherever the operator keeps runs.
     env.insert(RUNS_DIR_VARIABLE.into(), OsString::new());
     // Nothing of a test outlives it.
     env.insert(environment::SURVIVE_VARIABLE.into(), "0".into());

@@ -230,7 +230,7 @@ impl ReplyAssembler {
                 return Err(StreamError::Reported(error));
             }
             if !value.is_object() {
-                return Err(StreamError::NotJson(excerpt(&data)));
+                return Err(StreamError::NotJson(excerpt(data)));
             }
         }
         self.chunks += 1;

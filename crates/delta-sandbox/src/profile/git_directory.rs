@@ -130,8 +130,8 @@ const INTERRUPTED: [&str; 3] = ["rebase-apply", "rebase-merge", "sequencer"];
 /// How deep the directories of submodules are searched, whose names may have slashes.
 const MAX_MODULE_DEPTH: usize = 6;
 
-/// Whether a path is the list of an interrupted rebase, cherry-pick or revert: git makes it at each conflict, and whoever removes
-/// it loses what is still to do.
+/// Whether a path is the list of an interrupted rebase, cherry-pick or revert: git makes it at each conflict, and to remove it
+/// ends the command half done.
 pub fn is_interrupted_list(path: &Path) -> bool {
     INTERRUPTED.iter().any(|name| path.ends_with(name))
 }
