@@ -32,7 +32,7 @@ mod token_budget;
 
 pub use context_builder::{ContextInputs, RequestContext};
 pub use context_mapping::CONTEXT_MAPPING;
-pub use context_rebuild::{RebuiltMessages, RecordedBlock, SystemPromptCopy};
+pub use context_rebuild::{RecordedBlock, SystemPromptCopy};
 pub use token_budget::TokenCounter;
 
 /// The content that the error about a missing context.yaml suggests.

@@ -19,7 +19,9 @@ mod turn;
 mod verifier;
 
 pub use request_checks::request_difference;
-pub use request_rebuild::{RebuildInput, RebuiltRequest, loaded_system_prompt, rebuild_request};
+pub use request_rebuild::{
+    RebuildInput, RebuiltRequest, loaded_system_prompt, rebuild_request, split_blocks,
+};
 pub use turn::{
     ReplayTurn, ToolCallOutcome, TurnComparison, collect_turns, compare_turns,
     has_interrupted_call, tool_call_difference,

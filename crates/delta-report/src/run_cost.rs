@@ -224,7 +224,7 @@ impl JudgedRun {
                 before = None;
                 continue;
             };
-            let text = requests.get(name)?.to_owned();
+            let text = requests.get(name)?.text().as_str().to_owned();
             let SentCall { started_at, context, wire } = record::read_sent_call(run_dir, name)?;
             let Ok(breakdown) = RequestBreakdown::parse(&text, &context, answer.ratio) else {
                 before = None;

@@ -25,20 +25,20 @@ mod recorded_request;
 mod request_body;
 pub mod surviving_call;
 
+use formats::{MessagesReference, RequestMessages};
 use open_call::UnansweredCall;
 
 pub use delta_base::hex::sha256_hex;
 pub use formats::{
     ContextBlock, ExecutionSandbox, FinishRecord, HashedRequest, HookExecutionRecord,
-    LlmCallRecord, MessagesReference, ProcessOutcome, RecordedStream, RequestMessages,
-    ToolExecutionRecord,
+    LlmCallRecord, ProcessOutcome, RecordedStream, ToolExecutionRecord,
 };
 pub use pack::{PACK_FILE, PackSummary, pack_records, unpack_records};
 pub use record_files::{RecordFile, list_record_files, read_record_bytes};
 pub use recorded_answers::{read_recording, read_recordings};
 pub use recorded_request::{
-    RecordError, RecordedRequests, SentCall, SentExchange, base_record, read_context_blocks,
-    read_recorded_usage, read_request, read_sent_call, read_wire_exchange,
+    RecordError, RecordedRequest, RecordedRequests, SentCall, SentExchange, base_record,
+    read_context_blocks, read_recorded_usage, read_request, read_sent_call, read_wire_exchange,
 };
 pub use request_body::RequestBody;
 

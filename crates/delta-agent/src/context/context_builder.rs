@@ -41,7 +41,7 @@ pub struct ContextInputs<'a> {
 }
 
 /// The messages of a request and where they come from.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RequestContext<'a> {
     /// The messages in order.
     pub pieces: Vec<ContextPiece<'a>>,
@@ -99,12 +99,7 @@ impl ContextManifest {
             prepared.push((block, source));
         }
         let mut left = self.journal_budget(prepared.iter().map(|(_, source)| source))?;
-        let mut context = RequestContext {
-            pieces: Vec::new(),
-            blocks: Vec::new(),
-            left_out: 0,
-            constant_messages: 0,
-        };
+        let mut context = RequestContext::default();
         let mut is_constant = true;
         for (source, (mut block, prepared)) in self.sources.iter().zip(prepared) {
             match prepared {
@@ -169,14 +164,14 @@ impl<'c> RequestContext<'c> {
         self.pieces.iter().map(ContextPiece::messages).collect()
     }
 
-    fn add_piece(&mut self, piece: ContextPiece<'c>, block: &mut ContextBlock) {
+    pub(super) fn add_piece(&mut self, piece: ContextPiece<'c>, block: &mut ContextBlock) {
         let messages = piece.messages();
         block.messages += messages.count();
         block.bytes += messages.text().len() + 1;
         self.pieces.push(piece);
     }
 
-    fn add_journal(
+    pub(super) fn add_journal(
         &mut self,
         state: &'c RunState,
         excess: usize,

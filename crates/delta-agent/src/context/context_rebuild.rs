@@ -2,7 +2,7 @@
 //! system prompt from the run's copy, and everything else from the request itself, because it
 //! depends on the outside world.
 
-use super::context_builder::without_byte_order_mark;
+use super::context_builder::{ContextPiece, RequestContext, without_byte_order_mark};
 use super::token_budget::{self, JournalSelection, TokenMeter};
 use super::{ContextInputs, ContextManifest, ContextSource, SourceKind};
 use crate::skill;
@@ -14,8 +14,8 @@ use delta_run::state::RunState;
 pub struct RecordedBlock<'a> {
     /// The block as recorded.
     pub block: &'a ContextBlock,
-    /// The messages as they appear in the request.
-    pub messages: Vec<&'a str>,
+    /// Its messages as they appear in the request, with the commas between them.
+    pub messages: &'a str,
 }
 
 /// The system prompt that a run has kept.
@@ -27,30 +27,19 @@ pub struct SystemPromptCopy<'a> {
     pub text: &'a str,
 }
 
-/// The rebuilt messages.
-#[derive(Debug, Default)]
-pub struct RebuiltMessages {
-    /// Each message as JSON.
-    pub messages: Vec<String>,
-    /// The number of messages of each block.
-    pub block_counts: Vec<usize>,
-    /// The number of oldest iterations omitted because of the budget.
-    pub left_out: usize,
-}
-
 impl ContextManifest {
     /// Rebuilds the messages of the request made at `state`, whose recorded blocks are `recorded`. The
     /// system prompt is built from `prompt`, or copied from the request without one.
     ///
     /// # Errors
     /// The blocks do not match the sources of this context.yaml.
-    pub fn rebuild(
+    pub fn rebuild<'c>(
         &self,
-        state: &RunState,
+        state: &'c RunState,
         recorded: &[RecordedBlock<'_>],
         prompt: Option<SystemPromptCopy<'_>>,
         inputs: &mut ContextInputs<'_>,
-    ) -> Result<RebuiltMessages, String> {
+    ) -> Result<RequestContext<'c>, String> {
         let kinds = self.sources.iter().map(ContextSource::type_name);
         if !kinds.eq(recorded.iter().map(|block| block.block.kind.as_str())) {
             return Err(format!(
@@ -63,9 +52,9 @@ impl ContextManifest {
         let others: u64 = others.map(|recorded| recorded.block.tokens).sum();
         let mut left = self.total_max_tokens.map(|total| total.saturating_sub(others));
         let mut meter = TokenMeter { tokenizer: None, inputs };
-        let mut rebuilt = RebuiltMessages::default();
+        let mut rebuilt = RequestContext::default();
         for (source, recorded) in self.sources.iter().zip(recorded) {
-            let before = rebuilt.messages.len();
+            let mut block = ContextBlock { messages: 0, bytes: 0, ..recorded.block.clone() };
             match &source.kind {
                 _ if recorded.block.skipped.is_some() => {}
                 SourceKind::Journal { max_iterations } => {
@@ -79,55 +68,44 @@ impl ContextManifest {
                             .map_err(|error| error.to_string())?,
                     };
                     left = left.map(|left| left.saturating_sub(selection.tokens));
-                    rebuilt.add_journal(state, excess, &selection, &recorded.block.source);
+                    rebuilt.add_journal(state, excess, &selection, &mut block);
                 }
                 SourceKind::File { path, .. } => match prompt {
                     Some(prompt) if is_system_prompt_path(path, prompt, &meter) => {
                         let text = without_byte_order_mark(prompt.text);
                         let message = source.prompt_message(text, recorded, &mut meter);
                         let known = self.tokenizer.is_none() || source.max_tokens.is_none();
-                        rebuilt.add_recorded(recorded, known.then_some(message));
+                        rebuilt.add_recorded(recorded, known.then_some(message), &mut block);
                     }
-                    _ => rebuilt.add_recorded(recorded, None),
+                    _ => rebuilt.add_recorded(recorded, None, &mut block),
                 },
                 SourceKind::Skills(skills) => {
                     let text = skill::catalogue(skills, meter.inputs.vars);
                     let message = source.prompt_message(&text, recorded, &mut meter);
-                    rebuilt.add_recorded(recorded, Some(message));
+                    rebuilt.add_recorded(recorded, Some(message), &mut block);
                 }
                 SourceKind::Computed { .. } | SourceKind::AgentsMd(_) => {
-                    rebuilt.add_recorded(recorded, None)
+                    rebuilt.add_recorded(recorded, None, &mut block)
                 }
             }
-            rebuilt.block_counts.push(rebuilt.messages.len() - before);
+            rebuilt.blocks.push(block);
         }
         Ok(rebuilt)
     }
 }
 
-impl RebuiltMessages {
+impl RequestContext<'_> {
     /// Adds a block as recorded, or as `instead`.
-    fn add_recorded(&mut self, recorded: &RecordedBlock<'_>, instead: Option<String>) {
-        match instead {
-            Some(message) => self.messages.push(message),
-            None => self.messages.extend(recorded.messages.iter().map(|text| (*text).to_owned())),
-        }
-    }
-
-    fn add_journal(
+    fn add_recorded(
         &mut self,
-        state: &RunState,
-        excess: usize,
-        selection: &JournalSelection,
-        name: &str,
+        recorded: &RecordedBlock<'_>,
+        instead: Option<String>,
+        block: &mut ContextBlock,
     ) {
-        if selection.left_out > excess {
-            self.messages.push(token_budget::omission_notice(name, selection.left_out));
-            self.left_out = self.left_out.max(selection.left_out);
+        let message = instead.unwrap_or_else(|| recorded.messages.to_owned());
+        if !message.is_empty() {
+            self.add_piece(ContextPiece::Generated(message), block);
         }
-        let parts = state.conversation.parts(selection.left_out);
-        let messages = parts.flat_map(|part| part.messages().iter());
-        self.messages.extend(messages.map(str::to_owned));
     }
 }
 

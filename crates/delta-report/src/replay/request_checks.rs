@@ -1,9 +1,10 @@
 //! Rebuilds the requests of a run, and checks its thoughts against the recorded answers.
 
-use super::request_rebuild::{RebuildInput, RebuiltRequest, rebuild_request};
+use super::request_rebuild::{RebuildInput, RebuiltRequest, rebuild_request, split_blocks};
 use super::verifier::RunVerifier;
 use super::{ReplayDifference, ReplayReport};
 use crate::request_breakdown::{self, RequestBreakdown};
+use delta_agent::context::RecordedBlock;
 use delta_agent::hook::HookPoint;
 use delta_agent::hook::answer::{self, HookAnswer};
 use delta_base::redact::{REDACTED, Secrets};
@@ -11,7 +12,7 @@ use delta_llm::llm::wire::without_stream_options;
 use delta_plan::answer_verdict::judge_answer;
 use delta_plan::hook_observation::SHOWN_STDERR_BYTES;
 use delta_plan::request_body::{RequestBasis, replace_request, request_frame};
-use delta_run::event::{Thought, image_file};
+use delta_run::event::Thought;
 use delta_run::limits::token_estimate::{self, TokenRatio};
 use delta_run::record::{self, ContextBlock, HookExecutionRecord, RequestBody};
 use delta_words::{NativeParts, Reply, parse_reply};
@@ -25,10 +26,6 @@ pub(super) struct RequestFacts {
     estimated_tokens: u64,
     /// The number of iterations that it leaves out.
     left_out: usize,
-}
-
-fn estimated_tokens(request: &str) -> u64 {
-    token_estimate::estimate_request_tokens(request, image_file::image_tokens(request))
 }
 
 impl RunVerifier<'_> {
@@ -66,7 +63,7 @@ impl RunVerifier<'_> {
     pub(super) fn check_request(&mut self, iteration: u32, name: &str) -> Option<RequestFacts> {
         self.io_files.check_record_text(name, Some(iteration), self.report)?;
         let request = match self.requests.get(name) {
-            Ok(request) => request.to_owned(),
+            Ok(request) => request.clone(),
             Err(error) => {
                 let subject = format!("the request in {name}");
                 let error = error.to_string();
@@ -92,7 +89,7 @@ impl RunVerifier<'_> {
         &mut self,
         iteration: u32,
         record: &str,
-        request: &str,
+        request: &RequestBody,
         blocks: &[ContextBlock],
     ) -> Option<RequestFacts> {
         #[derive(Deserialize)]
@@ -109,7 +106,8 @@ impl RunVerifier<'_> {
             return None;
         };
         let subject = "the request before the hook pre_llm_request";
-        let facts = self.compare_rebuilt(iteration, subject, before.get(), blocks)?;
+        let before = RequestBody::from_text(before.get());
+        let facts = self.compare_rebuilt(iteration, subject, &before, blocks)?;
         let keep = SHOWN_STDERR_BYTES;
         let result = self.io_files.read_finished(record, &hook.outcome, keep, self.report)?;
         let agent = &self.config.as_ref()?.agent;
@@ -120,15 +118,16 @@ impl RunVerifier<'_> {
                 let body = RequestBody::default();
                 let no_secrets = Secrets::default();
                 let body = replace_request(body, &frame, replacement, &no_secrets);
-                body.text().as_str().to_owned()
+                body
             }
-            Ok(_) | Err(_) => before.get().to_owned(),
+            Ok(_) | Err(_) => before,
         };
-        if without_stream_options(&after).as_deref() != Some(request) {
+        let after = after.text();
+        if without_stream_options(after).as_ref() != Some(request.text()) {
             let subject = "the request after the hook pre_llm_request";
-            self.report.compare(Some(iteration), subject, request, &after);
+            self.report.compare(Some(iteration), subject, request.text(), after);
         }
-        Some(RequestFacts { estimated_tokens: estimated_tokens(&after), ..facts })
+        Some(RequestFacts { estimated_tokens: self.estimated_tokens(after), ..facts })
     }
 
     /// Compares a request that no hook changed with the rebuilt one.
@@ -136,22 +135,19 @@ impl RunVerifier<'_> {
         &mut self,
         iteration: u32,
         subject: &str,
-        request: &str,
+        request: &RequestBody,
         blocks: &[ContextBlock],
     ) -> Option<RequestFacts> {
-        let recorded = match RequestBreakdown::parse(request, blocks, TokenRatio::default()) {
-            Ok(recorded) if !recorded.summary.replaced => recorded,
-            _ => {
-                let expected = "the messages of its context blocks";
-                self.report.add_mismatch(Some(iteration), subject, "other messages", expected);
-                return None;
-            }
+        let Some(recorded) = split_blocks(request, blocks) else {
+            let expected = "the messages of its context blocks";
+            self.report.add_mismatch(Some(iteration), subject, "other messages", expected);
+            return None;
         };
         let is_same = |rebuilt: &RebuiltRequest| {
-            rebuilt.text == request
-                || without_stream_options(&rebuilt.text).as_deref() == Some(request)
+            rebuilt.body.text() == request.text()
+                || without_stream_options(rebuilt.body.text()).as_ref() == Some(request.text())
         };
-        let rebuilt = match self.rebuild(iteration, &recorded, blocks, true) {
+        let rebuilt = match self.rebuild(iteration, &recorded, true) {
             Ok(rebuilt) => rebuilt,
             Err(reason) => {
                 let expected = "context blocks of the agent";
@@ -160,40 +156,50 @@ impl RunVerifier<'_> {
             }
         };
         if is_same(&rebuilt) {
-            return Some(rebuilt.facts());
+            return Some(self.request_facts(&rebuilt));
         }
         if self.config.as_ref()?.is_intact
-            && let Ok(as_sent) = self.rebuild(iteration, &recorded, blocks, false)
+            && let Ok(as_sent) = self.rebuild(iteration, &recorded, false)
             && is_same(&as_sent)
         {
             self.report.add_not_checked(format!(
                 "the system prompt of iteration {iteration}: its file changed after it was copied"
             ));
-            return Some(as_sent.facts());
+            return Some(self.request_facts(&as_sent));
         }
         report_request_difference(
             self.report,
             iteration,
             subject,
-            &recorded,
-            request,
-            &rebuilt,
+            request.text(),
             blocks,
+            &rebuilt,
         );
-        Some(rebuilt.facts())
+        Some(self.request_facts(&rebuilt))
     }
 
     /// Rebuilds a request, with the system prompt of the agent copy or as it was sent.
     fn rebuild(
         &self,
         iteration: u32,
-        composition: &RequestBreakdown<'_>,
-        blocks: &[ContextBlock],
+        blocks: &[RecordedBlock<'_>],
         with_prompt: bool,
     ) -> Result<RebuiltRequest, String> {
         let config = self.config.as_ref().ok_or("the copy of the agent is missing")?;
-        let recorded = RebuildInput { iteration, state: &self.state, composition, blocks };
+        let recorded = RebuildInput { iteration, state: &self.state, blocks };
         rebuild_request(&config.agent, &config.vars, recorded, with_prompt)
+    }
+
+    fn request_facts(&self, rebuilt: &RebuiltRequest) -> RequestFacts {
+        RequestFacts {
+            estimated_tokens: self.estimated_tokens(rebuilt.body.text()),
+            left_out: rebuilt.left_out,
+        }
+    }
+
+    fn estimated_tokens(&self, request: &str) -> u64 {
+        let image_tokens = self.state.conversation.image_tokens(request);
+        token_estimate::estimate_request_tokens(request, image_tokens)
     }
 
     /// Compares a thought with the recorded answer, after post_llm_response.
@@ -263,38 +269,27 @@ fn is_intact(native: &NativeParts) -> bool {
     !native.parts.to_string().contains(REDACTED)
 }
 
-impl RebuiltRequest {
-    fn facts(&self) -> RequestFacts {
-        RequestFacts {
-            estimated_tokens: estimated_tokens(&self.text),
-            left_out: self.rebuilt.left_out,
-        }
-    }
-}
-
 /// Adds the first difference of a recorded and a rebuilt request, with its place in the recorded one.
 fn report_request_difference(
     report: &mut ReplayReport,
     iteration: u32,
     subject: &str,
-    recorded: &RequestBreakdown<'_>,
     request: &str,
-    rebuilt: &RebuiltRequest,
     blocks: &[ContextBlock],
+    rebuilt: &RebuiltRequest,
 ) {
-    let counted = blocks.iter().zip(&rebuilt.rebuilt.block_counts);
-    let blocks: Vec<ContextBlock> =
-        counted.map(|(block, count)| ContextBlock { messages: *count, ..block.clone() }).collect();
-    let breakdown = RequestBreakdown::parse(&rebuilt.text, &blocks, TokenRatio::default()).ok();
-    let difference = breakdown
-        .and_then(|breakdown| request_difference(iteration, subject, &breakdown, recorded));
+    let parse = |text, blocks| RequestBreakdown::parse(text, blocks, TokenRatio::default()).ok();
+    let breakdowns = parse(rebuilt.body.text(), &rebuilt.blocks).zip(parse(request, blocks));
+    let difference = breakdowns.and_then(|(rebuilt, recorded)| {
+        request_difference(iteration, subject, &rebuilt, &recorded)
+    });
     match difference {
         Some(difference) => report.add_difference(ReplayDifference {
             recorded: difference.expected,
             expected: difference.recorded,
             ..difference
         }),
-        None => report.compare(Some(iteration), subject, request, &rebuilt.text),
+        None => report.compare(Some(iteration), subject, request, rebuilt.body.text()),
     }
 }
 

@@ -1,10 +1,9 @@
 //! Rebuilds a recorded request with the copy of the agent, or with another agent.
 
-use crate::request_breakdown::RequestBreakdown;
 use delta_agent::agent::Agent;
 use delta_agent::context::{
-    ContextInputs, ContextProgram, RebuiltMessages, RecordedBlock, SYSTEM_PROMPT_FILE,
-    SystemPromptCopy, TokenCounter,
+    ContextInputs, ContextProgram, RecordedBlock, SYSTEM_PROMPT_FILE, SystemPromptCopy,
+    TokenCounter,
 };
 use delta_base::engine_variables::EngineVars;
 use delta_base::redact::Secrets;
@@ -12,7 +11,7 @@ use delta_base::signal::CancelToken;
 use delta_base::time;
 use delta_plan::request_body::{RequestBasis, build_request_body};
 use delta_process::{EnvVars, LaunchContext};
-use delta_run::record::ContextBlock;
+use delta_run::record::{ContextBlock, RequestBody};
 use delta_run::state::RunState;
 
 /// A recorded request.
@@ -22,19 +21,36 @@ pub struct RebuildInput<'a> {
     pub iteration: u32,
     /// The state of the run when it was sent.
     pub state: &'a RunState,
-    /// The parsed request.
-    pub composition: &'a RequestBreakdown<'a>,
     /// The context blocks that its messages come from.
-    pub blocks: &'a [ContextBlock],
+    pub blocks: &'a [RecordedBlock<'a>],
 }
 
 /// A rebuilt request.
 #[derive(Debug)]
 pub struct RebuiltRequest {
     /// The exact text.
-    pub text: String,
-    /// The messages, and what was left out.
-    pub rebuilt: RebuiltMessages,
+    pub body: RequestBody,
+    /// The context blocks that its messages come from.
+    pub blocks: Vec<ContextBlock>,
+    /// The number of oldest iterations omitted because of the budget.
+    pub left_out: usize,
+}
+
+/// Splits a recorded request into its blocks; `None` if a hook replaced the messages, so that they come from no block.
+pub fn split_blocks<'a>(
+    request: &'a RequestBody,
+    blocks: &'a [ContextBlock],
+) -> Option<Vec<RecordedBlock<'a>>> {
+    let mut rest = request.messages();
+    let mut split = Vec::with_capacity(blocks.len());
+    for block in blocks {
+        let (messages, later) = rest.split_at_checked(block.messages)?;
+        rest = later;
+        let start = messages.first().map_or(0, |first| first.start);
+        let end = messages.last().map_or(0, |last| last.end);
+        split.push(RecordedBlock { block, messages: &request.text()[start..end] });
+    }
+    rest.is_empty().then_some(split)
 }
 
 /// The text of the system prompt in the agent's files.
@@ -55,14 +71,7 @@ pub fn rebuild_request(
     recorded: RebuildInput<'_>,
     with_prompt: bool,
 ) -> Result<RebuiltRequest, String> {
-    let RebuildInput { iteration, state, composition: breakdown, blocks } = recorded;
-    let recorded_blocks: Vec<RecordedBlock<'_>> = breakdown
-        .summary
-        .blocks
-        .iter()
-        .zip(blocks)
-        .map(|(part, block)| RecordedBlock { block, messages: breakdown.block_messages(part) })
-        .collect();
+    let RebuildInput { iteration, state, blocks } = recorded;
     let prompt = loaded_system_prompt(agent).filter(|_| with_prompt);
     let prompt = prompt.map(|text| SystemPromptCopy { name: &agent.system_prompt, text });
     let cancel = CancelToken::manual().map_err(|error| error.to_string())?;
@@ -78,14 +87,12 @@ pub fn rebuild_request(
         counter: &mut TokenCounter::default(),
         run_generators: false,
     };
-    let rebuilt = agent.context.rebuild(state, &recorded_blocks, prompt, &mut inputs)?;
-    let messages: Vec<_> = rebuilt.messages.iter().map(|message| message.as_str().into()).collect();
+    let context = agent.context.rebuild(state, blocks, prompt, &mut inputs)?;
     let body = build_request_body(
         agent,
         &RequestBasis::next(agent, state),
-        &messages,
+        &context.messages(),
         &Secrets::default(),
     );
-    let text = body.text().as_str().to_owned();
-    Ok(RebuiltRequest { text, rebuilt })
+    Ok(RebuiltRequest { body, blocks: context.blocks, left_out: context.left_out })
 }

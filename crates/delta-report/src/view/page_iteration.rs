@@ -11,7 +11,8 @@ use delta_run::conversation::history::{CallHistory, EventRef, Iteration};
 use delta_run::event::{CallSandbox, HostTrafficRecord, Payload};
 use delta_run::limits::token_estimate::TokenRatio;
 use delta_run::record::{
-    ContextBlock, ExecutionSandbox, HashedRequest, ProcessOutcome, RecordFile, RecordedStream,
+    ContextBlock, ExecutionSandbox, HashedRequest, ProcessOutcome, RecordFile, RecordedRequests,
+    RecordedStream,
 };
 use delta_words::{Attempt, Usage};
 use serde::de::DeserializeOwned;
@@ -26,6 +27,8 @@ pub struct PageSource<'r> {
     pub dir: PathBuf,
     /// The requests so far; `None` when the page does not show them.
     pub requests: Option<PageRequests>,
+    /// The requests in the records.
+    pub recorded: RecordedRequests,
     pub snapshots: Option<PageSnapshots>,
     pub capacity: &'r mut PageCapacity,
     /// The ratio of reported to estimated tokens at the last LLM call.
@@ -253,12 +256,15 @@ impl PageSource<'_> {
             Err(reason) => llm_call.missing = Some(reason),
         }
         let recorded: HashedRequest<'_> = serde_json::from_str(&text).unwrap_or_default();
-        if let (Some(requests), Some(request)) = (&mut self.requests, recorded.request) {
+        if let (Some(requests), Some(_)) = (&mut self.requests, recorded.request) {
             let blocks = llm_call.record.as_ref().and_then(|record| record.context.as_deref());
             let attribution =
                 BlockAttribution { blocks: blocks.unwrap_or_default(), ratio: self.ratio };
-            let hash = recorded.request_sha256.unwrap_or_default();
-            match requests.add(&self.dir, name, request.get(), hash, attribution, self.capacity) {
+            let added = match self.recorded.read(name) {
+                Ok(request) => requests.add(request, attribution, self.capacity),
+                Err(error) => Err(error.to_string()),
+            };
+            match added {
                 Ok(request) => llm_call.request = Some(request),
                 Err(reason) => llm_call.no_request = Some(reason),
             }

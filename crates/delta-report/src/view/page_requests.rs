@@ -5,12 +5,12 @@ use super::page_redaction::HIDDEN_ANSWER;
 use super::run_files::PageCapacity;
 use crate::request_breakdown::{PartSize, RequestBreakdown};
 use delta_run::limits::token_estimate::TokenRatio;
-use delta_run::record::{self, ContextBlock, MessagesReference, RequestMessages, sha256_hex};
+use delta_run::record::{ContextBlock, RecordedRequest};
 use serde::Serialize;
 use serde_json::Value as Json;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// The requests of one run, in the order in which they were sent.
@@ -21,8 +21,8 @@ pub struct PageRequests {
     text_indexes: HashMap<Rc<str>, u32>,
     /// Set by the first request that exceeds the capacity; later ones are not added.
     is_full: bool,
-    /// The file name of the last record, and the indexes of its messages.
-    previous: Option<(String, Vec<u32>)>,
+    /// The indexes of the messages of the last request.
+    previous: Vec<u32>,
     /// The calls whose results are hidden.
     hidden_calls: HashSet<String>,
 }
@@ -78,7 +78,7 @@ impl BlockAttribution<'_> {
         PartSize { bytes, tokens: self.ratio.tokens(bytes) }
     }
 
-    fn part_sizes(&self, head: &str, messages: &[&str], tail: &str) -> PartSizes {
+    fn part_sizes(&self, head: &str, messages: &[Range<usize>], tail: &str) -> PartSizes {
         let frame = format!("{head}{tail}");
         let breakdown = RequestBreakdown::parse(&frame, &[], self.ratio);
         let tools = breakdown.map_or(0, |breakdown| breakdown.summary.tools.bytes);
@@ -108,13 +108,10 @@ impl PageRequests {
         Self { hidden_calls, ..Self::default() }
     }
 
-    /// Adds the request that the record `name` holds as `recorded`, or says why it cannot be shown.
+    /// Adds the request that was read after the last one that was added, or says why it cannot be shown.
     pub fn add(
         &mut self,
-        run_dir: &Path,
-        name: &str,
-        recorded: &str,
-        hash: String,
+        request: &RecordedRequest,
         attribution: BlockAttribution<'_>,
         capacity: &mut PageCapacity,
     ) -> Result<PageRequest, String> {
@@ -122,35 +119,37 @@ impl PageRequests {
         if self.is_full {
             return Err(FULL.to_owned());
         }
-        let text = match self.expand_recorded(recorded) {
-            Some(text) => text,
-            None => record::read_request(run_dir, name).map_err(|error| error.to_string())?,
-        };
-        let is_exact = sha256_hex(&text) == hash;
+        let text = request.body.text().as_str();
+        let messages = request.body.messages();
         let text_count = self.texts.len();
-        let bytes = text.len();
-        let request = if let Some((head, messages, tail)) = split_request_text(&text) {
-            let part_sizes = attribution.part_sizes(head, &messages, tail);
-            let indexes: Vec<u32> = messages
-                .iter()
-                .map(|message| self.text_index(&self.redact_message(message)))
-                .collect();
-            let previous = self.previous.take().map(|(_, indexes)| indexes).unwrap_or_default();
-            let messages = diff_messages(&previous, &indexes);
-            let file = name.rsplit('/').next().unwrap_or(name).to_owned();
-            self.previous = Some((file, indexes));
-            let head = self.text_index(head);
-            let tail = Some(self.text_index(tail));
-            PageRequest { head, tail, messages, bytes, part_sizes, sha256: hash, is_exact }
-        } else {
-            self.previous = None;
-            let head = self.text_index(&text);
-            let none = attribution.part_size(0);
-            let rest = attribution.part_size(bytes);
-            let part_sizes = PartSizes { blocks: Vec::new(), tools: none, rest };
-            let messages = Vec::new();
-            PageRequest { head, tail: None, messages, bytes, part_sizes, sha256: hash, is_exact }
+        let shared = request.body.shared_messages();
+        let mut indexes = self.previous[..shared].to_vec();
+        for message in &messages[shared..] {
+            indexes.push(self.text_index(&self.redact_message(&text[message.clone()])));
+        }
+        let mut added = PageRequest {
+            head: 0,
+            tail: None,
+            messages: diff_messages(&self.previous, &indexes),
+            bytes: text.len(),
+            part_sizes: PartSizes {
+                blocks: Vec::new(),
+                tools: attribution.part_size(0),
+                rest: attribution.part_size(text.len()),
+            },
+            sha256: request.sha256.clone(),
+            is_exact: request.is_intact,
         };
+        self.previous = indexes;
+        if let ([first, ..], [.., last]) = (messages, messages) {
+            let head = &text[..first.start];
+            let tail = &text[last.end..];
+            added.part_sizes = attribution.part_sizes(head, messages, tail);
+            added.head = self.text_index(head);
+            added.tail = Some(self.text_index(tail));
+        } else {
+            added.head = self.text_index(text);
+        }
         if !capacity.reserve(self.texts[text_count..].iter().map(|text| text.len()).sum()) {
             for text in self.texts.drain(text_count..) {
                 self.text_indexes.remove(&text);
@@ -158,27 +157,7 @@ impl PageRequests {
             self.is_full = true;
             return Err(FULL.to_owned());
         }
-        Ok(request)
-    }
-
-    /// The whole text of a recorded request; `None` when it refers to messages other than the previous request's.
-    fn expand_recorded(&self, recorded: &str) -> Option<String> {
-        let list = serde_json::from_str::<RequestMessages<'_>>(recorded).ok();
-        let first = list.as_ref().and_then(|list| Some(list.messages.first()?.get()));
-        let reference =
-            first.and_then(|first| serde_json::from_str::<MessagesReference>(first).ok());
-        let Some((first, reference)) = first.zip(reference) else {
-            return Some(recorded.to_owned());
-        };
-        let (file, messages) = self.previous.as_ref()?;
-        if *file != reference.same_as || !self.hidden_calls.is_empty() {
-            return None;
-        }
-        let messages = messages.get(..reference.count)?.iter();
-        let texts: Vec<&str> = messages.map(|index| self.texts[*index as usize].as_ref()).collect();
-        let start = first.as_ptr() as usize - recorded.as_ptr() as usize;
-        let end = start + first.len();
-        Some(format!("{}{}{}", &recorded[..start], texts.join(","), &recorded[end..]))
+        Ok(added)
     }
 
     /// Hides the content of a message that holds a sensitive answer.
@@ -209,29 +188,13 @@ impl PageRequests {
     }
 }
 
-/// The length of messages with a comma between each two.
-fn joined_len(messages: &[&str]) -> usize {
-    messages.iter().map(|message| message.len() + 1).sum::<usize>().saturating_sub(1)
-}
-
-/// Splits a request into the text before its messages, the messages, and the text after them; `None` when it has no
-/// messages or separates them by more than commas.
-fn split_request_text(text: &str) -> Option<(&str, Vec<&str>, &str)> {
-    let list = serde_json::from_str::<RequestMessages<'_>>(text).ok()?;
-    let messages: Vec<&str> = list.messages.iter().map(|message| message.get()).collect();
-    let start = messages.first()?.as_ptr() as usize - text.as_ptr() as usize;
-    let last = messages.last()?;
-    let end = last.as_ptr() as usize - text.as_ptr() as usize + last.len();
-    (end - start == joined_len(&messages) && text[start..end] == messages.join(","))
-        .then(|| (&text[..start], messages, &text[end..]))
+/// The length of consecutive messages with a comma between each two.
+fn joined_len(messages: &[Range<usize>]) -> usize {
+    messages.last().map_or(0, |last| last.end - messages[0].start)
 }
 
 /// Describes the messages `now` by what they repeat of `before`.
 fn diff_messages(before: &[u32], now: &[u32]) -> Vec<PageMessages> {
-    let mut positions: HashMap<u32, usize> = HashMap::new();
-    for (position, message) in before.iter().enumerate() {
-        positions.entry(*message).or_insert(position);
-    }
     let mut pieces = Vec::new();
     let mut next = 0;
     for message in now {
@@ -239,8 +202,11 @@ fn diff_messages(before: &[u32], now: &[u32]) -> Vec<PageMessages> {
         if is_next && let Some(PageMessages::Repeated([_, count])) = pieces.last_mut() {
             *count += 1;
             next += 1;
-        } else if let Some(position) = positions.get(message) {
-            let position = if is_next { next } else { *position };
+            continue;
+        }
+        let first = before.iter().position(|earlier| earlier == message);
+        let position = if is_next { Some(next) } else { first };
+        if let Some(position) = position {
             pieces.push(PageMessages::Repeated([u32::try_from(position).unwrap_or(u32::MAX), 1]));
             next = position + 1;
         } else {
@@ -253,6 +219,8 @@ fn diff_messages(before: &[u32], now: &[u32]) -> Vec<PageMessages> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use delta_run::record::{RecordedRequests, sha256_hex};
+    use std::path::Path;
 
     #[test]
     fn c_18_2_what_a_request_shares_is_said_by_its_place() {
@@ -267,6 +235,14 @@ mod tests {
         );
     }
 
+    /// Records as `recorded` a request that was sent as `sent`.
+    fn write_record(run_dir: &Path, name: &str, sent: &str, recorded: &str) {
+        let hash = sha256_hex(sent);
+        let record = format!("{{\"request_sha256\":\"{hash}\",\"request\":{recorded}}}");
+        std::fs::create_dir_all(run_dir.join("io/invocations")).unwrap();
+        std::fs::write(run_dir.join(name), record).unwrap();
+    }
+
     #[test]
     fn c_18_2_a_request_is_put_together_byte_for_byte() {
         let mut requests = PageRequests::default();
@@ -275,21 +251,24 @@ mod tests {
         let sent = [
             r#"{"model":"m","messages":[{"a":"x"},{"b":1}],"tools":[]}"#,
             r#"{"model":"m","messages":[{"a":"x"},{"b":1},{"c":2}],"tools":[]}"#,
+            r#"{"model":"m","messages":[{"a":"x"},{"b":1},{"a":"x"}],"tools":[7]}"#,
             r#"{ "messages": [1, 2] }"#,
-            "null",
+            "[7]",
         ];
         let recorded = [
             sent[0],
             r#"{"model":"m","messages":[{"same_as":"n0","count":2},{"c":2}],"tools":[]}"#,
-            sent[2],
+            r#"{"model":"m","messages":[{"same_as":"n1","count":2},{"a":"x"}],"tools":[7]}"#,
             sent[3],
+            sent[4],
         ];
+        let dir = tempfile::tempdir().unwrap();
+        let mut records = RecordedRequests::new(dir.path());
         let mut before: Vec<u32> = Vec::new();
         for (index, (sent, recorded)) in sent.iter().zip(recorded).enumerate() {
             let name = format!("io/invocations/n{index}");
-            let found = requests
-                .add(Path::new("/none"), &name, recorded, sha256_hex(sent), of, &mut room)
-                .unwrap();
+            write_record(dir.path(), &name, sent, recorded);
+            let found = requests.add(records.read(&name).unwrap(), of, &mut room).unwrap();
             assert!(found.is_exact, "{sent}");
             let mut list = Vec::new();
             for piece in &found.messages {
@@ -306,11 +285,26 @@ mod tests {
             let tail = found.tail.map_or("", text);
             assert_eq!(format!("{}{}{tail}", text(found.head), middle.join(",")), *sent);
         }
-        assert!(
-            requests
-                .add(Path::new("/none"), "io/x", recorded[1], String::new(), of, &mut room)
-                .is_err()
-        );
+    }
+
+    #[test]
+    fn c_18_2_a_changed_record_changes_no_request_after_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut records = RecordedRequests::new(dir.path());
+        let mut requests = PageRequests::default();
+        let mut room = PageCapacity::new(10_000);
+        let of = BlockAttribution { blocks: &[], ratio: TokenRatio::default() };
+        let first = r#"{"messages":[1,2]}"#;
+        let later = r#"{"messages":[{"same_as":"n0","count":1},3]}"#;
+        write_record(dir.path(), "io/invocations/n0", "another request", first);
+        write_record(dir.path(), "io/invocations/n1", r#"{"messages":[1,3]}"#, later);
+        let mut add =
+            |name: &str| requests.add(records.read(name).unwrap(), of, &mut room).unwrap();
+        assert!(!add("io/invocations/n0").is_exact);
+        let added = add("io/invocations/n1");
+        assert!(added.is_exact);
+        assert_eq!(added.messages[0], PageMessages::Repeated([0, 1]));
+        assert!(matches!(added.messages[1..], [PageMessages::New(_)]));
     }
 
     #[test]
@@ -322,12 +316,13 @@ mod tests {
         };
         let shares = |blocks: &[ContextBlock]| {
             let of = BlockAttribution { blocks, ratio: TokenRatio::default() };
-            let hash = sha256_hex(sent);
             let mut room = PageCapacity::new(10_000);
-            PageRequests::default()
-                .add(Path::new("/none"), "io/x", sent, hash, of, &mut room)
-                .unwrap()
-                .part_sizes
+            let dir = tempfile::tempdir().unwrap();
+            let name = "io/invocations/x";
+            write_record(dir.path(), name, sent, sent);
+            let mut records = RecordedRequests::new(dir.path());
+            let request = records.read(name).unwrap();
+            PageRequests::default().add(request, of, &mut room).unwrap().part_sizes
         };
         let known = shares(&[block(1), block(0), block(2)]);
         assert_eq!((&known.blocks[..], known.tools.bytes), (&[7, 0, 16][..], 9));

@@ -15,6 +15,7 @@ use delta_run::event::{Event, ParentRun, Payload, RunStatus};
 use delta_run::journal;
 use delta_run::limits::token_estimate::TokenRatio;
 use delta_run::ownership::owner_process::{self, OwnerStatus};
+use delta_run::record::RecordedRequests;
 use delta_run::run_result::RunResult;
 use delta_run::run_tree::ChildRunEntry;
 use delta_run::state::RunState;
@@ -128,6 +129,7 @@ impl PageRun {
         let mut source = PageSource {
             dir: dir.to_owned(),
             requests: options.with_requests.then(|| PageRequests::new(hidden_calls)),
+            recorded: RecordedRequests::new(dir),
             snapshots: PageSnapshots::open(dir),
             capacity,
             ratio: TokenRatio::default(),

@@ -1,12 +1,9 @@
 //! Rebuilds the exact request of an LLM call from its record and the records before it.
 
-use super::{
-    ContextBlock, HashedRequest, LlmCallRecord, MessagesReference, RequestBody, RequestMessages,
-    read_record_bytes,
-};
+use super::request_body::{RequestBody, split_request};
+use super::{ContextBlock, HashedRequest, LlmCallRecord, MessagesReference, read_record_bytes};
 use delta_base::time::Timestamp;
 use delta_words::{Usage, WireExchange};
-use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
@@ -33,8 +30,19 @@ pub enum RecordError {
 #[derive(Debug)]
 pub struct RecordedRequests {
     run_dir: PathBuf,
-    /// The record and the body of the last request.
-    last_request: Option<(String, RequestBody)>,
+    last_request: Option<RecordedRequest>,
+}
+
+/// A request that was rebuilt from its record and those before it.
+#[derive(Debug)]
+pub struct RecordedRequest {
+    name: String,
+    /// Its text and its messages, of which it shares some with the request that was read before it.
+    pub body: RequestBody,
+    /// The recorded hash of what was sent.
+    pub sha256: String,
+    /// Whether the text has that hash. Otherwise a record was changed.
+    pub is_intact: bool,
 }
 
 impl RecordedRequests {
@@ -43,20 +51,23 @@ impl RecordedRequests {
         Self { run_dir: run_dir.to_owned(), last_request: None }
     }
 
-    /// Rebuilds the exact request in the record `name`, a path relative to the run directory. Messages that the record
-    /// refers to are read from earlier records.
+    /// Rebuilds the request in the record `name`, a path relative to the run directory, as far as the records are intact.
+    /// Messages that the record refers to are read from earlier records.
     ///
     /// # Errors
-    /// A record is missing or was changed, which the hash of the request shows.
-    pub fn get(&mut self, name: &str) -> Result<&str, RecordError> {
+    /// A record is missing, or was not written by delta.
+    pub fn read(&mut self, name: &str) -> Result<&RecordedRequest, RecordError> {
         let mut records = vec![RequestRecord::read(&self.run_dir, name)?];
         let mut body = RequestBody::default();
+        let mut shared = 0;
         while let Some(last) = records.last()
             && let Some(reference) = &last.reference
         {
             let base = format!("{INVOCATIONS_DIR}{}", reference.same_as);
-            if let Some((_, request)) = self.last_request.take_if(|(record, _)| *record == base) {
-                body = request;
+            if let Some(request) = self.last_request.take_if(|request| request.name == base) {
+                // A reader may have refused a request that is not intact, and not know its messages.
+                shared = if request.is_intact { request.body.messages().len() } else { 0 };
+                body = request.body;
                 break;
             }
             // References point to earlier records. A cycle would never end.
@@ -67,12 +78,27 @@ impl RecordedRequests {
             }
             records.push(RequestRecord::read(&self.run_dir, &base)?);
         }
-        records.iter().rev().for_each(|record| record.rebuild_request(&mut body));
-        if records[0].sha256 != body.sha256() {
+        for record in records.iter().rev() {
+            record.rebuild_request(&mut body);
+            shared = shared.min(body.shared_messages());
+        }
+        body.limit_shared_messages(shared);
+        let sha256 = records.swap_remove(0).sha256;
+        let is_intact = sha256 == body.sha256();
+        let name = name.to_owned();
+        Ok(self.last_request.insert(RecordedRequest { name, body, sha256, is_intact }))
+    }
+
+    /// Rebuilds the exact request in the record `name`: see [`RecordedRequests::read`].
+    ///
+    /// # Errors
+    /// A record is missing or was changed, which the hash of the request shows.
+    pub fn get(&mut self, name: &str) -> Result<&RequestBody, RecordError> {
+        let request = self.read(name)?;
+        if !request.is_intact {
             return Err(RecordError::HashMismatch(name.to_owned()));
         }
-        let (_, body) = self.last_request.insert((name.to_owned(), body));
-        Ok(body.text())
+        Ok(&request.body)
     }
 }
 
@@ -81,7 +107,7 @@ impl RecordedRequests {
 /// # Errors
 /// A record is missing or was changed, which the hash of the request shows.
 pub fn read_request(run_dir: &Path, name: &str) -> Result<String, RecordError> {
-    RecordedRequests::new(run_dir).get(name).map(str::to_owned)
+    RecordedRequests::new(run_dir).get(name).map(|body| body.text().as_str().to_owned())
 }
 
 /// Reads the sources of the messages in the record `name`; `None` if an older version wrote it, which did not record them.
@@ -179,20 +205,16 @@ impl RequestRecord {
     fn read(run_dir: &Path, name: &str) -> Result<Self, RecordError> {
         let file = read_record_file(run_dir, name)?;
         let (sha256, text) = parse_sent_request(name, &file)?;
-        let RequestMessages { messages } =
-            serde_json::from_str(text).map_err(|error| unreadable_record(name, error))?;
-        let offset = |message: &RawValue| message.get().as_ptr() as usize - text.as_ptr() as usize;
-        let start = messages.first().map_or(text.len(), |first| offset(first));
-        let end = messages.last().map_or(start, |last| offset(last) + last.get().len());
-        let reference = messages.first().and_then(|first| serde_json::from_str(first.get()).ok());
+        let (head, messages, tail) = split_request(text);
+        let reference = messages.first().and_then(|first| serde_json::from_str(first).ok());
         let messages = messages.iter().skip(usize::from(reference.is_some()));
         Ok(Self {
             name: name.to_owned(),
             sha256,
             reference,
-            head: text[..start].to_owned(),
-            messages: messages.map(|message| message.get().to_owned()).collect(),
-            tail: text[end..].to_owned(),
+            head: head.to_owned(),
+            messages: messages.map(|message| (*message).to_owned()).collect(),
+            tail: tail.to_owned(),
         })
     }
 

@@ -1,5 +1,6 @@
 //! The body of a request, built from the body of the request before it.
 
+use super::RequestMessages;
 use crate::conversation::message_buffer::MessageSlice;
 use delta_base::hex::encode_hex;
 use sha2::{Digest, Sha256};
@@ -22,6 +23,14 @@ pub struct RequestBody {
 }
 
 impl RequestBody {
+    /// The request with this text.
+    pub fn from_text(text: &str) -> Self {
+        let mut body = Self::default();
+        let (head, messages, tail) = split_request(text);
+        body.rebuild(head, 0, messages.into_iter(), tail);
+        body
+    }
+
     /// The exact text of the request.
     pub fn text(&self) -> &Arc<String> {
         &self.text
@@ -30,6 +39,13 @@ impl RequestBody {
     /// The range of each message in the text.
     pub fn messages(&self) -> &[Range<usize>] {
         &self.messages
+    }
+
+    /// The text of the request without its first `count` messages.
+    pub fn without_first_messages(&self, count: usize) -> String {
+        let end = self.messages.last().map_or(0, |last| last.end);
+        let start = self.messages.get(count).map_or(end, |first| first.start);
+        format!("{}{}", self.head(), &self.text[start..])
     }
 
     /// The text of the last message, empty if there is none.
@@ -164,6 +180,23 @@ impl RequestBody {
         let end = self.messages.last().map_or(0, |last| last.end);
         sent.get(..end).is_some_and(|start| start == &self.text[..end])
     }
+}
+
+/// The text before the messages of a request, the messages, and the text after them. A request that has none, or more than
+/// commas between them, is all before them.
+pub(super) fn split_request(text: &str) -> (&str, Vec<&str>, &str) {
+    let list: RequestMessages<'_> = serde_json::from_str(text).unwrap_or_default();
+    let messages: Vec<&str> = list.messages.iter().map(|message| message.get()).collect();
+    let Some((first, last)) = messages.first().zip(messages.last()) else {
+        return (text, messages, "");
+    };
+    let start = first.as_ptr() as usize - text.as_ptr() as usize;
+    let end = last.as_ptr() as usize - text.as_ptr() as usize + last.len();
+    let commas = messages.len() - 1;
+    if end - start != messages.iter().map(|message| message.len()).sum::<usize>() + commas {
+        return (text, Vec::new(), "");
+    }
+    (&text[..start], messages, &text[end..])
 }
 
 #[cfg(test)]

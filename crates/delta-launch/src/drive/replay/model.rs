@@ -13,17 +13,14 @@ use delta_operator::failure::CommandFailure;
 use delta_operator::{cancel, command_line};
 use delta_plan::request_body::CallDemand;
 use delta_report::replay::{self, RebuildInput, RebuiltRequest};
-use delta_report::request_breakdown::RequestBreakdown;
 use delta_run::event::{Payload, Thought, image_file};
 use delta_run::limits::Limits;
-use delta_run::limits::token_estimate::TokenRatio;
-use delta_run::record;
+use delta_run::record::{self, RecordedRequests};
 use delta_run::state::RunState;
 use delta_run::workspace::Workspace;
 use delta_words::Reply;
 use serde_json::json;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 /// The answers of the LLM and their tokens.
 #[derive(Default)]
@@ -56,12 +53,14 @@ pub(super) fn replay_model(
     let environment = agent.environment(original.id.as_str(), &original.dir, &workspace, None);
     let mut provider = agent.connect_llm(&environment)?;
     let vars = environment.vars();
+    let mut requests = RecordedRequests::new(&original.dir);
     let mut state = RunState::default();
     let mut usage = ModelUsage::default();
     let mut differences = Vec::new();
     for event in &original.events {
         if let Payload::Thought(thought) = &event.payload {
-            let request = rebuild_recorded_request(&agent, original, vars, &state, thought)?;
+            let request =
+                rebuild_recorded_request(&agent, original, &mut requests, vars, &state, thought)?;
             let reply =
                 ask_model(&mut *provider, &agent.agent, &state, &request, original, &cancel)?;
             usage.add(&reply);
@@ -117,6 +116,7 @@ impl ModelUsage {
 fn rebuild_recorded_request(
     agent: &PreparedAgent,
     original: &OriginalRun,
+    requests: &mut RecordedRequests,
     vars: &EngineVars,
     state: &RunState,
     thought: &Thought,
@@ -127,17 +127,13 @@ fn rebuild_recorded_request(
         let message = format!("could not rebuild the request of iteration {iteration}: {problem}");
         CommandFailure::damaged(message, None)
     };
-    let text =
-        record::read_request(&original.dir, name).map_err(|error| damaged(error.to_string()))?;
+    let request = requests.get(name).map_err(|error| damaged(error.to_string()))?;
     let blocks = record::read_context_blocks(&original.dir, name)
         .map_err(|error| damaged(error.to_string()))?
         .unwrap_or_default();
-    let composition = RequestBreakdown::parse(&text, &blocks, TokenRatio::default())
-        .map_err(|error| damaged(error.to_string()))?;
-    if composition.summary.replaced {
-        return Err(damaged("a hook replaced its messages".to_owned()));
-    }
-    let recorded = RebuildInput { iteration, state, composition: &composition, blocks: &blocks };
+    let blocks = replay::split_blocks(request, &blocks)
+        .ok_or_else(|| damaged("a hook replaced its messages".to_owned()))?;
+    let recorded = RebuildInput { iteration, state, blocks: &blocks };
     replay::rebuild_request(&agent.agent, vars, recorded, true).map_err(damaged)
 }
 
@@ -151,10 +147,10 @@ fn ask_model(
 ) -> Result<Reply, CommandFailure> {
     let reader = ImageReader::new(&original.dir, image_file::read_data_url);
     let request = LlmRequest {
-        body: &Arc::new(request.text.clone()),
+        body: request.body.text(),
         task: state.conversation.task(),
         last_user_message: state.conversation.last_user_message(),
-        last_message: request.rebuilt.messages.last().map_or("", |last| last),
+        last_message: request.body.last_message(),
         model_changes: 0,
         has_fallback: false,
         script_turn: state.script_turn,
