@@ -575,23 +575,59 @@ fn c_19_7_what_people_look_for_stands_by_itself() {
     assert_eq!(page.matches("\ndone\n").count(), 1, "{page}");
 }
 
+/// The input of each call of the LLM: its messages, how many it repeats, and whether it has tools.
+fn span_inputs(sandbox: &Sandbox, option: &str) -> Vec<(Vec<Value>, Option<Value>, bool)> {
+    let found = spans(&export(sandbox, "otlp", &[option]).expect_code(0).stdout);
+    let chats = found.iter().filter(|span| span["name"].as_str().unwrap().starts_with("chat"));
+    let chats = chats.map(attributes).map(|attributes| {
+        let messages = attributes["gen_ai.input.messages"].as_str().unwrap();
+        let has_tools = attributes.contains_key("gen_ai.tool.definitions");
+        let repeated = attributes.get("delta.input.messages.repeated").cloned();
+        (serde_json::from_str(messages).unwrap(), repeated, has_tools)
+    });
+    chats.collect()
+}
+
+/// Records above 128 KiB refer to the messages of the record before them, and the export reads only what is new in them.
+#[test]
+fn c_19_2_what_is_new_in_a_request_is_the_same_however_it_is_recorded() {
+    for journal in ["{type: journal}", "{type: journal, max_iterations: 2}"] {
+        let tools = "  - {name: big, exec: seq 20000, max_output_bytes: 200000}\n";
+        let work = "- call: [{tool: big}]\n".repeat(3) + "- say: done\n";
+        let sandbox = Sandbox::scripted(DELTA, tools, &work.repeat(3));
+        sandbox.write("agent/context.yaml", format!("sources: [{journal}]\n"));
+        sandbox.run("go", &[]).expect_code(0);
+        for _ in 0..2 {
+            let more = ["continue", "--run-id", "r", "-w", "work", "-m", "more"];
+            sandbox.delta(more).output().expect_code(0);
+        }
+        let records = sandbox.files("work/.delta/r/io/invocations");
+        let last = format!("work/.delta/r/io/invocations/{}", records.last().unwrap());
+        assert!(sandbox.read(&last).contains("\"same_as\""), "{journal}");
+        let new = span_inputs(&sandbox, "--content=new");
+        let all = span_inputs(&sandbox, "--content=all");
+        assert_eq!((new.len(), all.len()), (12, 12));
+        let mut before: Vec<Value> = Vec::new();
+        for ((new, repeated, _), (all, ..)) in new.into_iter().zip(all) {
+            let mut expected = all.clone();
+            expected.retain(|message| {
+                let same = before.iter().position(|earlier| earlier == message);
+                same.map(|same| before.remove(same)).is_none()
+            });
+            assert!(new == expected, "{journal}: {} {}", new.len(), expected.len());
+            assert_eq!(repeated, Some(json!(all.len() - expected.len())), "{journal}");
+            before = all;
+        }
+    }
+}
+
 /// The spans of 3,000 iterations were 1.25 GB, for each had its whole request.
 #[test]
 fn c_19_2_content_is_what_is_new_of_each_request_or_all() {
     let (sandbox, _server) = eventful();
-    let inputs = |option: &str| -> Vec<(Vec<Value>, Option<Value>, bool)> {
-        let found = spans(&export(&sandbox, "otlp", &[option]).expect_code(0).stdout);
-        let chats = found.iter().filter(|span| span["name"].as_str().unwrap().starts_with("chat"));
-        let chats = chats.map(attributes).map(|attributes| {
-            let messages = attributes["gen_ai.input.messages"].as_str().unwrap();
-            let has_tools = attributes.contains_key("gen_ai.tool.definitions");
-            let repeated = attributes.get("delta.input.messages.repeated").cloned();
-            (serde_json::from_str(messages).unwrap(), repeated, has_tools)
-        });
-        chats.collect()
-    };
-    let (new, all) = (inputs("--content=new"), inputs("--content=all"));
-    assert_eq!((inputs("--content"), new.len()), (new.clone(), all.len()));
+    let new = span_inputs(&sandbox, "--content=new");
+    let all = span_inputs(&sandbox, "--content=all");
+    assert_eq!((span_inputs(&sandbox, "--content"), new.len()), (new.clone(), all.len()));
     assert!(all.len() > 1 && all.iter().all(|(_, repeated, tools)| repeated.is_none() && *tools));
     let mut before: &[Value] = &[];
     for ((new, repeated, has_tools), (all, ..)) in new.iter().zip(&all) {

@@ -127,11 +127,9 @@ impl ExportedRun {
         self.invocation(thought)?.get("reasoning")?.as_str().map(str::to_owned)
     }
 
-    /// The request in the record `name`, with sensitive answers redacted.
-    pub fn request(&self, name: Option<&str>) -> Option<Json> {
-        let text = record::read_request(&self.dir, name?).ok()?;
-        let request = serde_json::from_str(&text).ok()?;
-        Some(self.sensitive_answers.redact_request(request))
+    /// A request with this text, with sensitive answers redacted.
+    pub fn parse_request(&self, text: &str) -> Option<Json> {
+        Some(self.sensitive_answers.redact_request(serde_json::from_str(text).ok()?))
     }
 
     /// The record of the last LLM call.
@@ -145,7 +143,8 @@ impl ExportedRun {
     /// The tools of the last request, and its messages that are not part of the conversation.
     pub fn system_context(&self) -> SystemContext {
         let name = self.last_invocation();
-        let Some(mut request) = self.request(name) else {
+        let text = name.and_then(|name| record::read_request(&self.dir, name).ok());
+        let Some(mut request) = text.and_then(|text| self.parse_request(&text)) else {
             return SystemContext { is_known: name.is_none(), ..SystemContext::default() };
         };
         let mut take_array = |member: &str| match request.get_mut(member).map(Json::take) {

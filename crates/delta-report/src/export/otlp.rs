@@ -9,6 +9,7 @@ use super::span::{self, Span, SpanAttributes, SpanKind};
 use delta_base::time::Timestamp;
 use delta_run::conversation::history::{CallHistory, EventRef, Iteration, RunHistory};
 use delta_run::event::{ErrorDetails, Event, Payload, RunStatus, image_file};
+use delta_run::record::RecordedRequests;
 use delta_run::run_result::RunResult;
 use delta_words::Usage;
 use serde::Deserialize;
@@ -135,6 +136,7 @@ struct RunSpans<'a> {
     options: &'a OtlpOptions,
     identity: RunIdentity,
     run_span_id: String,
+    requests: RecordedRequests,
     previous_request: PreviousRequest,
     spans: Vec<Span>,
 }
@@ -142,23 +144,27 @@ struct RunSpans<'a> {
 /// What the previous request had, so that the next one does not repeat it.
 #[derive(Debug, Default)]
 struct PreviousRequest {
-    /// The messages and how often each occurs.
-    messages: HashMap<String, usize>,
+    /// Its messages as text, in order.
+    messages: Vec<String>,
     tools: Json,
 }
 
 impl PreviousRequest {
-    /// Removes the messages and tools that the previous request had; gives the number of removed messages.
-    fn remove_repeated(&mut self, request: &mut Json) -> usize {
-        let mut previous = std::mem::take(&mut self.messages);
-        let mut repeated = 0;
+    /// Removes the messages and tools that the previous request had. `request` is without its first `shared` messages, which
+    /// the previous request had too. Gives the number of repeated messages.
+    fn remove_repeated(&mut self, request: &mut Json, shared: usize) -> usize {
+        let mut previous: HashMap<String, usize> = HashMap::new();
+        for message in self.messages.split_off(shared.min(self.messages.len())) {
+            *previous.entry(message).or_default() += 1;
+        }
+        let mut repeated = shared;
         if let Some(messages) = request.get_mut("messages").and_then(Json::as_array_mut) {
             messages.retain(|message| {
                 let text = message.to_string();
                 let count = previous.get_mut(&text).filter(|count| **count > 0);
                 let is_repeated = count.map(|count| *count -= 1).is_some();
                 repeated += usize::from(is_repeated);
-                *self.messages.entry(text).or_default() += 1;
+                self.messages.push(text);
                 !is_repeated
             });
         }
@@ -181,6 +187,7 @@ impl<'a> RunSpans<'a> {
             options,
             run_span_id: span::span_id(&identity, RUN_SPAN_KEY),
             identity,
+            requests: RecordedRequests::new(&exported.dir),
             previous_request: PreviousRequest::default(),
             spans: Vec::new(),
         };
@@ -411,10 +418,13 @@ impl<'a> RunSpans<'a> {
             set_request_parameters(&mut attributes, request);
         }
         if let Some(content) = self.options.content
-            && let Some(mut request) = self.exported.request(name)
+            && let Some(body) = name.and_then(|name| self.requests.get(name).ok())
+            && let known = if content == SpanContent::New { body.shared_messages() } else { 0 }
+            && let Some(mut request) =
+                self.exported.parse_request(&body.without_first_messages(known))
         {
             if content == SpanContent::New {
-                let repeated = self.previous_request.remove_repeated(&mut request);
+                let repeated = self.previous_request.remove_repeated(&mut request, known);
                 attributes.add_int("delta.input.messages.repeated", Some(repeated));
             }
             let messages = gen_ai_message::request_messages(&request);
