@@ -7,7 +7,7 @@ use delta_base::durable;
 use delta_base::hex::sha256_hex;
 use delta_llm::llm::cassette::{Cassette, CassetteAnswer, CassetteHeader};
 use delta_run::event::{Event, Payload};
-use delta_run::record;
+use delta_run::record::{self, RecordedRequests};
 use serde_json::Value as Json;
 use std::path::Path;
 
@@ -28,13 +28,14 @@ pub fn record_cassette(
 ) -> Result<usize, String> {
     let not_recorded = |reason: String| format!("was not recorded: {reason}");
     let mut answers: Vec<CassetteAnswer> = Vec::new();
+    let mut requests = RecordedRequests::new(run_dir);
     for (name, redacted_calls) in recorded_invocations(events) {
         let recording = record::read_recording(run_dir, name)
             .map_err(|error| not_recorded(error.to_string()))?;
         let reply = recording
             .result
             .map_err(|reason| not_recorded(format!("the LLM gave no answer: {reason}")))?;
-        let request_sha256 = request_hash(run_dir, name, placeholders);
+        let request_sha256 = request_hash(&mut requests, name, placeholders);
         answers.push(CassetteAnswer {
             iteration: u32::try_from(answers.len() + 1).unwrap_or(u32::MAX),
             request_sha256: request_sha256.unwrap_or(recording.request_sha256),
@@ -78,9 +79,10 @@ pub fn compare_with_cassette(
     events: &[Event],
     placeholders: &PathPlaceholders<'_>,
 ) -> CassetteComparison {
+    let mut requests = RecordedRequests::new(run_dir);
     let pairs = invocations(events).zip(&cassette.answers).enumerate();
     let changed_requests = pairs.filter_map(|(index, (name, answer))| {
-        let hash = request_hash(run_dir, name, placeholders);
+        let hash = request_hash(&mut requests, name, placeholders);
         (hash.as_ref() != Some(&answer.request_sha256)).then_some(index + 1)
     });
     CassetteComparison {
@@ -146,8 +148,12 @@ fn invocations(events: &[Event]) -> impl Iterator<Item = &str> {
 }
 
 /// The hash of a request without the paths of this machine.
-fn request_hash(run_dir: &Path, name: &str, placeholders: &PathPlaceholders<'_>) -> Option<String> {
-    let mut request = record::read_request(run_dir, name).ok()?;
+fn request_hash(
+    requests: &mut RecordedRequests,
+    name: &str,
+    placeholders: &PathPlaceholders<'_>,
+) -> Option<String> {
+    let mut request = requests.get(name).ok()?.text().as_str().to_owned();
     for (path, placeholder) in placeholders {
         // The request is JSON, so the path is escaped in it.
         let escaped = Json::from(path.to_string_lossy()).to_string();

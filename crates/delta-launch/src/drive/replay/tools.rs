@@ -36,7 +36,7 @@ use delta_run::event::{
 };
 use delta_run::journal;
 use delta_run::limits::token_estimate::TokenRatio;
-use delta_run::record::{self, ContextBlock};
+use delta_run::record::{self, ContextBlock, RecordedRequests};
 use delta_run::run::Run;
 use delta_run::state::RunState;
 use delta_run::workspace::Workspace;
@@ -446,9 +446,13 @@ fn compare_replay(
     differences.extend(files.differences);
     let mut notes =
         vec![format!("the tools ran in {}, as run {}", work_dir_of(&state), replayed.id)];
+    let mut records = [&original.dir, &replayed.dir].map(|dir| RecordedRequests::new(dir));
     let requests: Vec<(usize, ReplayDifference)> = different_requests
         .iter()
-        .filter_map(|index| Some((index + 1, compare_request(original, replayed, names, *index)?)))
+        .filter_map(|index| {
+            let difference = compare_request(original, replayed, &mut records, names, *index)?;
+            Some((index + 1, difference))
+        })
         .collect();
     let numbers: Vec<usize> = requests.iter().map(|(number, _)| *number).collect();
     // After a different observation every request differs, too.
@@ -513,12 +517,14 @@ fn work_dir_of(state: &RunState) -> String {
 fn compare_request(
     original: &OriginalRun,
     replayed: &ReplayedRun,
+    records: &mut [RecordedRequests; 2],
     names: &[RunNames; 2],
     index: usize,
 ) -> Option<ReplayDifference> {
     const SUBJECT: &str = "the request";
-    let before = RequestText::read(&original.dir, &original.events, &names[0], index)?;
-    let after = RequestText::read(&replayed.dir, &replayed.events, &names[1], index)?;
+    let [old, new] = records;
+    let before = RequestText::read(&original.dir, old, &original.events, &names[0], index)?;
+    let after = RequestText::read(&replayed.dir, new, &replayed.events, &names[1], index)?;
     let old = RequestBreakdown::parse(&before.text, &before.blocks, TokenRatio::default()).ok()?;
     let new = RequestBreakdown::parse(&after.text, &after.blocks, TokenRatio::default()).ok()?;
     replay::request_difference(before.iteration, SUBJECT, &old, &new).or_else(|| {
@@ -535,7 +541,13 @@ struct RequestText {
 
 impl RequestText {
     /// Reads the request with this index in the order in which the run sent its requests.
-    fn read(run_dir: &Path, events: &[Event], names: &RunNames, index: usize) -> Option<Self> {
+    fn read(
+        run_dir: &Path,
+        records: &mut RecordedRequests,
+        events: &[Event],
+        names: &RunNames,
+        index: usize,
+    ) -> Option<Self> {
         let mut sent = events.iter().filter_map(|event| match &event.payload {
             Payload::Thought(thought) => Some((thought.iteration, thought.invocation.as_ref()?)),
             Payload::Error { error_details, .. } if error_details.is_failure() => {
@@ -544,7 +556,7 @@ impl RequestText {
             _ => None,
         });
         let (iteration, name) = sent.nth(index)?;
-        let text = names.replace_in(&record::read_request(run_dir, name).ok()?).into_owned();
+        let text = names.replace_in(records.get(name).ok()?.text()).into_owned();
         let blocks = record::read_context_blocks(run_dir, name).ok().flatten().unwrap_or_default();
         Some(Self { iteration, text, blocks })
     }
