@@ -141,9 +141,10 @@ impl<'a> RequestBreakdown<'a> {
         ratio.request_tokens(self.text.len(), image_tokens(self.text))
     }
 
-    /// The estimated tokens of the images in these messages.
-    fn image_tokens(&self, messages: Range<usize>) -> u64 {
-        self.messages[messages].iter().map(|range| image_tokens(&self.text[range.clone()])).sum()
+    /// The estimated tokens of the images in the first `count` messages.
+    fn image_tokens(&self, count: usize) -> u64 {
+        let messages = &self.messages[..count];
+        messages.last().map_or(0, |last| image_tokens(&self.text[messages[0].start..last.end]))
     }
 
     /// The block that a message comes from, counted from 0, if it is known.

@@ -149,7 +149,7 @@ pub fn compare_breakdowns(
         bytes,
         tokens: ratio.request_tokens(bytes, image_tokens),
     };
-    let common_images = later.image_tokens(0..messages);
+    let common_images = later.image_tokens(messages);
     let cacheable = size(common, common_images);
     let all = later.total_tokens(ratio);
     let uncached =
