@@ -489,6 +489,34 @@ fn c_29_7_a_secret_is_in_no_update_of_a_loaded_session() {
     editor.client.close();
 }
 
+/// The updates had `[hidden]`, and the result of `finish` the secret.
+#[test]
+fn c_29_7_a_secret_is_not_in_the_result_of_finish() {
+    let turns = "- call: [{tool: ask_human, args: {prompt: 'Key?', input_type: password}}]\n- say: fine\n\
+                 - call: [{tool: finish, args: {result: it is a-secret-key}}]\n\
+                 - call: [{tool: ask_human, args: {prompt: 'Is it a-secret-key?'}}]\n\
+                 - call: [{tool: ask, args: {word: a-secret-key}}]\n";
+    let tools = "  - name: ask\n    shell: echo ${word}\n    approve: ask\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, turns);
+    std::fs::create_dir_all(sandbox.path("work")).unwrap();
+    let mut editor = Editor::open(&sandbox, json!({"elicitation": {"form": {}}}));
+    editor.prompt("go");
+    let answer = ["continue", editor.session.as_str(), "-w", "work", "-m", "a-secret-key"];
+    sandbox.delta(answer).output().expect_code(0);
+    editor.prompt("more");
+    assert_eq!(editor.said().last(), Some(&"it is [hidden]"), "{:?}", editor.updates);
+    let id = editor.begin("more");
+    let asked = editor.next();
+    assert_eq!(asked["params"]["message"], "Is it [hidden]?", "{asked}");
+    editor.respond(&asked, json!({"action": "accept", "content": {"answer": "yes"}}));
+    let asked = editor.next();
+    assert_eq!(asked["params"]["toolCall"]["rawInput"]["word"], "[hidden]", "{asked}");
+    assert!(!asked.to_string().contains("a-secret-key"), "{asked}");
+    editor.respond(&asked, json!({"outcome": {"outcome": "cancelled"}}));
+    editor.expect_stop(id, "cancelled");
+    editor.client.close();
+}
+
 /// The text was dropped without a word.
 #[test]
 fn c_29_7_a_prompt_while_a_secret_is_asked_for_says_that_it_was_not_sent() {

@@ -265,7 +265,6 @@ impl AcpServer {
 
     /// Asks the user of the editor, or ends the turn with the question.
     fn ask_editor(&mut self, session: &mut EditorSession, open: &OpenRequest) -> Option<Json> {
-        let id = session.run.id.clone();
         if open.request.sensitive {
             let text = format!(
                 "{}\n\nThe answer is a secret: give it at a terminal, with `{}`, and load the session again.",
@@ -292,8 +291,7 @@ impl AcpServer {
             return None;
         }
         if self.elicits {
-            let mut params = question_form::form_params(&session.run, open);
-            params["sessionId"] = id.as_str().into();
+            let params = question_form::form_params(&session.run, open);
             self.send_question(session, open, "elicitation/create", params);
             return None;
         }
@@ -306,8 +304,10 @@ impl AcpServer {
         session: &mut EditorSession,
         open: &OpenRequest,
         method: &str,
-        params: Json,
+        mut params: Json,
     ) {
+        session.redact(&mut params);
+        params["sessionId"] = session.run.id.as_str().into();
         let number = self.next_request;
         self.next_request += 1;
         if let Some(turn) = &mut session.turn {
@@ -322,7 +322,8 @@ impl AcpServer {
             self.outgoing.extend(session.say(&value_text(&report["result"])));
             return Ok(stop_reason("end_turn"));
         }
-        let error = &report["error"];
+        let mut error = report["error"].clone();
+        session.redact(&mut error);
         let message = error["message"].as_str().unwrap_or("the run failed");
         let reason = match error["type"].as_str().unwrap_or_default() {
             "max_iterations" => "max_turn_requests",
@@ -437,7 +438,6 @@ fn permission_params(run: &ServedRun, open: &OpenRequest) -> Json {
         text.push_str(&fenced_diff(&preview));
     }
     json!({
-        "sessionId": run.id,
         "toolCall": {
             "toolCallId": open.call_id,
             "title": open.request.tool,

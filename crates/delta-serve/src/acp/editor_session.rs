@@ -7,6 +7,7 @@ use delta_mcp::json_rpc::{RpcId, RpcMessage};
 use delta_operator::arguments::served_output::{PieceKind, ServedPiece};
 use delta_operator::runs::own_run;
 use delta_run::event::{Event, Payload, Thought};
+use delta_run::state::RunState;
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,10 +25,8 @@ pub struct EditorSession {
     partial: PartialAnswer,
     /// The calls that run, by their ids, and the end of the output of each so far.
     outputs: BTreeMap<String, CallOutput>,
-    /// The open question for a secret, if there is one.
-    secret_call: Option<String>,
-    /// The secrets that the operator gave: no update has them.
-    secrets: Vec<String>,
+    /// The run after the last event that the editor has seen.
+    state: RunState,
     /// Which approvals the user of the editor has given in advance.
     pub grants: ApprovalGrants,
 }
@@ -122,16 +121,21 @@ impl EditorSession {
             last_text: String::new(),
             partial: PartialAnswer::default(),
             outputs: BTreeMap::new(),
-            secret_call: None,
-            secrets: Vec::new(),
+            state: RunState::default(),
             grants: ApprovalGrants::default(),
         }
     }
 
     /// An update of the session.
-    pub fn update(&self, update: &Json) -> RpcMessage {
+    fn update(&self, mut update: Json) -> RpcMessage {
+        self.redact(&mut update);
         let params = json!({"sessionId": self.run.id, "update": update});
         RpcMessage::notification("session/update", params)
+    }
+
+    /// Redacts the sensitive answers of the run in every text of `value`, which goes to the editor.
+    pub fn redact(&self, value: &mut Json) {
+        redact_texts(value, &self.state.sensitive_answers);
     }
 
     /// Everything that happened in the run since the last time: `pieces`, and the events of the journal. With `is_replay`, as
@@ -152,7 +156,7 @@ impl EditorSession {
             updates.extend(self.event_updates(&event, is_replay));
         }
         updates.extend(self.take_output_updates());
-        updates.iter().map(|update| self.update(update)).collect()
+        updates.into_iter().map(|update| self.update(update)).collect()
     }
 
     /// The events that the editor has not seen.
@@ -171,6 +175,12 @@ impl EditorSession {
 
     fn event_updates(&mut self, event: &Event, is_replay: bool) -> Vec<Json> {
         self.seen = event.seq;
+        let answers = self.state.sensitive_answers.len();
+        self.state.apply(event);
+        if self.state.sensitive_answers.len() > answers {
+            // A short one could not be found in a text.
+            return Vec::new();
+        }
         let mut updates: Vec<Json> = Vec::new();
         match &event.payload {
             Payload::Thought(thought) => updates.extend(self.finish_answer(thought)),
@@ -184,23 +194,9 @@ impl EditorSession {
             Payload::EngineEnd { .. } | Payload::EngineStart(_) => {
                 self.partial = PartialAnswer::default();
             }
-            Payload::HumanInputRequest(question) if question.sensitive => {
-                self.secret_call = Some(question.call_id.clone());
-            }
-            Payload::HumanInputReceived { call_id, response, .. }
-                if self.secret_call.as_ref() == Some(call_id) =>
-            {
-                self.secret_call = None;
-                self.secrets.push(response.clone());
-                // A short one could not be found in a text.
-                return Vec::new();
-            }
             _ => {}
         }
         updates.extend(event_updates(event, &self.run.dir(), is_replay));
-        if !self.secrets.is_empty() {
-            updates.iter_mut().for_each(|update| redact_texts(update, &self.secrets));
-        }
         updates
     }
 
@@ -268,7 +264,7 @@ impl EditorSession {
             return None;
         }
         text.clone_into(&mut self.last_text);
-        Some(self.update(&message_chunk("agent_message_chunk", text)))
+        Some(self.update(message_chunk("agent_message_chunk", text)))
     }
 }
 
