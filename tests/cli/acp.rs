@@ -517,6 +517,29 @@ fn c_29_7_a_secret_is_not_in_the_result_of_finish() {
     editor.client.close();
 }
 
+/// Of a loaded session, each result of `finish` was missing.
+#[test]
+fn c_29_7_a_loaded_session_has_the_result_of_finish() {
+    let turns = "- call: [{tool: finish, args: {result: first result}}]\n\
+                 - say: I note\n  call: [{tool: note}, {tool: finish, args: {result: {n: 2}}}]\n- say: plain\n";
+    let sandbox = agent(turns);
+    let mut editor = Editor::open(&sandbox, json!({}));
+    let mut live = Vec::new();
+    for prompt in ["one", "two", "three"] {
+        editor.prompt(prompt);
+        live.extend(editor.said().into_iter().map(str::to_owned));
+    }
+    assert_eq!(live, ["first result", "I note", "{\"n\":2}", "plain"]);
+    editor.client.notifications.clear();
+    let params =
+        json!({"sessionId": editor.session, "cwd": sandbox.path("work"), "mcpServers": []});
+    editor.client.request("session/load", params);
+    let updates = editor.client.notifications.iter().map(|one| &one["params"]["update"]);
+    editor.updates = updates.cloned().collect();
+    assert_eq!(editor.said(), live);
+    editor.client.close();
+}
+
 /// The text was dropped without a word.
 #[test]
 fn c_29_7_a_prompt_while_a_secret_is_asked_for_says_that_it_was_not_sent() {

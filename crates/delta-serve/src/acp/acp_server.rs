@@ -6,7 +6,6 @@ use crate::peers::PeerServer;
 use crate::question_form::{self, FormAnswer, served_preview};
 use crate::supervisor::{OpenRequest, RunStanding, RunSupervisor, ServedRun, WorkerInput};
 use delta_agent::approval_prompt::ApprovalAnswer;
-use delta_agent::tool::value_text;
 use delta_base::id::RunId;
 use delta_base::signal::CancelToken;
 use delta_mcp::json_rpc::{
@@ -318,8 +317,8 @@ impl AcpServer {
 
     /// The end of a turn whose run has ended.
     fn report_end(&mut self, session: &mut EditorSession, report: &Json) -> AcpReply {
+        // The event of the end is an update with the result.
         if report["status"] == "COMPLETED" {
-            self.outgoing.extend(session.say(&value_text(&report["result"])));
             return Ok(stop_reason("end_turn"));
         }
         let mut error = report["error"].clone();

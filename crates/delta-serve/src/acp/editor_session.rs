@@ -2,11 +2,12 @@
 
 use super::session_update::{event_updates, message_chunk, output_update};
 use crate::supervisor::ServedRun;
+use delta_agent::tool::value_text;
 use delta_base::redact::redact_answers;
 use delta_mcp::json_rpc::{RpcId, RpcMessage};
 use delta_operator::arguments::served_output::{PieceKind, ServedPiece};
 use delta_operator::runs::own_run;
-use delta_run::event::{Event, Payload, Thought};
+use delta_run::event::{Event, Payload, RunStatus, Thought};
 use delta_run::state::RunState;
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -191,9 +192,13 @@ impl EditorSession {
                 self.outputs.remove(&result.call_id);
             }
             // The next answer does not begin with one that was interrupted.
-            Payload::EngineEnd { .. } | Payload::EngineStart(_) => {
+            Payload::EngineEnd { status, .. } => {
                 self.partial = PartialAnswer::default();
+                let result = self.state.result.as_ref().map(value_text);
+                let result = result.filter(|_| *status == RunStatus::Completed);
+                updates.extend(result.and_then(|text| self.unseen_text(&text)));
             }
+            Payload::EngineStart(_) => self.partial = PartialAnswer::default(),
             _ => {}
         }
         updates.extend(event_updates(event, &self.run.dir(), is_replay));
@@ -260,11 +265,15 @@ impl EditorSession {
 
     /// A text of the agent, unless the editor has just seen it.
     pub fn say(&mut self, text: &str) -> Option<RpcMessage> {
+        self.unseen_text(text).map(|update| self.update(update))
+    }
+
+    fn unseen_text(&mut self, text: &str) -> Option<Json> {
         if text.trim().is_empty() || text == self.last_text {
             return None;
         }
         text.clone_into(&mut self.last_text);
-        Some(self.update(message_chunk("agent_message_chunk", text)))
+        Some(message_chunk("agent_message_chunk", text))
     }
 }
 
