@@ -540,6 +540,33 @@ fn c_29_7_a_loaded_session_has_the_result_of_finish() {
     editor.client.close();
 }
 
+/// The editor kept the dialog of the answered question, and a click there cancelled the prompt.
+#[test]
+fn c_29_7_after_an_approval_elsewhere_the_next_question_is_asked() {
+    let (sandbox, mut editor) = asking_editor();
+    let id = editor.begin("go");
+    let first = editor.next();
+    let approve = ["approve", editor.session.as_str(), "-w", "work", "-q"];
+    sandbox.delta(approve).output().expect_code(101);
+    let second = editor.next();
+    assert_eq!(second["method"], "session/request_permission", "{second}");
+    assert_ne!(
+        first["params"]["toolCall"]["toolCallId"],
+        second["params"]["toolCall"]["toolCallId"]
+    );
+    // The late answer to the first question decides nothing.
+    let once = json!({"outcome": {"outcome": "selected", "optionId": "yes"}});
+    let denied = json!({"outcome": {"outcome": "selected", "optionId": "no"}});
+    editor.respond(&first, denied);
+    editor.respond(&second, once.clone());
+    let third = editor.next();
+    assert_eq!(third["params"]["toolCall"]["title"], "also", "{third}");
+    editor.respond(&third, once);
+    editor.expect_stop(id, "end_turn");
+    assert_eq!(sandbox.read("work/asked"), "asked\nasked\n");
+    editor.client.close();
+}
+
 /// The text was dropped without a word.
 #[test]
 fn c_29_7_a_prompt_while_a_secret_is_asked_for_says_that_it_was_not_sent() {

@@ -1,7 +1,7 @@
 //! Questions and approvals of a served agent (C-29.3).
 
 use super::client::{Client, run_of, text_of};
-use super::{DELTA, events_of, serving};
+use super::{DELTA, events_of, run_ids, serving};
 use crate::staged_calls;
 use serde_json::{Value, json};
 use test_support::sandbox::Sandbox;
@@ -237,4 +237,23 @@ fn c_29_3_stderr_repeats_no_question_that_the_client_gets() {
         client.close().expect_code(0);
         assert_eq!(sandbox.read("server.err"), "");
     }
+}
+
+/// The form of the answered question stayed, and the next one was asked only after an answer to it.
+#[test]
+fn c_29_3_after_an_approval_elsewhere_the_client_is_asked_the_next_question() {
+    let turns = "- call: [{tool: note}, {tool: note}]\n- say: 'got ${last}'\n";
+    let sandbox = Sandbox::scripted(DELTA, APPROVED_TOOL, turns);
+    std::fs::create_dir(sandbox.path("work")).unwrap();
+    let mut client = Client::legacy(&sandbox, forms(), &["--wait-ms", "60000"]);
+    let id =
+        client.begin("tools/call", json!({"name": "test-agent", "arguments": {"message": "go"}}));
+    client.receive();
+    let run = run_ids(&sandbox).remove(0);
+    sandbox.delta(["approve", run.as_str(), "-w", "work", "-q"]).output().expect_code(101);
+    let second = client.receive();
+    assert_eq!(second["method"], "elicitation/create", "{second}");
+    respond(&mut client, &second, json!({"action": "accept", "content": {"approve": true}}));
+    assert_eq!(text_of(&client.answer_to(id)["result"]), "got noted");
+    client.close();
 }

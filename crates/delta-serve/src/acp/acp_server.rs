@@ -234,7 +234,7 @@ impl AcpServer {
     fn look_at_session(&mut self, session: &mut EditorSession) {
         let Some(turn) = &session.turn else { return };
         let is_cancelled = turn.is_cancelled;
-        let is_asking = turn.asked.is_some();
+        let asked_seq = turn.asked.as_ref().map(|(_, seq)| *seq);
         let pieces = self.supervisor.take_pieces(&session.run);
         // Looked at first, so that the last events of a process that ends now are sent.
         let standing = self.supervisor.look_at(&session.run);
@@ -242,7 +242,8 @@ impl AcpServer {
         let outcome = match standing {
             RunStanding::Working => return,
             _ if is_cancelled => Ok(stop_reason("cancelled")),
-            RunStanding::Waiting(_) if is_asking => return,
+            // A question that was answered elsewhere is open no more: the next one is asked.
+            RunStanding::Waiting(open) if asked_seq == Some(open.seq) => return,
             RunStanding::Waiting(open) => match self.ask_editor(session, &open) {
                 None => return,
                 Some(reply) => Ok(reply),
@@ -347,6 +348,9 @@ impl AcpServer {
         let Some(turn) = &mut session.turn else { return };
         let seq = turn.asked.take().map(|(_, seq)| seq);
         let RunStanding::Waiting(open) = self.supervisor.look_at(&session.run) else { return };
+        if seq != Some(open.seq) {
+            return;
+        }
         if outcome.is_err() && !question_form::is_approval(&open) {
             // Forms are an unstable part of the protocol, which the editor can refuse: the question becomes a text.
             self.elicits = false;
@@ -356,7 +360,7 @@ impl AcpServer {
             matches!(&outcome, Ok(result) if result["outcome"]["optionId"] == ALLOW_ALWAYS);
         // Without an answer the run keeps waiting, and the turn ends.
         let message = match outcome.ok().map(|result| read_answer(&open, &result)) {
-            Some(Ok(FormAnswer::Message(message))) if seq == Some(open.seq) => message,
+            Some(Ok(FormAnswer::Message(message))) => message,
             _ => {
                 turn.is_cancelled = true;
                 return;

@@ -366,7 +366,8 @@ impl McpServer {
                 "requestState": format!("{}:{}", run.id, open.seq),
             }));
         }
-        if call.asked.is_none() {
+        // A question that was answered elsewhere is open no more: the next one is asked.
+        if call.asked.as_ref().is_none_or(|(_, seq)| *seq != open.seq) {
             let number = self.next_request;
             self.next_request += 1;
             call.asked = Some((RpcId::Number(number), open.seq));
