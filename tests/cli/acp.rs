@@ -567,6 +567,22 @@ fn c_29_7_after_an_approval_elsewhere_the_next_question_is_asked() {
     editor.client.close();
 }
 
+/// The turn ended without a text.
+#[test]
+fn c_29_7_a_prompt_that_is_no_answer_to_a_confirmation_is_refused_and_asked_again() {
+    let turns = "- call: [{tool: ask_human, args: {prompt: 'Sure?', input_type: confirmation}}]\n- say: 'got ${last}'\n";
+    let sandbox = agent(turns);
+    let mut editor = Editor::open(&sandbox, json!({}));
+    editor.prompt("go");
+    for _ in 0..2 {
+        editor.prompt("maybe");
+        assert_eq!(editor.said(), ["Expected `yes` or `no`.\n\n", "Sure?"]);
+    }
+    editor.prompt("Y");
+    assert_eq!(editor.said(), ["got Y"]);
+    editor.client.close();
+}
+
 /// The text was dropped without a word.
 #[test]
 fn c_29_7_a_prompt_while_a_secret_is_asked_for_says_that_it_was_not_sent() {

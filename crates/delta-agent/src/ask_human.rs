@@ -114,10 +114,10 @@ pub fn parse_question(call: &PendingCall) -> Result<HumanQuestion, String> {
     })
 }
 
-/// Whether `answer` is a valid answer: a confirmation needs yes or no.
-pub fn is_valid_answer(question: &HumanQuestion, answer: &str) -> bool {
+/// Whether `answer` is a valid answer to a question of this type: a confirmation needs yes or no.
+pub fn is_valid_answer(input_type: InputType, answer: &str) -> bool {
     let yes_or_no = matches!(answer.trim().to_lowercase().as_str(), "y" | "yes" | "n" | "no");
-    question.input_type != InputType::Confirmation || yes_or_no
+    input_type != InputType::Confirmation || yes_or_no
 }
 
 /// Writes what the run waits for to `interaction/request.json` in the run directory, durably.

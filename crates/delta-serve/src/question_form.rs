@@ -2,6 +2,7 @@
 
 use crate::supervisor::{OpenRequest, ServedRun};
 use delta_agent::approval_prompt::ApprovalPrompt;
+use delta_agent::ask_human;
 use delta_operator::runs::approval_preview::pending_preview;
 use delta_operator::runs::own_run;
 use delta_run::event::InputType;
@@ -59,6 +60,11 @@ pub fn form_params(run: &ServedRun, open: &OpenRequest) -> Json {
 /// Whether the run waits for the approval of a call.
 pub fn is_approval(open: &OpenRequest) -> bool {
     open.request.kind.is_some()
+}
+
+/// Whether the run takes the text as the answer to its question.
+pub fn accepts_answer(open: &OpenRequest, text: &str) -> bool {
+    is_approval(open) || ask_human::is_valid_answer(open.request.input_type, text)
 }
 
 /// The call to approve, with its arguments and the change that is known of it.

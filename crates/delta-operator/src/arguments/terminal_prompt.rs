@@ -138,7 +138,7 @@ impl TerminalPrompt {
     fn confirm(&self, question: &HumanQuestion) -> io::Result<String> {
         loop {
             let answer = terminal::prompt_line("answer (yes/no)> ", &self.cancel)?;
-            if ask_human::is_valid_answer(question, &answer) {
+            if ask_human::is_valid_answer(question.input_type, &answer) {
                 return Ok(answer.trim().to_owned());
             }
         }
@@ -185,7 +185,7 @@ fn read_inbox_answer(question: &HumanQuestion, cancel: &CancelToken) -> io::Resu
         match end_as_quit(answer)? {
             None => return Ok(InboxReply::Quit),
             Some(answer) if answer.is_empty() => return Ok(InboxReply::Skip),
-            Some(answer) if ask_human::is_valid_answer(question, &answer) => {
+            Some(answer) if ask_human::is_valid_answer(question.input_type, &answer) => {
                 return Ok(InboxReply::Message(answer));
             }
             Some(_) => stdio::print_error_line("expected `yes` or `no`"),

@@ -203,6 +203,10 @@ impl AcpServer {
                 self.outgoing.extend(session.say(note));
                 Ok(())
             }
+            RunStanding::Waiting(open) if !question_form::accepts_answer(&open, &text) => {
+                self.outgoing.extend(session.say("Expected `yes` or `no`.\n\n"));
+                Ok(())
+            }
             RunStanding::Waiting(open) => {
                 let answer = message_for(&open, text);
                 self.supervisor.continue_run(&run, Some(answer.as_str()), open.seq)

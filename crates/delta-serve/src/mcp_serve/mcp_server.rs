@@ -15,7 +15,6 @@ use delta_mcp::protocol_era::{
     LEGACY_VERSIONS, META_SERVER, MODERN_VERSION, ProtocolEra, TASKS_EXTENSION, implementation_info,
 };
 use delta_operator::command_line;
-use delta_run::event::InputType;
 use serde_json::{Value as Json, json};
 use std::mem;
 
@@ -234,8 +233,6 @@ impl McpServer {
         if recorded_event(&request, &run, seq)? != seq {
             return self.wait_for(request, run, seq);
         }
-        let is_yes_or_no =
-            matches!(answer.trim().to_lowercase().as_str(), "y" | "yes" | "n" | "no");
         let open = match self.supervisor.look_at(&run) {
             RunStanding::Waiting(open) => open,
             RunStanding::Absent => return Err(unknown_run(&run.id)),
@@ -250,7 +247,7 @@ impl McpServer {
             result["isError"] = true.into();
             return Ok(Some(result));
         }
-        if open.request.input_type == InputType::Confirmation && !is_yes_or_no {
+        if !question_form::accepts_answer(&open, answer) {
             return Err("expected `yes` or `no` as `answer`; the run still waits".to_owned());
         }
         self.start_recorded(&request, &run, answer, seq)?;

@@ -239,10 +239,12 @@ impl ClaimedRun {
             },
         };
         match response {
-            Some(answer) if !ask_human::is_valid_answer(question, &answer) => Err(MissingMessage {
-                message: format!("expected `yes` or `no`: {prompt}"),
-                hint: "answer y, yes, n or no; the run is still waiting".to_owned(),
-            }),
+            Some(answer) if !ask_human::is_valid_answer(question.input_type, &answer) => {
+                Err(MissingMessage {
+                    message: format!("expected `yes` or `no`: {prompt}"),
+                    hint: "answer y, yes, n or no; the run is still waiting".to_owned(),
+                })
+            }
             Some(response) => Ok(Some(Payload::HumanInputReceived {
                 iteration: question.iteration,
                 call_id: question.call_id.clone(),
