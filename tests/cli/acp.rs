@@ -583,6 +583,30 @@ fn c_29_7_a_prompt_that_is_no_answer_to_a_confirmation_is_refused_and_asked_agai
     editor.client.close();
 }
 
+/// The process was interrupted before it had recorded the prompt, and the next one began the run.
+#[test]
+fn c_29_7_a_prompt_that_is_cancelled_at_once_is_not_lost() {
+    let sandbox = agent(&"- say: done\n".repeat(4));
+    let mut editor = Editor::open(&sandbox, json!({}));
+    for prompt in ["one", "two", "three"] {
+        let id = editor.begin(prompt);
+        let params = json!({"sessionId": editor.session});
+        let cancel = json!({"jsonrpc": "2.0", "method": "session/cancel", "params": params});
+        editor.client.send(&cancel);
+        editor.expect_stop(id, "cancelled");
+    }
+    // What the editor gives at its end is not lost either.
+    editor.begin("four");
+    editor.client.close().expect_code(0);
+    let journal = sandbox.path(&format!("work/.delta/{}/journal.jsonl", editor.session));
+    let journal = std::fs::read_to_string(journal).unwrap();
+    let events = journal.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let messages = events.filter(|event| event["type"] == "USER_MESSAGE");
+    let messages: Vec<String> =
+        messages.map(|event| event["content"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(messages, ["one", "two", "three", "four"]);
+}
+
 /// The text was dropped without a word.
 #[test]
 fn c_29_7_a_prompt_while_a_secret_is_asked_for_says_that_it_was_not_sent() {

@@ -30,6 +30,8 @@ use std::time::{Duration, Instant};
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval of the checks for that, besides SIGCHLD.
 const LEAVE_INTERVAL: Duration = Duration::from_millis(200);
+/// The time that a process gets to record what it delivers before it is interrupted.
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The file in a run directory that says that a client stopped the run: it is not continued before a client asks for it.
 const STOPPED_FILE: &str = "stopped-by-client";
@@ -55,6 +57,11 @@ impl ServedRun {
     /// The run directory, whether it exists or not.
     pub fn dir(&self) -> PathBuf {
         Workspace { root: self.work_dir.clone() }.run_dir(&self.id)
+    }
+
+    /// The size of its journal.
+    pub fn journal_bytes(&self) -> u64 {
+        self.dir().join("journal.jsonl").metadata().map_or(0, |journal| journal.len())
     }
 }
 
@@ -109,6 +116,20 @@ struct RunWorker {
     output: Vec<u8>,
     /// Whether it delivers something, which its client has to know if it did not.
     has_message: bool,
+    started: Instant,
+    /// The size of the journal when it started.
+    journal_bytes: u64,
+    /// Who wants it to stop, until it is interrupted.
+    stop: Option<WorkerStop>,
+}
+
+/// Who wants a process to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WorkerStop {
+    /// A client: the run is not continued before a client asks for that.
+    Client,
+    /// The server, which ends: the next one continues the run.
+    Server,
 }
 
 impl RunWorker {
@@ -122,6 +143,29 @@ impl RunWorker {
         let is_late = !self.has_message && [CONFLICT_ERROR, RUN_ACTIVE_ERROR].contains(&kind);
         (!is_late).then_some(report)
     }
+
+    /// Interrupts a process that is to stop. Not before it has recorded something: a process that is just starting would end
+    /// without a trace of the message that it delivers.
+    fn interrupt_if_delivered(&mut self, run: &ServedRun) -> io::Result<()> {
+        let Some(stop) = self.stop else { return Ok(()) };
+        let has_delivered = !self.has_message || run.journal_bytes() != self.journal_bytes;
+        if !has_delivered && self.started.elapsed() < DELIVERY_TIMEOUT {
+            return Ok(());
+        }
+        self.stop = None;
+        let marked = if stop == WorkerStop::Client { mark_as_stopped(run) } else { Ok(()) };
+        self.process.interrupt();
+        marked
+    }
+}
+
+/// Remembers that a client wants the run to stay stopped.
+fn mark_as_stopped(run: &ServedRun) -> io::Result<()> {
+    let dir = run.dir();
+    if !dir.is_dir() {
+        return Ok(());
+    }
+    durable::create_private_once(&dir.join(STOPPED_FILE), b"").map_err(io::Error::other)
 }
 
 /// What a process gets to work on.
@@ -204,6 +248,7 @@ impl RunSupervisor {
         input: WorkerInput<'_>,
     ) -> io::Result<()> {
         self.reports.remove(run);
+        let journal_bytes = run.journal_bytes();
         let work_dir = run.work_dir.to_string_lossy();
         let mut arguments: Vec<&str> = words.to_vec();
         arguments.extend(["--run-id", run.id.as_str(), "-w", &work_dir]);
@@ -236,20 +281,26 @@ impl RunSupervisor {
             errors: WorkerErrors::Inherited,
         })?;
         let has_message = message.is_some();
-        self.workers.insert(run.clone(), RunWorker { process, output: Vec::new(), has_message });
+        let worker = RunWorker {
+            process,
+            output: Vec::new(),
+            has_message,
+            started: Instant::now(),
+            journal_bytes,
+            stop: None,
+        };
+        self.workers.insert(run.clone(), worker);
         Ok(())
     }
 
     /// Interrupts the process that works on the run, of this server or not, and remembers that a client wants that.
     pub fn stop_run(&mut self, run: &ServedRun) -> io::Result<()> {
-        let dir = run.dir();
-        if dir.is_dir() {
-            durable::create_private_once(&dir.join(STOPPED_FILE), b"").map_err(io::Error::other)?;
-        }
         if let Some(worker) = self.workers.get_mut(run) {
-            worker.process.interrupt();
-            return Ok(());
+            worker.stop = Some(WorkerStop::Client);
+            return worker.interrupt_if_delivered(run);
         }
+        mark_as_stopped(run)?;
+        let dir = run.dir();
         let Ok(state) = own_run::fold_journal(&run.id, &dir) else { return Ok(()) };
         let start = state.start.filter(|_| state.status == Some(RunStatus::Running));
         let Some(start) = start else { return Ok(()) };
@@ -271,7 +322,9 @@ impl RunSupervisor {
             return;
         }
         let deadline = Instant::now() + LEAVE_TIMEOUT;
-        self.workers.values_mut().for_each(|worker| worker.process.interrupt());
+        for worker in self.workers.values_mut() {
+            worker.stop.get_or_insert(WorkerStop::Server);
+        }
         while self.worker_count() > 0 && Instant::now() < deadline {
             cancel.wait_for_wake(Some(LEAVE_INTERVAL));
         }
@@ -298,7 +351,11 @@ impl RunSupervisor {
     fn reap_workers(&mut self) {
         let reports = &mut self.reports;
         self.workers.retain(|run, worker| match worker.process.has_ended() {
-            Ok(false) => true,
+            Ok(false) => {
+                // Without the file that it could not create, the next client continues the run.
+                let _ = worker.interrupt_if_delivered(run);
+                true
+            }
             Ok(true) => {
                 reports.extend(worker.read_report().map(|report| (run.clone(), report)));
                 false

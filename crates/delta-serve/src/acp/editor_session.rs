@@ -162,8 +162,7 @@ impl EditorSession {
 
     /// The events that the editor has not seen.
     fn read_events(&mut self) -> Vec<Event> {
-        let journal = self.run.dir().join("journal.jsonl");
-        let bytes = journal.metadata().map_or(0, |journal| journal.len());
+        let bytes = self.run.journal_bytes();
         if bytes == self.journal_bytes {
             return Vec::new();
         }

@@ -83,8 +83,7 @@ impl ProgressFeed {
             self.reported = Some(0);
             messages.push(self.notification(0, &format!("run {}", run.id)));
         }
-        let journal = run.dir().join("journal.jsonl");
-        let bytes = journal.metadata().map_or(0, |journal| journal.len());
+        let bytes = run.journal_bytes();
         if bytes == self.journal_bytes {
             return messages;
         }
