@@ -3,6 +3,8 @@
 
 use super::DELTA;
 use serde_json::{Value, json};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use test_support::effort::cases;
 use test_support::sandbox::Sandbox;
@@ -282,6 +284,41 @@ fn c_25_3_long_results_say_what_is_left_out() {
     assert!(observations[6].ends_with("[exit code: 2]"), "{}", observations[6]);
     assert_eq!(observations[7], "     2\tint x;\n[lines 2 to 2 of 3; to continue: offset 3]\n");
     assert_eq!(observations[8], failed("src/deep/a.c has only 3 lines"));
+}
+
+/// rg exits with 2 for a file that it cannot read, as for a wrong pattern, and it looked into .delta; it reads a pipe without
+/// end.
+#[test]
+fn c_25_3_a_search_without_a_match_says_so_whatever_cannot_be_read() {
+    let sandbox = coding();
+    sandbox.write("work/a", "hello\n");
+    let stage = sandbox.path("work/.delta/old/stage/work");
+    let locked = [stage, sandbox.path("work/locked")];
+    for dir in &locked {
+        std::fs::create_dir_all(dir).unwrap();
+        std::fs::set_permissions(dir, Permissions::from_mode(0o000)).unwrap();
+    }
+    let pipe = Command::new("mkfifo").arg(sandbox.path("work/pipe")).status().unwrap();
+    assert!(pipe.success());
+    let calls = [
+        ("search", json!({"pattern": "NOTHERE"})),
+        ("search", json!({"pattern": "hello"})),
+        ("search", json!({"pattern": "("})),
+        ("search", json!({"pattern": "x", "path": "pipe"})),
+    ];
+    let observations = run_answer(&sandbox, &calls);
+    for dir in &locked {
+        std::fs::set_permissions(dir, Permissions::from_mode(0o700)).unwrap();
+    }
+    std::fs::remove_dir_all(sandbox.path("work/.delta/old")).unwrap();
+    assert!(observations[0].starts_with("no match\n"), "{}", observations[0]);
+    assert!(observations[1].starts_with("a:1:hello\n"), "{}", observations[1]);
+    for observation in &observations[..2] {
+        assert!(!observation.contains(".delta"), "{observation}");
+        assert!(!observation.contains("exit code"), "{observation}");
+    }
+    assert!(observations[2].ends_with("[exit code: 2]"), "{}", observations[2]);
+    assert_eq!(observations[3], failed("pipe is not a regular file"));
 }
 
 /// git, and programs that look at the environment, must not wait for a key.
