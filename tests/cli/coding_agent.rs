@@ -286,6 +286,82 @@ fn c_25_3_long_results_say_what_is_left_out() {
     assert_eq!(observations[8], failed("src/deep/a.c has only 3 lines"));
 }
 
+/// What the tool `search` prints in `work/` if there is no rg.
+fn search_without_rg(sandbox: &Sandbox, pattern: &str) -> String {
+    let bin = sandbox.path("bin");
+    std::fs::create_dir_all(&bin).unwrap();
+    let path = std::env::var_os("PATH").unwrap();
+    for name in
+        ["awk", "find", "git", "grep", "head", "realpath", "sed", "sh", "sort", "xargs", "uniq"]
+    {
+        let file = std::env::split_paths(&path).map(|dir| dir.join(name)).find(|at| at.exists());
+        let _ = std::os::unix::fs::symlink(file.unwrap(), bin.join(name));
+    }
+    let agent = sandbox.path("made");
+    let mut search = Command::new("sh");
+    search.arg(agent.join("tools/search")).args([pattern, ".", "", "false", "false"]);
+    search.current_dir(sandbox.path("work")).env("AGENT_HOME", &agent).env("PATH", &bin);
+    search.env("HOME", sandbox.path("home"));
+    let output = search.output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// git names another repository in its own as one path; `search` found its files, and `list` did not.
+#[test]
+fn c_25_3_the_list_has_the_files_of_repositories_in_the_repository() {
+    let sandbox = coding();
+    sandbox.write("other/.gitignore", "ignored\n");
+    sandbox.write("other/a.py", "");
+    sandbox.write("other/ignored", "");
+    sandbox.write("work/top.py", "");
+    sandbox.write("work/gone.py", "");
+    git(&sandbox, "other", &["init", "-q"]);
+    git(&sandbox, "other", &["add", "-A"]);
+    git(&sandbox, "other", &["commit", "-qm", "x"]);
+    commit_all(&sandbox);
+    let submodule =
+        ["-c", "protocol.file.allow=always", "submodule", "add", "-q", "../other", "libs/sub"];
+    git(&sandbox, "work", &submodule);
+    for (from, to) in [("../other", "nested"), ("../other", "nested/in it")] {
+        git(&sandbox, "work", &["clone", "-q", from, to]);
+        sandbox.write(&format!("work/{to}/ignored"), "");
+    }
+    std::fs::remove_file(sandbox.path("work/gone.py")).unwrap();
+    let calls = [
+        ("list", json!({"glob": "*.py"})),
+        ("list", json!({})),
+        ("list", json!({"dir": "nested"})),
+    ];
+    let observations = run_answer(&sandbox, &calls);
+    let nested = "nested/.gitignore\nnested/a.py\n";
+    assert_eq!(observations[0], "libs/sub/a.py\nnested/a.py\nnested/in it/a.py\ntop.py\n");
+    let all =
+        format!(".gitmodules\nlibs/sub/ (2 files)\n{nested}nested/in it/ (2 files)\ntop.py\n");
+    assert_eq!(observations[1], all);
+    assert_eq!(observations[2], format!("{nested}nested/in it/.gitignore\nnested/in it/a.py\n"));
+    // Without rg, git grep searches, and knows one repository.
+    for dir in ["libs/sub", "nested", "nested/in it"] {
+        sandbox.write(&format!("work/{dir}/a.py"), "NEEDLE\n");
+        sandbox.write(&format!("work/{dir}/ignored"), "NEEDLE\n");
+    }
+    let found = search_without_rg(&sandbox, "NEEDLE");
+    let lines = ["libs/sub/a.py:1:NEEDLE", "nested/a.py:1:NEEDLE", "nested/in it/a.py:1:NEEDLE"];
+    assert_eq!(found.lines().collect::<Vec<_>>(), lines);
+    assert_eq!(search_without_rg(&sandbox, "NOTHERE"), "no match\n");
+    // A submodule that was not fetched has no files, and a symlink in its place leads nowhere.
+    git(&sandbox, "work", &["submodule", "deinit", "-q", "-f", "libs/sub"]);
+    for is_link in [false, true] {
+        if is_link {
+            std::fs::remove_dir(sandbox.path("work/libs/sub")).unwrap();
+            std::os::unix::fs::symlink("../../other", sandbox.path("work/libs/sub")).unwrap();
+        }
+        std::fs::remove_dir_all(sandbox.path("work/.delta")).unwrap();
+        let observations = run_answer(&sandbox, &calls[..1]);
+        assert_eq!(observations[0], "nested/a.py\nnested/in it/a.py\ntop.py\n");
+    }
+}
+
 /// rg exits with 2 for a file that it cannot read, as for a wrong pattern, and it looked into .delta; it reads a pipe without
 /// end.
 #[test]
