@@ -257,3 +257,20 @@ fn c_29_3_after_an_approval_elsewhere_the_client_is_asked_the_next_question() {
     assert_eq!(text_of(&client.answer_to(id)["result"]), "got noted");
     client.close();
 }
+
+/// It named the tool for answers, which takes no approval.
+#[test]
+fn c_29_3_a_message_to_a_run_that_waits_says_what_it_waits_for() {
+    for (turns, expected) in
+        [(APPROVING, "At a terminal: delta continue"), (CONFIRMING, "Call test-agent_answer with")]
+    {
+        let sandbox = Sandbox::scripted(DELTA, APPROVED_TOOL, turns);
+        std::fs::create_dir(sandbox.path("work")).unwrap();
+        let mut client = Client::legacy(&sandbox, json!({}), &[]);
+        let run = run_of(&client.call("test-agent", json!({"message": "go"})));
+        let refused = client.call("test-agent", json!({"message": "more", "run_id": run}));
+        assert_eq!(refused["isError"], true, "{refused}");
+        assert!(text_of(&refused).contains(expected), "{refused}");
+        client.close();
+    }
+}

@@ -206,15 +206,12 @@ impl McpServer {
             return self.wait_for(request, run, seq);
         }
         let wait = self.settings.tool_name("wait");
-        let answer = self.settings.tool_name("answer");
         let id = &run.id;
         match self.supervisor.look_at(&run) {
             RunStanding::Ended(_) if seq > 0 => {}
             RunStanding::Left { .. } => {}
             RunStanding::Working => return Err(format!("run {id} is still working: call {wait}")),
-            RunStanding::Waiting(_) => {
-                return Err(format!("run {id} waits for an answer: call {answer}"));
-            }
+            RunStanding::Waiting(open) => return Ok(Some(self.waiting_error(&run, &open))),
             RunStanding::Refused(reason) => return Err(reason),
             RunStanding::Absent | RunStanding::Ended(_) => return Err(unknown_run(id)),
         }
@@ -243,15 +240,20 @@ impl McpServer {
             }
         };
         if question_form::is_approval(&open) || open.request.sensitive {
-            let mut result = self.settings.waiting_result(&run, &open);
-            result["isError"] = true.into();
-            return Ok(Some(result));
+            return Ok(Some(self.waiting_error(&run, &open)));
         }
         if !question_form::accepts_answer(&open, answer) {
             return Err("expected `yes` or `no` as `answer`; the run still waits".to_owned());
         }
         self.start_recorded(&request, &run, answer, seq)?;
         self.wait_for(request, run, seq)
+    }
+
+    /// What the run waits for, for a call that does not answer that.
+    fn waiting_error(&self, run: &ServedRun, open: &OpenRequest) -> Json {
+        let mut result = self.settings.waiting_result(run, open);
+        result["isError"] = true.into();
+        result
     }
 
     /// Records the call of the client, and continues the run with its message.
