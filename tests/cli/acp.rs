@@ -607,6 +607,21 @@ fn c_29_7_a_prompt_that_is_cancelled_at_once_is_not_lost() {
     assert_eq!(messages, ["one", "two", "three", "four"]);
 }
 
+/// Without a directory, the list had only the sessions of the server's own.
+#[test]
+fn c_29_7_the_list_without_a_directory_has_the_sessions_of_the_server() {
+    let sandbox = agent("- say: done\n");
+    let mut editor = Editor::open(&sandbox, json!({}));
+    editor.prompt("go");
+    let list = editor.client.request("session/list", json!({}));
+    assert_eq!(list["result"]["sessions"][0]["sessionId"], editor.session.as_str(), "{list}");
+    assert_eq!(list["result"]["sessions"].as_array().unwrap().len(), 1, "{list}");
+    let elsewhere = json!({"cwd": sandbox.path("")});
+    let list = editor.client.request("session/list", elsewhere);
+    assert_eq!(list["result"]["sessions"], json!([]), "{list}");
+    editor.client.close();
+}
+
 /// The text was dropped without a word.
 #[test]
 fn c_29_7_a_prompt_while_a_secret_is_asked_for_says_that_it_was_not_sent() {

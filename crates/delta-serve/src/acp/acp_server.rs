@@ -16,7 +16,7 @@ use delta_program::stdio;
 use delta_run::event::approval::ApprovalSource;
 use delta_run::workspace::Workspace;
 use serde_json::{Value as Json, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::path::{Path, PathBuf};
 
@@ -145,10 +145,13 @@ impl AcpServer {
     }
 
     fn list_sessions(&self, params: &Json) -> AcpReply {
-        let cwd = params["cwd"].as_str().unwrap_or(".");
-        let workspace = Workspace::open_existing(Path::new(cwd))
-            .map_err(|error| RpcError::new(INVALID_PARAMS, error.to_string()))?;
-        let mut runs = run_list::read_runs_of(&[workspace]);
+        let cwd = params["cwd"].as_str();
+        let mut dirs = BTreeSet::from([existing_workspace(Path::new(cwd.unwrap_or(".")))?.root]);
+        if cwd.is_none() {
+            dirs.extend(self.sessions.values().map(|session| session.run.work_dir.clone()));
+        }
+        let workspaces: Vec<Workspace> = dirs.into_iter().map(|root| Workspace { root }).collect();
+        let mut runs = run_list::read_runs_of(&workspaces);
         run_list::sort_newest_first(&mut runs);
         let own_runs = runs.iter().filter(|run| Path::new(&run.agent_home) == self.agent_home);
         let sessions: Vec<Json> = own_runs
@@ -416,7 +419,11 @@ fn open_session_workspace(params: &Json) -> Result<Workspace, RpcError> {
     let Some(cwd) = cwd else {
         return Err(RpcError::new(INVALID_PARAMS, "expected an absolute path as `cwd`"));
     };
-    Workspace::open_existing(cwd).map_err(|error| RpcError::new(INVALID_PARAMS, error.to_string()))
+    existing_workspace(cwd)
+}
+
+fn existing_workspace(dir: &Path) -> Result<Workspace, RpcError> {
+    Workspace::open_existing(dir).map_err(|error| RpcError::new(INVALID_PARAMS, error.to_string()))
 }
 
 fn session_id(params: &Json) -> Result<RunId, RpcError> {
