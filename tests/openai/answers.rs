@@ -244,3 +244,57 @@ fn the_server_of_these_tests_is_strict() {
     ask(&mut client(&server, true)).0.unwrap();
     assert_eq!(server.violations().len(), 3);
 }
+
+/// Images, citations and transcripts of a stream were in no file.
+#[test]
+fn c_7_2_all_that_a_streamed_answer_has_is_recorded() {
+    let stream = |deltas: &[Value]| {
+        let mut text = String::new();
+        for delta in deltas {
+            text += &format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": delta}]}));
+        }
+        let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+        Answer::event_stream(format!("{text}data: {end}\n\ndata: [DONE]\n\n"))
+    };
+    let reply = |answer: Answer| {
+        let server = ScriptedServer::start(vec![answer]);
+        ask(&mut single(&server, true)).0.unwrap()
+    };
+    let image =
+        json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}});
+    let citation = json!({"type": "url_citation", "url_citation": {"url": "https://e.org/cited"}});
+    let answer = reply(stream(&[
+        json!({"role": "assistant", "content": "See", "audio": null}),
+        json!({"images": [image]}),
+        json!({"annotations": [citation]}),
+        json!({"audio": {"id": "a", "transcript": "spoken "}}),
+        json!({"audio": {"id": "a", "transcript": "words", "data": "AAAA"}}),
+        json!({"annotations": [citation], "channel": "final"}),
+        json!({"channel": "final"}),
+    ]));
+    let message = &answer.response.to_value()["choices"][0]["message"];
+    assert_eq!(answer.content.as_deref(), Some("See"));
+    assert_eq!(message["images"], json!([image]));
+    assert_eq!(message["annotations"], json!([citation, citation]));
+    assert_eq!(message["audio"], json!({"id": "a", "transcript": "spoken words", "data": "AAAA"}));
+    assert_eq!(message["channel"], "final");
+    // Nothing but a transcript or an image is an answer too.
+    let transcript = json!({"audio": {"id": "a", "transcript": "spoken words", "data": "AAAA"}});
+    let only_image = json!({"content": null, "images": [image]});
+    let part = json!({"content": [image]});
+    for (delta, expected) in [
+        (&transcript, "spoken words"),
+        (&only_image, "[The answer is an image, which is in the record of the call.]"),
+        (&part, "[The answer is an image, which is in the record of the call.]"),
+    ] {
+        let whole = json!({"choices": [{"message": delta, "finish_reason": "stop"}]});
+        for answer in [stream(std::slice::from_ref(delta)), Answer::raw(200, whole.to_string())] {
+            let answer = reply(answer);
+            assert_eq!(answer.content.as_deref(), Some(expected), "{delta}");
+            let response = answer.response.to_value();
+            for (name, value) in delta.as_object().unwrap() {
+                assert_eq!(&response["choices"][0]["message"][name], value, "{response}");
+            }
+        }
+    }
+}

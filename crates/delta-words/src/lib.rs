@@ -25,7 +25,10 @@ pub use message::{FunctionCall, Message, ToolCall, message_text};
 pub use native_parts::NativeParts;
 pub use pricing::{PRICING_HELP, PriceOrigin, Pricing, ServicePrices, TokenPrices};
 pub use recorded_call::RecordedCall;
-pub use reply::{REASONING_FIELDS, Reply, ResponseBody, parse_reply, thinking_text};
+pub use reply::{
+    IMAGE_ANSWER, NO_MESSAGE, REASONING_FIELDS, Reply, ResponseBody, media_text, parse_reply,
+    thinking_text,
+};
 pub use service_tier::{ServiceTier, TierChoice};
 pub use usage::{SERVICE_TIER_KEY, Usage, are_token_counts, merge_counts, parse_token_count};
 pub use wire_exchange::{

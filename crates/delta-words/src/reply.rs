@@ -108,25 +108,37 @@ impl Reply {
 pub const REASONING_FIELDS: [&str; 4] =
     ["reasoning_content", "reasoning", "reasoning_text", "thinking"];
 
+/// Why a response has no reply.
+pub const NO_MESSAGE: &str = "the response has no choices[0].message";
+
+/// The text of an answer that is an image and nothing else.
+pub const IMAGE_ANSWER: &str = "[The answer is an image, which is in the record of the call.]";
+
 /// Parses an unstreamed Chat Completions response. `model` is used if the response does not name one.
 pub fn parse_reply(response: &Value, model: &str) -> Result<Reply, String> {
     let choice = response.get("choices").and_then(|choices| choices.get(0));
     let Some(message) = choice.and_then(|choice| choice.get("message")).and_then(Value::as_object)
     else {
-        return Err("the response has no choices[0].message".to_owned());
+        return Err(NO_MESSAGE.to_owned());
     };
     let text = |name: &str| content_text(message.get(name));
-    let calls =
-        message.get("tool_calls").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let list = |name: &str| {
+        message.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+    };
     let finish_reason = choice.and_then(|choice| choice.get("finish_reason"));
     let model = response.get("model").and_then(Value::as_str).unwrap_or(model);
+    let tool_calls: Vec<_> = list("tool_calls").iter().filter_map(parse_tool_call).collect();
+    let mut content = text("content");
+    if content.is_none() && tool_calls.is_empty() {
+        content = media_text(message.get("audio"), &[list("images"), list("content")]);
+    }
     Ok(Reply {
-        content: text("content"),
+        content,
         reasoning: REASONING_FIELDS
             .into_iter()
             .find_map(text)
             .or_else(|| thinking_text(message.get("content"))),
-        tool_calls: calls.iter().filter_map(parse_tool_call).collect(),
+        tool_calls,
         finish_reason: finish_reason.and_then(Value::as_str).map(str::to_owned),
         refusal: text("refusal"),
         usage: Usage::from_response(|name| response.get(name), model),
@@ -134,6 +146,16 @@ pub fn parse_reply(response: &Value, model: &str) -> Result<Reply, String> {
         response: ResponseBody::new(response),
         ..Reply::default()
     })
+}
+
+/// What an answer without text and calls consists of: the transcript of its `audio`, or the image among its `parts`.
+pub fn media_text(audio: Option<&Value>, parts: &[&[Value]]) -> Option<String> {
+    let transcript = audio.and_then(|audio| audio.get("transcript")?.as_str());
+    if let Some(transcript) = transcript.filter(|text| !text.is_empty()) {
+        return Some(transcript.to_owned());
+    }
+    let mut kinds = parts.iter().copied().flatten().filter_map(|part| part.get("type")?.as_str());
+    kinds.any(|kind| kind.contains("image")).then(|| IMAGE_ANSWER.to_owned())
 }
 
 /// The reasoning in a content that is a list; `None` if it is empty.

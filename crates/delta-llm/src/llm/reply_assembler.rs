@@ -13,7 +13,9 @@ use super::wire::{
     DecodeContext, EventReader, StreamAssembler, add_member_piece, excerpt, reported_error,
 };
 use super::{CallObserver, CallProgress};
-use delta_words::{NativeParts, Reply, ResponseBody, ToolCall, Usage, merge_counts, thinking_text};
+use delta_words::{
+    NativeParts, Reply, ResponseBody, ToolCall, Usage, media_text, merge_counts, thinking_text,
+};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 // A chunk is dropped after it is read, so this type borrows its texts.
@@ -22,6 +24,9 @@ use std::borrow::Cow;
 
 /// The members of a choice that are read one by one.
 const READ_MEMBERS: [&str; 5] = ["index", "delta", "message", "finish_reason", "usage"];
+
+/// The members of a message that are read one by one, besides reasoning, blocks and data of the vendor.
+const READ_MESSAGE_MEMBERS: [&str; 5] = ["role", "content", "refusal", "tool_calls", "native"];
 
 /// Why a stream has no reply.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,6 +61,8 @@ pub struct ReplyAssembler {
     has_early_reason: bool,
     /// The members of the choice that are only recorded, such as `logprobs`.
     choice_members: Map<String, Value>,
+    /// The members of the message that are only recorded, such as images and citations.
+    message_members: Map<String, Value>,
     /// A chunk of the first choice has arrived.
     has_choice: bool,
     /// A chunk was an answer that is whole.
@@ -297,10 +304,12 @@ impl ReplyAssembler {
 
     /// Adds a message that is whole: what came before it in pieces, it says once more.
     fn add_message(&mut self, message: &Chunk<'_>) {
+        self.message_members.clear();
         let is_first = self.content.is_none() && self.reasoning.is_none() && self.calls.is_empty();
         if is_first {
             return self.add_delta(message);
         }
+        self.add_message_members(message);
         let text = chunk_text(member(message, "content")).unwrap_or_default();
         if self.content.as_deref().is_none_or(|content| text.starts_with(content))
             && !text.is_empty()
@@ -338,6 +347,20 @@ impl ReplyAssembler {
             self.add_call_delta(call);
         }
         self.add_opaque_fields(delta);
+        self.add_message_members(delta);
+    }
+
+    fn add_message_members(&mut self, delta: &Chunk<'_>) {
+        for (name, value) in delta.iter_object().into_iter().flatten() {
+            let is_read = READ_MESSAGE_MEMBERS.contains(&name)
+                || REASONING_FIELDS.contains(&name)
+                || BLOCK_FIELDS.contains(&name)
+                || name == EXTRA_FIELD;
+            if !is_read && !value.is_null() {
+                let member = self.message_members.entry(name).or_insert(Value::Null);
+                add_message_piece(member, value.into());
+            }
+        }
     }
 
     fn add_opaque_fields(&mut self, delta: &Chunk<'_>) {
@@ -454,7 +477,7 @@ impl ReplyAssembler {
     pub fn into_reply(mut self, model: &str) -> Reply {
         self.calls.sort_by_key(|call| call.index);
         let mut opaque = self.opaque;
-        if !has_thinking(&opaque.content) {
+        if opaque.content.iter().all(is_text_part) {
             opaque.content.clear();
         }
         let extras: Vec<Value> =
@@ -474,8 +497,17 @@ impl ReplyAssembler {
             fields.extend(chat::fields_of_calls(calls));
             origin.into_native(fields)
         });
+        let text = self.content;
+        let images = self.message_members.get("images").and_then(Value::as_array);
+        let parts = [images.map(Vec::as_slice).unwrap_or_default(), &opaque.content];
+        let media = if text.is_none() && calls.is_empty() {
+            media_text(self.message_members.get("audio"), &parts)
+        } else {
+            None
+        };
+        let has_text = text.is_some();
         let reply = Reply {
-            content: self.content,
+            content: text.or(media),
             reasoning,
             tool_calls: calls,
             native,
@@ -484,7 +516,9 @@ impl ReplyAssembler {
             usage: Usage::from_response(|name| fields.get(name), model),
             ..Reply::default()
         };
-        let message = ResponseMessage::new(&reply, reasoning_key, &opaque, &extras);
+        let members = &self.message_members;
+        let message =
+            ResponseMessage::new(&reply, has_text, reasoning_key, &opaque, &extras, members);
         let finish_reason = reply.finish_reason.as_deref();
         let other_members = &self.choice_members;
         let choice = ResponseChoice { index: 0, message, finish_reason, other_members };
@@ -508,7 +542,7 @@ impl OpaqueFields {
         if self.extra.is_object() {
             fields.insert(EXTRA_FIELD.to_owned(), self.extra.clone());
         }
-        if !self.content.is_empty() {
+        if has_thinking(&self.content) {
             fields.insert("content".to_owned(), self.content.as_slice().into());
         }
         fields
@@ -579,6 +613,8 @@ struct ResponseMessage<'a> {
     tool_calls: ResponseCalls<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     native: Option<&'a NativeParts>,
+    #[serde(flatten)]
+    other_members: &'a Map<String, Value>,
 }
 
 /// The reasoning under the name with which it came.
@@ -614,14 +650,16 @@ impl ResponseCalls<'_> {
 impl<'a> ResponseMessage<'a> {
     fn new(
         reply: &'a Reply,
+        has_text: bool,
         reasoning_key: Option<&'a str>,
         opaque: &'a OpaqueFields,
         extras: &[Value],
+        other_members: &'a Map<String, Value>,
     ) -> Self {
         let reasoning_key = reasoning_key.filter(|key| REASONING_FIELDS.contains(key));
         let [reasoning_details, thinking_blocks] = &opaque.blocks;
         let content = if opaque.content.is_empty() {
-            ResponseContent::Text(reply.content.as_deref())
+            ResponseContent::Text(reply.content.as_deref().filter(|_| has_text))
         } else {
             ResponseContent::Parts(&opaque.content)
         };
@@ -649,6 +687,7 @@ impl<'a> ResponseMessage<'a> {
             refusal: reply.refusal.as_deref(),
             tool_calls,
             native: reply.native.as_ref(),
+            other_members,
         }
     }
 }
@@ -695,6 +734,30 @@ fn member<'c, 'd>(object: &'c Chunk<'d>, name: &str) -> Option<&'c Chunk<'d>> {
 /// The items of a list; none if it is not a list.
 fn list_items<'c, 'd>(list: Option<&'c Chunk<'d>>) -> &'c [Chunk<'d>] {
     list.and_then(Chunk::as_array).unwrap_or_default()
+}
+
+/// Whether a text says all that a part of a content holds.
+fn is_text_part(part: &Value) -> bool {
+    part.as_object().is_some_and(|part| {
+        part.keys().all(|name| matches!(name.as_str(), "type" | "text" | "index"))
+            && part.get("text").is_some_and(Value::is_string)
+    })
+}
+
+/// Adds the next piece of a member of the message: texts and lists are continued, other values replaced. Some servers repeat
+/// an id or a name with each piece.
+fn add_message_piece(member: &mut Value, piece: Value) {
+    match (member, piece) {
+        (_, Value::Null) => {}
+        (Value::Object(members), Value::Object(pieces)) => {
+            for (name, piece) in pieces {
+                add_message_piece(members.entry(name).or_insert(Value::Null), piece);
+            }
+        }
+        (Value::Array(items), Value::Array(more)) => items.extend(more),
+        (Value::String(text), Value::String(more)) if *text != more => text.push_str(&more),
+        (member, piece) => *member = piece,
+    }
 }
 
 /// The text of a content that is a string or a list of text parts; `None` if it is empty.

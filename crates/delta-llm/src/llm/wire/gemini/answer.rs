@@ -7,8 +7,8 @@ use super::super::{EventAssembler, NeutralAnswer, add_member_piece, reported_err
 use super::neutral_tool_name;
 use delta_http::retry::RetryDecision;
 use delta_words::{
-    NativeParts, Reply, ServiceTier, ToolCall, Usage, WireForm, are_token_counts, merge_counts,
-    parse_token_count, settled_arguments,
+    IMAGE_ANSWER, NativeParts, Reply, ServiceTier, ToolCall, Usage, WireForm, are_token_counts,
+    merge_counts, parse_token_count, settled_arguments,
 };
 use serde_json::{Map, Value};
 
@@ -114,6 +114,10 @@ fn read_parts(parts: &[Value], answer: &mut NeutralAnswer) {
         if text.as_ref().is_some_and(String::is_empty) {
             *text = None;
         }
+    }
+    let has_image = parts.iter().any(|part| part.get("inlineData").is_some());
+    if has_image && answer.content.is_none() && answer.tool_calls.is_empty() {
+        answer.content = Some(IMAGE_ANSWER.to_owned());
     }
 }
 

@@ -11,7 +11,7 @@ use super::super::{
 use super::{neutral_tool_name, wire_tool_name};
 use delta_base::hex::sha256_hex;
 use delta_base::json::to_json;
-use delta_words::{EncodeOptions, GEMINI_LENGTH_KEYS, NativeParts, WireForm};
+use delta_words::{EncodeOptions, GEMINI_LENGTH_KEYS, IMAGE_ANSWER, NativeParts, WireForm};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 
@@ -320,7 +320,8 @@ impl SignedParts {
             parts.iter().filter_map(|part| part.get("functionCall")).collect();
         let texts = parts.iter().filter(|part| !is_thought(part));
         let answer_text: String = texts.filter_map(|part| part.get("text")?.as_str()).collect();
-        let is_unchanged = answer_text == text
+        let is_image = answer_text.is_empty() && text == IMAGE_ANSWER;
+        let is_unchanged = (answer_text == text || is_image)
             && wire_calls.len() == calls.len()
             && wire_calls.iter().zip(calls).all(|(wire, call)| is_unchanged_call(wire, call));
         is_unchanged.then(|| Self {

@@ -3,7 +3,7 @@
 use super::super::NeutralCall;
 use super::super::neutral_response::NeutralUsage;
 use super::request::wire_call_id;
-use delta_words::{ToolCall, are_token_counts, parse_token_count, settled_arguments};
+use delta_words::{IMAGE_ANSWER, ToolCall, are_token_counts, parse_token_count, settled_arguments};
 use serde_json::Value;
 
 /// Between the texts of two messages, and between two summaries.
@@ -28,6 +28,7 @@ impl AnswerItems {
         let mut read = Self::default();
         let mut summaries = None;
         let mut thoughts = None;
+        let mut has_image = false;
         for item in items {
             match item_type(item) {
                 "message" => {
@@ -47,8 +48,12 @@ impl AnswerItems {
                     }
                 }
                 "function_call" => read.calls.push(read_call_item(item)),
+                "image_generation_call" => has_image |= item.get("result").is_some(),
                 _ => {}
             }
+        }
+        if has_image && read.text.is_none() && read.calls.is_empty() {
+            read.text = Some(IMAGE_ANSWER.to_owned());
         }
         read.reasoning = summaries.or(thoughts);
         read
