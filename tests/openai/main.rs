@@ -3,6 +3,7 @@
 
 mod answers;
 mod connections;
+mod refusals;
 mod retries;
 
 use delta_base::signal::CancelToken;

@@ -5,6 +5,7 @@
 
 mod attempt_failure;
 mod key_refresh;
+mod refusal_words;
 mod upstream_error;
 
 use crate::answer_store::AnswerStore;
@@ -492,6 +493,7 @@ impl Provider for EndpointProvider {
                 has_images: request.images.is_some(),
                 has_documents: request.images.is_some()
                     && request.body.contains("\"file_data\":\"delta:"),
+                sent: &sent.encoded.body,
                 key_refresh: self.key_refresh.as_ref(),
             };
             let mut failure = AttemptFailure::new(error, &target);

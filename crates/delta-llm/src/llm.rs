@@ -31,7 +31,10 @@ mod reply_assembler;
 pub mod script;
 pub mod wire;
 
-pub use answer_error::{AnswerError, CONTEXT_LENGTH_HINT, UnusableAnswer, body_excerpt};
+pub use answer_error::{
+    ANSWER_LENGTH_HINT, AnswerError, CONTEXT_LENGTH_HINT, SHARED_CONTEXT_HINT, UnusableAnswer,
+    body_excerpt,
+};
 pub use answer_policy::{AnswerPolicy, OnEmpty, OnLength, TextCalls};
 pub use call_markers::find_call_marker;
 pub use config::{LlmConfig, ProviderKind};
@@ -110,7 +113,8 @@ impl LlmError {
     /// Whether the conversation does not fit into the model's context: a result of the agent, and no failure of the endpoint.
     pub fn is_context_length(&self) -> bool {
         let Self::Failed { hint, .. } = self else { return false };
-        hint.as_deref() == Some(CONTEXT_LENGTH_HINT)
+        hint.as_deref()
+            .is_some_and(|hint| [CONTEXT_LENGTH_HINT, SHARED_CONTEXT_HINT].contains(&hint))
     }
 
     /// A failure with nothing but a message.

@@ -2,6 +2,7 @@
 //! redacted in it.
 
 use super::key_refresh::KeyRefresh;
+use super::refusal_words::{ErrorWords, RefusalCause};
 use super::upstream_error::{describe_upstream, reported_status, upstream_headers};
 use delta_base::json_repair::replace_lone_surrogates;
 use delta_base::redact::Secrets;
@@ -14,94 +15,13 @@ use delta_http_client::proxy::ProxyRefusal;
 use delta_http_client::{HttpClient, HttpError};
 use delta_llm::llm::wire::{RejectionAdvice, WireCodec};
 use delta_llm::llm::{
-    AnswerError, CONTEXT_LENGTH_HINT, Endpoint, LlmError, StreamError, UnusableAnswer, body_excerpt,
+    ANSWER_LENGTH_HINT, AnswerError, CONTEXT_LENGTH_HINT, Endpoint, LlmError, SHARED_CONTEXT_HINT,
+    StreamError, UnusableAnswer, body_excerpt,
 };
 use delta_words::{Unavailability, Usage, is_retried_status, is_throttling_status};
 use http::StatusCode;
 use serde_json::Value;
 use ureq::Error;
-
-/// Parts of error messages, in lower case, by which endpoints report that the conversation is too long.
-const CONTEXT_LENGTH_PHRASES: [&str; 41] = [
-    "context_length_exceeded",
-    "context_too_large",
-    "context_exceeded",
-    "prompt 超长",
-    r#""code":"1261""#,
-    "context_window_exceeded",
-    "model_max_prompt_tokens_exceeded",
-    "exceed_context_size",
-    "exceed context limit",
-    "exceeds context limit",
-    "exceeds limit for context",
-    "context length",
-    "context window",
-    "context size",
-    "context limit",
-    "maximum context",
-    "maximum model length",
-    "maximum sequence length",
-    "max sequence length",
-    "maximum prompt length",
-    "max_seq_len",
-    "max_model_len",
-    "too many tokens",
-    "too many input tokens",
-    "input tokens exceeded",
-    "input token count",
-    "prompt token count",
-    "exceeds the maximum number of tokens",
-    "exceeded model token limit",
-    "exceeds max length",
-    "exceeds maximum length",
-    "exceeds the max length",
-    "more than max tokens allowed",
-    "range of input length should be",
-    "`inputs` tokens + `max_new_tokens`",
-    "`inputs` must have less than",
-    "prompt is too long",
-    "prompt too long",
-    "input is too long",
-    "reduce the length",
-    REQUEST_TOO_LARGE_PHRASE,
-];
-/// With which OpenAI and Groq refuse a request that alone exceeds what they allow in a minute.
-const REQUEST_TOO_LARGE_PHRASE: &str = "request too large for";
-
-/// Parts of error messages, in lower case, by which endpoints report that the account cannot pay.
-const ACCOUNT_PHRASES: [&str; 31] = [
-    "insufficient_quota",
-    "exceeded_current_quota",
-    "billing_error",
-    "billing_hard_limit",
-    "billing_not_active",
-    "usage_not_included",
-    "credit balance is too low",
-    "insufficient balance",
-    "insufficient_balance",
-    "insufficient account balance",
-    "balance is insufficient",
-    "balance not enough",
-    "balance is not enough",
-    "insufficient credit",
-    "insufficient_credit",
-    "insufficient funds",
-    "insufficient_funds",
-    "more credits",
-    "credits are depleted",
-    "used all available credits",
-    "doesn't have any credits",
-    "exceeded your monthly included credits",
-    "credit limit exceeded",
-    "key limit exceeded",
-    "spending limit",
-    "spend limit",
-    "arrearage",
-    "accountoverdue",
-    "余额不足",
-    "欠费",
-    r#""code":"1113""#,
-];
 
 /// Codes and types of errors that another attempt would have too: of the key, the credit, the model and the content.
 const LASTING_ERRORS: [&str; 12] = [
@@ -118,9 +38,6 @@ const LASTING_ERRORS: [&str; 12] = [
     "permission_error",
     "request_too_large",
 ];
-
-/// The lasting errors about a model that does not exist.
-const GONE_ERRORS: [&str; 2] = ["model_not_found", "not_found_error"];
 
 /// Settings of `llm` that some models reject; their names do not occur in a message about something else.
 const MODEL_SETTINGS: [&str; 17] = [
@@ -259,6 +176,8 @@ pub struct AttemptTarget<'a> {
     pub has_images: bool,
     /// Whether the request has a PDF.
     pub has_documents: bool,
+    /// The request as it was sent.
+    pub sent: &'a str,
     /// The source of the key, if it is a command.
     pub key_refresh: Option<&'a KeyRefresh>,
 }
@@ -345,79 +264,78 @@ impl AttemptFailure {
 
 /// Describes an error that is the response itself, or an event of it.
 fn describe_reported(body: Value, target: &AttemptTarget<'_>) -> AttemptFailure {
-    let error = error_message(&body).unwrap_or_else(|| body_excerpt(&body.to_string()));
-    let message = format!("the endpoint reported an error: {error}");
     let text = body.to_string();
+    let error = error_message(&body).unwrap_or_else(|| body_excerpt(&text));
+    let message = format!("the endpoint reported an error: {error}");
+    let words = ErrorWords::new(&text, target.sent);
     let status = reported_status(&body);
-    let cause = LastingCause::of(status.unwrap_or(200), &text.to_lowercase());
+    let cause = RefusalCause::of(status.unwrap_or(200), &words);
     let RejectionAdvice { retry, hint } = target.codec.advise_reported(&body);
     let is_final =
         names_error(&body, &LASTING_ERRORS) || status.is_some_and(|it| !is_retried_status(it));
     let default = if is_final { RetryDecision::Never } else { delay_of_body(&body, &text) };
-    let retry = if cause.is_some() { RetryDecision::Never } else { retry.unwrap_or(default) };
-    let lasting = lasting_unavailability(cause, status, &body);
-    let hint = hint.or_else(|| cause.map(LastingCause::hint));
-    let hint = hint.or_else(|| rejection_hint(status?, &text, target));
+    let is_lasting = cause.is_some_and(RefusalCause::is_lasting);
+    let retry = if is_lasting { RetryDecision::Never } else { retry.unwrap_or(default) };
+    let hint = hint.or_else(|| rejection_hint(status.unwrap_or(200), &text, &words, target));
     AttemptFailure {
         message: with_long_delay(message, retry),
         retry,
         hint,
-        lasting,
+        lasting: lasting_unavailability(cause, status),
         response: Some(body),
         ..AttemptFailure::retryable("")
     }
 }
 
-/// Why no attempt can succeed, whatever the status is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LastingCause {
-    /// The conversation does not become shorter.
-    ContextLength,
-    /// The account gets no credit meanwhile.
-    Account,
-}
-
-impl LastingCause {
-    /// The cause of an error that came with `status`, a success if it is the response itself.
-    fn of(status: u16, lower_body: &str) -> Option<Self> {
-        let contains = |phrases: &[&str]| phrases.iter().any(|phrase| lower_body.contains(phrase));
-        let is_about_length = match status {
-            // "Too many tokens" is what throttles there.
-            429 | 529 => lower_body.contains(REQUEST_TOO_LARGE_PHRASE),
-            200 | 400 | 413 | 422 | 500..=599 => contains(&CONTEXT_LENGTH_PHRASES),
-            _ => false,
-        };
-        if is_about_length {
-            Some(Self::ContextLength)
-        } else if contains(&ACCOUNT_PHRASES) {
-            Some(Self::Account)
-        } else {
-            None
+/// What the user can do about a refusal whose cause is known; `None` if another one is more likely.
+fn cause_hint(cause: RefusalCause, status: u16, target: &AttemptTarget<'_>) -> Option<String> {
+    let hint = match cause {
+        RefusalCause::ContextLength => CONTEXT_LENGTH_HINT,
+        RefusalCause::SharedContext => SHARED_CONTEXT_HINT,
+        RefusalCause::AnswerLength => ANSWER_LENGTH_HINT,
+        RefusalCause::Account => {
+            "the account's quota is exhausted: add credit or raise its limit at the provider"
         }
-    }
-
-    fn hint(self) -> String {
-        let hint = match self {
-            Self::ContextLength => CONTEXT_LENGTH_HINT,
-            Self::Account => {
-                "the account's quota is exhausted: add credit or raise its limit at the provider"
-            }
-        };
-        hint.to_owned()
-    }
+        RefusalCause::OtherForm => "write `provider: responses` in `llm`",
+        RefusalCause::Model => return Some(model_hint(target)),
+        RefusalCause::FailedCall => {
+            "the model wrote a call that its server cannot read: continue the run, or ask another model with `--model`"
+        }
+        // Their words are also in messages about something else.
+        RefusalCause::Region if status == 403 => {
+            "the provider does not serve this country or region: use another one"
+        }
+        RefusalCause::Content if status == 403 => {
+            "a filter of the endpoint refuses the conversation: change the message, or ask another model with `--model`"
+        }
+        RefusalCause::Throttled if status == 403 => {
+            "the endpoint accepts no more requests for now: continue the run later"
+        }
+        RefusalCause::Region | RefusalCause::Content | RefusalCause::Throttled => return None,
+    };
+    Some(hint.to_owned())
 }
 
 /// Why another model may answer where this one refuses for good.
 fn lasting_unavailability(
-    cause: Option<LastingCause>,
+    cause: Option<RefusalCause>,
     status: Option<u16>,
-    body: &Value,
 ) -> Option<Unavailability> {
     match (cause, status) {
-        (Some(LastingCause::ContextLength), _) => None,
-        (Some(LastingCause::Account), _) | (None, Some(402)) => Some(Unavailability::OutOfQuota),
-        (None, Some(404 | 410)) => Some(Unavailability::Gone),
-        (None, _) => names_error(body, &GONE_ERRORS).then_some(Unavailability::Gone),
+        (
+            Some(
+                RefusalCause::ContextLength
+                | RefusalCause::SharedContext
+                | RefusalCause::AnswerLength,
+            ),
+            _,
+        ) => None,
+        (Some(RefusalCause::Account), _) | (_, Some(402)) => Some(Unavailability::OutOfQuota),
+        (Some(RefusalCause::Throttled), _) | (_, Some(498)) => Some(Unavailability::Overloaded),
+        (Some(RefusalCause::Model | RefusalCause::OtherForm), _) | (_, Some(404 | 410)) => {
+            Some(Unavailability::Gone)
+        }
+        _ => None,
     }
 }
 
@@ -526,7 +444,8 @@ fn describe_rejection(
     body: &str,
     target: &AttemptTarget<'_>,
 ) -> AttemptFailure {
-    let response: Option<Value> = serde_json::from_str(&replace_lone_surrogates(body)).ok();
+    let repaired = replace_lone_surrogates(body);
+    let response: Option<Value> = serde_json::from_str(&repaired).ok();
     let location = head.header_text("location").filter(|_| head.status.is_redirection());
     let detail = match (location, head.content_encoding()) {
         (Some(location), _) => format!("it redirects to {location}"),
@@ -551,23 +470,18 @@ fn describe_rejection(
     if retry == RetryDecision::Backoff {
         retry = delay_of_body(response.as_ref().unwrap_or(&Value::Null), body);
     }
-    // JSON without the blanks that it may have.
-    let text = response.as_ref().map_or_else(|| body.to_owned(), Value::to_string);
-    let cause = LastingCause::of(status, &text.to_lowercase());
+    let words = ErrorWords::new(&repaired, target.sent);
+    let cause = RefusalCause::of(status, &words);
     let RejectionAdvice { retry: advised_retry, hint } = target.codec.advise(head, body);
-    let hint = hint.or_else(|| rejection_hint(status, &text, target));
-    // The same conversation does not become shorter.
-    let is_lasting = cause.is_some() || hint.as_deref() == Some(CONTEXT_LENGTH_HINT);
+    let hint = hint.or_else(|| rejection_hint(status, body, &words, target));
+    let is_lasting = cause.is_some_and(RefusalCause::is_lasting);
     let advised_retry = if is_lasting { Some(RetryDecision::Never) } else { advised_retry };
     let retry = advised_retry.unwrap_or(retry);
-    let lasting =
-        lasting_unavailability(cause, Some(status), response.as_ref().unwrap_or(&Value::Null))
-            .filter(|_| hint.as_deref() != Some(CONTEXT_LENGTH_HINT));
     AttemptFailure {
         retry,
         hint,
         response,
-        lasting,
+        lasting: lasting_unavailability(cause, Some(status)),
         ..AttemptFailure::retryable(with_long_delay(message, retry))
     }
 }
@@ -580,22 +494,35 @@ fn rejection_retry(head: &ResponseHead, now: Timestamp) -> RetryDecision {
     }
 }
 
-fn rejection_hint(status: u16, body: &str, target: &AttemptTarget<'_>) -> Option<String> {
-    let lower_body = body.to_lowercase();
+fn rejection_hint(
+    status: u16,
+    body: &str,
+    words: &ErrorWords,
+    target: &AttemptTarget<'_>,
+) -> Option<String> {
     if target.has_images
-        && let Some(hint) = image_hint(status, &lower_body, target.has_documents)
+        && let Some(hint) = image_hint(status, words.text(), target.has_documents)
     {
         return Some(hint.to_owned());
     }
-    if let Some(cause) = LastingCause::of(status, &lower_body) {
-        return Some(cause.hint());
+    let cause = RefusalCause::of(status, words);
+    if let Some(hint) = cause.and_then(|cause| cause_hint(cause, status, target)) {
+        return Some(hint);
     }
     let hint = match status {
         300..=399 => "set `llm.base_url` to the address that it redirects to".to_owned(),
+        403 if is_markup_page(body) => {
+            "a page answered, and not the API: check `llm.base_url`, the network and the proxy"
+                .to_owned()
+        }
         401 | 403 => {
             let variables = target.endpoint.form.key_variables().join(" or ");
             match target.key_refresh {
                 Some(refresh) => refresh.rejection_hint(),
+                None if status == 403 => format!(
+                    "check that the key in {variables}, or in the variable of `llm.api_key_env`, may use the model {}",
+                    target.model
+                ),
                 None => {
                     format!(
                         "set a valid key in {variables}, or in the variable of `llm.api_key_env`"
@@ -605,16 +532,23 @@ fn rejection_hint(status: u16, body: &str, target: &AttemptTarget<'_>) -> Option
         }
         407 => return proxy_hint(StatusCode::from_u16(status).ok(), target),
         402 => "the account has no credit for this request: add some at the provider".to_owned(),
-        404 => format!(
-            "check `llm.base_url` ({}) and the model name ({})",
-            mask_url(&target.endpoint.base_url),
-            target.model
-        ),
-        400 if is_tls_expected(&lower_body, target) => TLS_EXPECTED_HINT.to_owned(),
-        400 | 422 => return setting_hint(&lower_body),
+        404 => model_hint(target),
+        400 if is_tls_expected(words.text(), target) => TLS_EXPECTED_HINT.to_owned(),
+        400 | 422 => return setting_hint(words.text()),
         _ => return None,
     };
     Some(hint)
+}
+
+/// Whether a body is a page, and not an error in XML.
+fn is_markup_page(body: &str) -> bool {
+    let start = body.trim_start();
+    start.starts_with('<') && !start.starts_with("<?xml")
+}
+
+fn model_hint(target: &AttemptTarget<'_>) -> String {
+    let address = mask_url(&target.endpoint.base_url);
+    format!("check `llm.base_url` ({address}) and the model name ({})", target.model)
 }
 
 /// What to do about a rejection that names a setting of `llm`.
@@ -707,83 +641,6 @@ mod tests {
         ResponseHead {
             status: StatusCode::from_u16(status).unwrap(),
             headers: HeaderMap::from_iter([header]),
-        }
-    }
-
-    #[test]
-    fn c_37_3_what_no_attempt_changes_is_recognised_in_the_words_of_each_vendor() {
-        use LastingCause::{Account, ContextLength};
-        let check = |status, words: &str, expected| {
-            assert_eq!(
-                LastingCause::of(status, &words.to_lowercase()),
-                expected,
-                "{status} {words}"
-            );
-        };
-        for (status, words) in [
-            (
-                400,
-                "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
-            ),
-            (400, "Range of input length should be [1, 129024]"),
-            (
-                400,
-                "Invalid request: Your request exceeded model token limit: 262144 (requested: 270000)",
-            ),
-            (400, "Prompt exceeds max length"),
-            (400, "prompt token count of 135000 exceeds the limit of 128000"),
-            (
-                413,
-                "Request too large for model `m` on tokens per minute (TPM): Limit 8000, Requested 21000",
-            ),
-            (
-                429,
-                "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 45000.",
-            ),
-            (400, "too many tokens: size limit exceeded by 11326 tokens."),
-            (422, "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 32769."),
-            (500, "Context size has been exceeded."),
-            (
-                400,
-                "The decoder prompt (length 40000) is longer than the maximum model length of 32768",
-            ),
-            (
-                400,
-                "The input (65790 tokens) is longer than the model's context length (32768 tokens).",
-            ),
-            (400, "Input is too long for requested model."),
-            (
-                400,
-                "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
-            ),
-            (400, "input length and `max_tokens` exceed context limit: 190000 + 32000 > 200000"),
-            (200, "Your input exceeds the context window of this model."),
-        ] {
-            check(status, words, Some(ContextLength));
-        }
-        for (status, words) in [
-            (429, "{\"error\":{\"type\":\"exceeded_current_quota_error\"}}"),
-            (
-                429,
-                "{\"error\":{\"code\":\"1113\",\"message\":\"Insufficient balance or no resource package\"}}",
-            ),
-            (400, "Your credit balance is too low to access the Anthropic API."),
-            (402, "Insufficient Balance"),
-            (402, "This request requires more credits, or fewer max_tokens."),
-            (200, "{\"error\":{\"code\":\"insufficient_quota\"}}"),
-            (429, "has either used all available credits or reached its monthly spending limit"),
-            (503, "Arrearage: please make sure your account is in good standing"),
-        ] {
-            check(status, words, Some(Account));
-        }
-        for (status, words) in [
-            (429, "Too many tokens, please wait before trying again."),
-            (429, "You exceeded your current quota. Please retry in 20s."),
-            (429, "Rate limit reached for gpt-4o on tokens per min (TPM): Limit 30000"),
-            (401, "maximum context length"),
-            (500, "Internal server error"),
-        ] {
-            check(status, words, None);
         }
     }
 

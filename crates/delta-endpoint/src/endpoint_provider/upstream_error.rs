@@ -5,11 +5,14 @@ use delta_llm::llm::body_excerpt;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
-/// The name and the message of the provider that a gateway asked, in parentheses after a blank; empty if the error has neither.
+/// The name and the message of the provider that a gateway asked, or what the model wrote, in parentheses after a blank; empty
+/// if the error has none.
 pub fn describe_upstream(body: &Value) -> String {
     let metadata = |name: &str| body.pointer("/error/metadata")?.get(name);
     let provider = metadata("provider_name").and_then(Value::as_str).unwrap_or_default();
-    let raw = metadata("raw").and_then(|raw| match raw {
+    // Groq refers to what the model wrote, and keeps it in another member.
+    let raw = metadata("raw").or_else(|| body.pointer("/error/failed_generation"));
+    let raw = raw.and_then(|raw| match raw {
         Value::String(text) => {
             let parsed = serde_json::from_str(text).ok();
             parsed.as_ref().and_then(error_message).or_else(|| Some(body_excerpt(text)))

@@ -13,6 +13,14 @@ const MAX_EXCERPT_CHARS: usize = 500;
 pub const CONTEXT_LENGTH_HINT: &str = "the conversation exceeds the model's context: in context.yaml, lower `max_iterations` of the journal, \
      or the budgets `max_tokens` and `total_max_tokens`";
 
+/// What to do about a conversation that does not fit there together with the longest answer.
+pub const SHARED_CONTEXT_HINT: &str = "the conversation and the longest answer together exceed the model's context: lower `llm.max_tokens`, or in \
+     context.yaml `max_iterations` of the journal, or the budgets `max_tokens` and `total_max_tokens`";
+
+/// What to do about a longest answer that alone does not fit there.
+pub const ANSWER_LENGTH_HINT: &str =
+    "the longest answer exceeds what the model's context has left for it: lower `llm.max_tokens`";
+
 /// Why a response that arrived whole cannot be read as a reply.
 #[derive(Debug)]
 pub enum AnswerError {

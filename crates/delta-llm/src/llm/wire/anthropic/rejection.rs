@@ -89,16 +89,12 @@ fn is_billing(status: u16, lower_body: &str) -> bool {
 }
 
 fn advised_hint(status: u16, lower_body: &str) -> Option<&'static str> {
-    let contains_any = |phrases: &[&str]| phrases.iter().any(|phrase| lower_body.contains(phrase));
     Some(match status {
         _ if is_billing(status, lower_body) => {
             "add credit to the account at the provider, or set the key of another one"
         }
         413 => CONTEXT_LENGTH_HINT,
-        200 | 400 if contains_any(&["exceed context limit", "prompt is too long"]) => {
-            CONTEXT_LENGTH_HINT
-        }
-        400 if contains_any(&MODEL_SETTINGS) => {
+        400 if MODEL_SETTINGS.iter().any(|setting| lower_body.contains(setting)) => {
             "what a model takes differs: leave `thinking`, `output_config` and `tool_choice` out of `llm`, or look at the \
              model's page"
         }
