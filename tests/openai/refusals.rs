@@ -226,3 +226,15 @@ fn c_37_3_a_refusal_says_what_helps() {
     );
     assert!(hint.contains("the model wrote a call that its server cannot read"), "{hint}");
 }
+
+#[test]
+fn c_37_4_a_member_or_a_date_names_the_pause() {
+    let codex = json!({"error": {"type": "usage_limit_reached", "message": "no", "resets_in_seconds": 7200}});
+    let (message, _) = refused(rejection(429, &codex));
+    assert!(message.contains("; it asks for a pause of 2h 00m, until "), "{message}");
+    // Zhipu names the time of Beijing.
+    let text = "Usage limit reached for 5 hour. Your limit will reset at 2050-11-30 18:25:58";
+    let (message, _) =
+        refused(rejection(429, &json!({"error": {"code": "1308", "message": text}})));
+    assert!(message.contains(", until 2050-11-30T10:25:5"), "{message}");
+}

@@ -67,11 +67,15 @@ impl RetryDecision {
     }
 
     /// A retry after the delay that a server requests in the words of its body, such as `try again in 1m20.5s`.
-    pub fn from_words(body: &str) -> Option<Self> {
+    pub fn from_words(body: &str, now: Timestamp) -> Option<Self> {
         let lower = body.to_lowercase();
         let requested = DELAY_PHRASES.iter().find_map(|phrase| {
             let (_, rest) = lower.split_once(phrase)?;
             let rest = rest.trim_start_matches(|c: char| "\": ".contains(c));
+            if phrase.ends_with('"') && rest.starts_with(|c: char| c.is_ascii_digit()) {
+                let end = rest.find([',', '}', '"']).unwrap_or(rest.len());
+                return parse_delay(&rest[..end], now);
+            }
             let words = rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
             let words: Vec<_> = words.take(MAX_DELAY_WORDS).collect();
             // The longest beginning that is one: more words follow.
@@ -79,7 +83,7 @@ impl RetryDecision {
                 .rev()
                 .find_map(|count| parse_span(words[..count].join(" ").trim_end_matches('.')))
         });
-        requested.map(Self::After)
+        requested.or_else(|| delay_until_reset(body, now)).map(Self::After)
     }
 
     /// The decision in `x-should-retry`, by which some servers overrule what the status means.
@@ -118,9 +122,21 @@ fn random_number() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// What comes before a delay in the words of servers. The last one is a member of Google's errors.
-const DELAY_PHRASES: [&str; 6] =
-    ["again in ", "retry in ", "retry after ", "again after ", "please wait ", "\"retrydelay\""];
+/// What comes before a delay in the words of servers. The last ones are members of errors of Google, OpenAI and others.
+const DELAY_PHRASES: [&str; 8] = [
+    "again in ",
+    "retry in ",
+    "retry after ",
+    "again after ",
+    "please wait ",
+    "\"retrydelay\"",
+    "\"resets_in_seconds\"",
+    "\"retry_after\"",
+];
+/// What comes before the date of a reset in the words of Zhipu, whose dates are of Beijing.
+const RESET_PHRASES: [&str; 2] = ["limit will reset at ", "您的限额将在 "];
+const BEIJING_OFFSET: jiff::tz::Offset = jiff::tz::offset(8);
+const DATE_BYTES: usize = "2026-11-30 18:25:58".len();
 /// As in `1 hour 2 minutes 3 seconds`.
 const MAX_DELAY_WORDS: usize = 6;
 
@@ -156,6 +172,14 @@ fn parse_delay(text: &str, now: Timestamp) -> Option<Duration> {
     let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok();
     let date = date.or_else(|| text.parse::<jiff::Timestamp>().ok());
     date.map_or_else(|| parse_span(text), |date| until(date.as_millisecond() as f64))
+}
+
+/// The delay until the date that a body names.
+fn delay_until_reset(body: &str, now: Timestamp) -> Option<Duration> {
+    let rest = RESET_PHRASES.iter().find_map(|phrase| Some(body.split_once(phrase)?.1))?;
+    let date: jiff::civil::DateTime = rest.get(..DATE_BYTES)?.parse().ok()?;
+    let until = BEIJING_OFFSET.to_timestamp(date).ok()?.as_millisecond();
+    from_seconds((until - now.as_millis()) as f64 / 1000.0)
 }
 
 /// A span with units, such as `1m20.5s`, `20ms` or `6 seconds`.
@@ -275,7 +299,8 @@ mod tests {
     fn c_37_4_the_words_of_a_body_may_name_a_delay() {
         let check = |body: &str, millis: Option<u64>| {
             let expected = millis.map(|millis| RetryDecision::After(Duration::from_millis(millis)));
-            assert_eq!(RetryDecision::from_words(body), expected, "{body}");
+            let now = Timestamp::from_millis(1_800_000_000_000);
+            assert_eq!(RetryDecision::from_words(body, now), expected, "{body}");
         };
         check("Rate limit reached. Please try again in 20s.", Some(20_000));
         check("Please try again in 1m30.5s. Visit https://x", Some(90_500));
@@ -285,6 +310,12 @@ mod tests {
         check("Please retry in 45.838s.", Some(45_838));
         check(r#"{"@type": "x.RetryInfo", "retryDelay": "0s"}"#, Some(0));
         check(r#"{"retryDelay":"7.5s"}"#, Some(7_500));
+        check(r#"{"resets_in_seconds":7200}"#, Some(7_200_000));
+        check(r#"{"retry_after": "2", "a": 1}"#, Some(2_000));
+        // 2027-01-15T08:00:00Z
+        check("Your limit will reset at 2027-01-15 16:00:20", Some(20_000));
+        check("达到 5 小时的使用上限。您的限额将在 2027-01-15 16:01:00 重置。", Some(60_000));
+        check("Your limit will reset at 1pm (Etc/GMT+5).", None);
         check("Please try again in a few minutes, 5 s", None);
         check("try again later", None);
         check("wait 5", None);

@@ -343,8 +343,11 @@ fn lasting_unavailability(
 fn delay_of_body(body: &Value, text: &str) -> RetryDecision {
     let headers =
         ResponseHead { status: StatusCode::TOO_MANY_REQUESTS, headers: upstream_headers(body) };
-    match RetryDecision::from_headers(&headers, time::current_time()) {
-        RetryDecision::Backoff => RetryDecision::from_words(text).unwrap_or(RetryDecision::Backoff),
+    let now = time::current_time();
+    match RetryDecision::from_headers(&headers, now) {
+        RetryDecision::Backoff => {
+            RetryDecision::from_words(text, now).unwrap_or(RetryDecision::Backoff)
+        }
         requested => requested,
     }
 }
@@ -609,8 +612,6 @@ pub(super) fn error_message(body: &Value) -> Option<String> {
         Value::String(text) if !text.is_empty() => {
             Some(format!("{text}{}", describe_upstream(body)))
         }
-        Value::Array(_) | Value::Object(_) => Some(body_excerpt(&candidate.to_string())),
-        _ => None,
     })
 }
 
