@@ -163,6 +163,47 @@ fn c_37_10_an_account_or_a_model_is_missing_in_the_words_of_each_vendor() {
     assert!(hint.contains("the model name (m)"), "{hint}");
 }
 
+/// Their words were nowhere in the run.
+#[test]
+fn c_37_3_a_refusal_without_an_error_is_shown_and_recorded() {
+    let minimax = json!({"id": "1", "choices": null, "base_resp": {"status_code": 1008, "status_msg": "insufficient balance"}});
+    let baidu = json!({"error_code": 17, "error_msg": "Open api daily request limit reached"});
+    for (body, words) in
+        [(&minimax, "insufficient balance"), (&baidu, "Open api daily request limit reached")]
+    {
+        for answer in [rejection(200, body), event(body)] {
+            let server = ScriptedServer::start(vec![answer]);
+            let outcome = ask(&mut client(&server, true));
+            assert_eq!(outcome.1.len(), 1, "asked once");
+            let (message, hint, response) = failure(outcome);
+            assert_eq!(message, format!("the endpoint reported an error: {words}"));
+            assert!(hint.contains("the account's quota is exhausted"), "{hint}");
+            assert!(response.to_string().contains(&body.to_string()), "{response}");
+        }
+    }
+    let limit = json!({"choices": null, "base_resp": {"status_code": 1002, "status_msg": "rate limit exceeded(RPM)"}});
+    let server = ScriptedServer::start(vec![event(&limit), Answer::text("ok")]);
+    assert_eq!(content(&ask(&mut client(&server, true))), "ok");
+    // An answer in another form.
+    for body in [
+        json!({"message": {"role": "assistant", "content": "native"}, "done": true}),
+        json!({"type": "message", "content": [{"type": "text", "text": "anthropic"}]}),
+        json!({"object": "response", "output": []}),
+    ] {
+        for answer in [rejection(200, &body), event(&body)] {
+            let server = ScriptedServer::start(vec![answer]);
+            let (message, _, response) = failure(ask(&mut single(&server, true)));
+            assert_eq!(message, format!("the response has no choices[0].message: {body}"));
+            assert_eq!(response, body);
+        }
+    }
+    // What every answer of the vendor has is no refusal.
+    let whole = json!({"choices": [{"message": {"content": "ok"}, "finish_reason": "stop"}],
+                       "base_resp": {"status_code": 0, "status_msg": ""}});
+    let server = ScriptedServer::start(vec![rejection(200, &whole)]);
+    assert_eq!(content(&ask(&mut client(&server, true))), "ok");
+}
+
 #[test]
 fn c_7_3_a_403_says_what_it_refuses() {
     let key = "DELTA_API_KEY";

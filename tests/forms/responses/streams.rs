@@ -232,7 +232,10 @@ fn c_7_3_what_is_no_answer_is_a_failed_try() {
         error_of(streamed(stream(&[nameless]))),
         "the endpoint reported an error: the response failed"
     );
-    assert_eq!(error_of(whole(&json!({"id": "x"}))), "the response has no `output`");
+    assert_eq!(
+        error_of(whole(&json!({"id": "x"}))),
+        "the response has no `output`: {\"id\":\"x\"}"
+    );
     let queued = json!({"status": "queued", "output": []});
     assert_eq!(error_of(whole(&queued)), "the response ended with the status `queued`");
 }

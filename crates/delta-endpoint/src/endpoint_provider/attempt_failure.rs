@@ -114,7 +114,7 @@ impl From<StreamError> for AttemptError {
 pub fn late_error_text(error: &StreamError) -> String {
     match error {
         StreamError::NotJson(text) => text.clone(),
-        StreamError::Reported(body) => {
+        StreamError::Reported(body) | StreamError::NoAnswer(body) => {
             error_message(body).unwrap_or_else(|| body_excerpt(&body.to_string()))
         }
     }
@@ -192,6 +192,10 @@ impl AttemptFailure {
                 Self::retryable("the response broke off: the stream ended early")
             }
             AttemptError::Answer(AnswerError::InvalidResponse(message)) => Self::retryable(message),
+            AttemptError::Answer(AnswerError::NoAnswer(message, body)) => {
+                let message = format!("{message}: {}", body_excerpt(&body.to_string()));
+                Self { response: Some(body), ..Self::retryable(message) }
+            }
             AttemptError::UnsupportedEncoding(encoding) => Self {
                 message: format!(
                     "the endpoint's response has the encoding `{encoding}`, but delta accepts only `identity`"
@@ -598,19 +602,29 @@ fn is_tls_expected(lower_body: &str, target: &AttemptTarget<'_>) -> bool {
         && TLS_EXPECTED_PHRASES.iter().any(|phrase| lower_body.contains(phrase))
 }
 
+/// Where errors have their message. MiniMax and Baidu name no error.
+const MESSAGE_PATHS: [&str; 8] = [
+    "/error/message",
+    "/error/base_resp/status_msg",
+    "/error/error_msg",
+    "/message",
+    "/detail",
+    "/base_resp/status_msg",
+    "/error_msg",
+    "/error",
+];
+
 /// The endpoint's own message in an error body.
 pub(super) fn error_message(body: &Value) -> Option<String> {
     // Some gateways wrap the error in a list.
     let body = body.get(0).unwrap_or(body);
-    let candidates = [
-        body.pointer("/error/message"),
-        body.get("message"),
-        body.get("detail"),
-        body.get("error"),
-    ];
-    candidates.into_iter().flatten().find_map(|candidate| match candidate {
-        Value::String(text) if !text.is_empty() => {
-            Some(format!("{text}{}", describe_upstream(body)))
+    MESSAGE_PATHS.into_iter().filter_map(|path| body.pointer(path)).find_map(|candidate| {
+        match candidate {
+            Value::String(text) if !text.is_empty() => {
+                Some(format!("{text}{}", describe_upstream(body)))
+            }
+            Value::Array(_) | Value::Object(_) => Some(body_excerpt(&candidate.to_string())),
+            _ => None,
         }
     })
 }

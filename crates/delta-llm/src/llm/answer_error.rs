@@ -3,7 +3,7 @@
 use super::html_page::describe_html;
 use super::reply_assembler::StreamError;
 use delta_http::retry::RetryDecision;
-use delta_words::Usage;
+use delta_words::{NO_MESSAGE, Usage};
 use serde_json::Value;
 
 /// The most characters shown of a body without a message.
@@ -26,6 +26,8 @@ pub const ANSWER_LENGTH_HINT: &str =
 pub enum AnswerError {
     /// The body is not JSON, or not the JSON of a response; the text is the message.
     InvalidResponse(String),
+    /// The body is JSON without an answer, such as one in another form; the text says what it lacks.
+    NoAnswer(String, Value),
     /// The body is an error of the endpoint.
     Reported(Value),
     /// The response is valid, but no run can continue with it.
@@ -52,6 +54,7 @@ impl From<StreamError> for AnswerError {
         match error {
             StreamError::NotJson(text) => Self::not_json(&text),
             StreamError::Reported(error) => Self::Reported(error),
+            StreamError::NoAnswer(event) => Self::NoAnswer(NO_MESSAGE.to_owned(), event),
         }
     }
 }

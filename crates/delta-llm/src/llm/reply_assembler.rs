@@ -35,6 +35,8 @@ pub enum StreamError {
     NotJson(String),
     /// The endpoint reported an error in the stream.
     Reported(Value),
+    /// The stream has ended without a choice; this is its first event.
+    NoAnswer(Value),
 }
 
 /// A streamed reply, as far as it has arrived.
@@ -65,6 +67,8 @@ pub struct ReplyAssembler {
     message_members: Map<String, Value>,
     /// A chunk of the first choice has arrived.
     has_choice: bool,
+    /// The first event without a choice, if none with one has arrived.
+    other_event: Option<Value>,
     /// A chunk was an answer that is whole.
     is_whole: bool,
     /// The bytes of the content and of the reasoning that an observer has.
@@ -167,7 +171,9 @@ impl StreamAssembler for ReplyAssembler {
         let mut reader = std::mem::take(&mut self.reader);
         let result = reader.finish(|data| self.add_event(data));
         self.reader = reader;
-        result
+        result?;
+        let other_event = self.other_event.take().filter(|_| !self.has_choice);
+        other_event.map_or(Ok(()), |event| Err(StreamError::NoAnswer(event)))
     }
 
     /// Whether nothing more is expected: the stream sent `[DONE]`, or its end and its usage.
@@ -238,6 +244,9 @@ impl ReplyAssembler {
             }
             if !value.is_object() {
                 return Err(StreamError::NotJson(excerpt(data)));
+            }
+            if !self.has_choice && self.other_event.is_none() {
+                self.other_event = Some(value);
             }
         }
         self.chunks += 1;

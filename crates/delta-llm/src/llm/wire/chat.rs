@@ -79,7 +79,8 @@ impl WireCodec for ChatCodec {
         mut response: Value,
         context: &DecodeContext<'_>,
     ) -> Result<Reply, AnswerError> {
-        if response.get("choices").is_none()
+        let choices = response.get("choices").and_then(Value::as_array);
+        if choices.is_none_or(Vec::is_empty)
             && let Some(error) = super::reported_error(&response)
         {
             return Err(AnswerError::Reported(error));
@@ -95,7 +96,8 @@ impl WireCodec for ChatCodec {
                 message.insert("native".to_owned(), native.to_json());
             }
         }
-        parse_reply(&response, context.model).map_err(AnswerError::InvalidResponse)
+        parse_reply(&response, context.model)
+            .map_err(|message| AnswerError::NoAnswer(message, response))
     }
 
     /// An endpoint that takes the longest answer under its newer name, or knows none of the fields that went back to it.

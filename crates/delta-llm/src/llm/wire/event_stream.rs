@@ -47,7 +47,9 @@ impl EventReader {
     ) -> Result<(), StreamError> {
         let events = self.parser.finish();
         match self.read(events, &mut add) {
-            Err(error @ StreamError::Reported(_)) => return Err(error),
+            Err(error @ (StreamError::Reported(_) | StreamError::NoAnswer(_))) => {
+                return Err(error);
+            }
             Err(StreamError::NotJson(_)) => self.is_cut = true,
             Ok(()) => {}
         }
@@ -120,12 +122,16 @@ pub fn reported_error(event: &Value) -> Option<Value> {
     }
     let is_named =
         ["object", "type"].iter().any(|name| event.get(name).is_some_and(|it| it == "error"));
-    let has_text = ["message", "detail"].into_iter().any(|name| match event.get(name) {
-        Some(Value::String(text)) => !text.is_empty(),
-        Some(Value::Array(items)) => !items.is_empty(),
-        _ => false,
-    });
-    (is_named || has_text).then(|| json!({"error": event}))
+    let has_text =
+        ["message", "detail", "error_msg"].into_iter().any(|name| match event.get(name) {
+            Some(Value::String(text)) => !text.is_empty(),
+            Some(Value::Array(items)) => !items.is_empty(),
+            _ => false,
+        });
+    // MiniMax, whose answers have it too.
+    let code = event.pointer("/base_resp/status_code").and_then(Value::as_i64);
+    let has_code = code.is_some_and(|code| code != 0);
+    (is_named || has_text || has_code).then(|| json!({"error": event}))
 }
 
 /// Adds the next piece of a member that comes in pieces, such as the log probabilities of tokens: its lists are continued, its

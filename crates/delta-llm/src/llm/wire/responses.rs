@@ -88,7 +88,7 @@ impl WireCodec for ResponsesCodec {
             }
         };
         let Some(items) = response.get("output").and_then(Value::as_array) else {
-            return Err(AnswerError::InvalidResponse("the response has no `output`".to_owned()));
+            return Err(AnswerError::NoAnswer("the response has no `output`".to_owned(), response));
         };
         let read = AnswerItems::read(items);
         let model = response.get("model").and_then(Value::as_str).unwrap_or(context.model);

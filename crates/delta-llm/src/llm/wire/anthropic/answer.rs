@@ -279,7 +279,7 @@ pub fn decode(mut response: Value, context: &DecodeContext<'_>) -> Result<Reply,
     }
     let Some(blocks) = response["content"].as_array_mut() else {
         let message = "the response has no list `content`";
-        return Err(AnswerError::InvalidResponse(message.to_owned()));
+        return Err(AnswerError::NoAnswer(message.to_owned(), response));
     };
     let calls: Vec<_> = blocks.iter_mut().filter_map(read_tool_use).collect();
     let blocks = response["content"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -403,7 +403,7 @@ fn c_7_3_an_error_event_breaks_the_stream() {
     );
     let empty = codec_at("x").decode(json!({"id": "m"}), &CONTEXT);
     assert!(
-        matches!(empty, Err(AnswerError::InvalidResponse(message)) if message.contains("`content`"))
+        matches!(empty, Err(AnswerError::NoAnswer(message, _)) if message.contains("`content`"))
     );
 }
 

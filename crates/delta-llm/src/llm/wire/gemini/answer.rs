@@ -37,7 +37,8 @@ pub fn decode_response(
     };
     let Some(candidate) = candidate else {
         if block_reason(&response).is_none() {
-            return Err(invalid("the response has no `candidates`"));
+            let message = "the response has no `candidates`".to_owned();
+            return Err(AnswerError::NoAnswer(message, response));
         }
         answer.finish_reason = Some("content_filter".to_owned());
         return Ok(answer.into_reply(response));
@@ -63,10 +64,6 @@ fn join_chunks(chunks: Vec<Value>) -> Result<Value, AnswerError> {
         assembler.add_event(chunk)?;
     }
     Ok(assembler.into_response())
-}
-
-fn invalid(message: impl Into<String>) -> AnswerError {
-    AnswerError::InvalidResponse(message.into())
 }
 
 fn text_member<'a>(value: &'a Value, name: &str) -> Option<&'a str> {
@@ -164,7 +161,8 @@ fn neutral_finish_reason(candidate: &Value, answer: &NeutralAnswer) -> Result<St
         | "IMAGE_PROHIBITED_CONTENT"
         | "IMAGE_RECITATION" => "content_filter",
         "" | "FINISH_REASON_UNSPECIFIED" => {
-            return Err(invalid("the response has no `finishReason`"));
+            let message = "the response has no `finishReason`";
+            return Err(AnswerError::InvalidResponse(message.to_owned()));
         }
         "MALFORMED_FUNCTION_CALL" | "MALFORMED_RESPONSE" | "UNEXPECTED_TOOL_CALL" | "OTHER" => {
             let message = format!("the model's answer broke off with `{reason}`{words}");

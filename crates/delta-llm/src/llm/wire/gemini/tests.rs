@@ -435,7 +435,7 @@ fn c_23_1_a_response_may_lack_parts_candidates_and_counts() {
 
     let reply = decode(json!({"promptFeedback": {"blockReason": "SAFETY"}})).unwrap();
     assert_eq!((reply.finish_reason.as_deref(), reply.usage), (Some("content_filter"), None));
-    assert!(matches!(decode(json!({})), Err(AnswerError::InvalidResponse(_))));
+    assert!(matches!(decode(json!({})), Err(AnswerError::NoAnswer(..))));
     let error = json!({"error": {"code": 503, "message": "overloaded"}});
     for body in [error.clone(), json!([error])] {
         assert!(matches!(decode(body), Err(AnswerError::Reported(_))));
