@@ -108,6 +108,7 @@ mod sandbox_runs;
 mod schemas;
 mod seals;
 mod security;
+mod sensitive_answers;
 mod shells;
 mod show;
 mod signals;

@@ -4,9 +4,11 @@
 
 use crate::sweep_facts::SweepRunFacts;
 use delta_base::id::RunId;
+use delta_base::redact::HiddenAnswers;
 use delta_base::time::Timestamp;
+use delta_run::run_tree::sensitive_answers::read_enclosing_answers;
 use html_document::{HtmlDocument, escape_json_for_html};
-use page_redaction::HiddenAnswers;
+use page_redaction::hide_answers;
 use page_run::PageRun;
 use serde::Serialize;
 use serde_json::Value as Json;
@@ -72,7 +74,7 @@ pub fn render_page(options: &PageOptions, now: Timestamp) -> String {
         serde_json::to_string(&data).unwrap_or_default()
     } else {
         let mut value = serde_json::to_value(&data).unwrap_or(Json::Null);
-        answers.hide_in_json(&mut value);
+        hide_answers(&mut value, &answers);
         value.to_string()
     };
     let title = data.runs.first().map_or("delta", |run| run.id.as_str());
@@ -82,7 +84,11 @@ pub fn render_page(options: &PageOptions, now: Timestamp) -> String {
 /// Reads the runs, with the indexes of the requested ones and the answers to hide.
 fn collect_runs(options: &PageOptions) -> (Vec<PageRun>, Vec<usize>, HiddenAnswers) {
     let (mut runs, roots) = run_collection::collect_page_runs(options);
-    let answers = HiddenAnswers::new(runs.iter().flat_map(|run| &run.sensitive_answers));
+    // The runs below the requested ones are on the page; the runs that started them can be missing.
+    let enclosing = options.run_dirs.iter().flat_map(|dir| read_enclosing_answers(dir));
+    let enclosing: Vec<String> = enclosing.collect();
+    let recorded = runs.iter().flat_map(|run| &run.sensitive_answers);
+    let answers = HiddenAnswers::new(recorded.chain(&enclosing));
     for run in &mut runs {
         page_markdown::add_markdown(run, &answers);
     }

@@ -18,6 +18,8 @@ use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+pub mod sensitive_answers;
+
 /// The file in a run directory that lists its child runs, one per line.
 pub const CHILDREN_FILE: &str = "children.jsonl";
 

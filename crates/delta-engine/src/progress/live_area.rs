@@ -5,7 +5,7 @@ use super::live_text::{OutputTail, TextBlock};
 use super::screen_region::{ScreenRegion, row_height};
 use super::{BOLD, DIM, WARN, has_colours, text_columns};
 use anstyle::Style;
-use delta_base::redact::answer_redactor;
+use delta_base::redact::HiddenAnswers;
 use delta_base::signal::CancelToken;
 use delta_base::terminal::input_line::{InputLine, InputRows};
 use delta_base::terminal::keyboard::renew_key_modes;
@@ -109,13 +109,13 @@ struct LiveScreen {
 impl LiveArea {
     /// Starts on stderr, which must be a terminal.
     pub(super) fn start(status: LiveStatus, options: &LiveOptions<'_>) -> Self {
-        let redactor = || answer_redactor(options.sensitive_answers);
+        let answers = HiddenAnswers::new(options.sensitive_answers);
         let lines = if options.is_verbose { usize::MAX } else { OUTPUT_LINES };
         let screen = Arc::new(Mutex::new(LiveScreen {
             size: SizeWatch::default(),
             region: ScreenRegion::default(),
-            reasoning: TextBlock::new("~", DIM, redactor()),
-            content: TextBlock::new("•", BOLD, redactor()),
+            reasoning: TextBlock::new("~", DIM, answers.stream_redactor()),
+            content: TextBlock::new("•", BOLD, answers.stream_redactor()),
             output: OutputTail::new(
                 lines.min(terminal::stderr_size().lines.saturating_sub(2)),
                 options.sensitive_answers.to_vec(),
@@ -424,7 +424,7 @@ mod tests {
 
     #[test]
     fn c_25_4_the_first_text_is_painted_at_once_and_what_follows_when_it_is_due() {
-        let block = || TextBlock::new("•", BOLD, answer_redactor(&[]));
+        let block = || TextBlock::new("•", BOLD, HiddenAnswers::default().stream_redactor());
         let now = Instant::now();
         let mut screen = LiveScreen {
             size: SizeWatch::default(),

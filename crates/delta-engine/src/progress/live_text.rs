@@ -2,7 +2,7 @@
 
 use super::DIM;
 use anstyle::Style;
-use delta_base::redact::{StreamRedactor, answer_redactor};
+use delta_base::redact::{HiddenAnswers, StreamRedactor};
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::text::text_width::{clip_to_width, expand_tabs, wrap_words};
 use std::collections::VecDeque;
@@ -109,7 +109,7 @@ impl OutputTail {
         let index = self.streams.iter().position(|(id, _)| id == call_id);
         let index = index.unwrap_or_else(|| {
             let partial_line = || PartialLine {
-                redactor: answer_redactor(&self.sensitive_answers),
+                redactor: HiddenAnswers::new(&self.sensitive_answers).stream_redactor(),
                 bytes: Vec::new(),
             };
             self.streams.push((call_id.to_owned(), [partial_line(), partial_line()]));
@@ -221,10 +221,12 @@ mod tests {
     fn c_25_4_a_block_grows_as_if_it_was_complete_from_the_start() {
         let text = "\nFirst words, that wrap.\r\n\n  - 日本語の テキスト\x1b[2J\n- b\n\n";
         for room in [8, 20, 78] {
-            let mut whole = TextBlock::new("•", Style::new(), answer_redactor(&[]));
+            let mut whole =
+                TextBlock::new("•", Style::new(), HiddenAnswers::default().stream_redactor());
             whole.push(text);
             for size in 1..9 {
-                let mut block = TextBlock::new("•", Style::new(), answer_redactor(&[]));
+                let mut block =
+                    TextBlock::new("•", Style::new(), HiddenAnswers::default().stream_redactor());
                 let mut chars = text.chars().peekable();
                 while chars.peek().is_some() {
                     let piece: String = chars.by_ref().take(size).collect();

@@ -102,7 +102,11 @@ pub fn export_command(args: &ExportArgs) -> Result<ExitCode, CommandFailure> {
     let mut subjects = Vec::new();
     for run in args.runs.select(|_| true)? {
         let (run, events) = run.find_and_read(&args.runs.work_dir)?;
-        subjects.push(ExportedRun::read(&run.dir, events));
+        subjects.push(if args.to == ExportFormat::InToto {
+            ExportedRun::read_alone(&run.dir, events)
+        } else {
+            ExportedRun::read(&run.dir, events)
+        });
     }
     if sends {
         return send_spans(args, &subjects);

@@ -2,7 +2,7 @@
 //! pieces of answers and output as they arrive.
 
 use clap::ValueEnum;
-use delta_base::redact::{StreamRedactor, answer_redactor};
+use delta_base::redact::{HiddenAnswers, StreamRedactor};
 use delta_program::stdio;
 use delta_run::event::Payload;
 use delta_run::run::RunNotice;
@@ -94,7 +94,7 @@ impl PiecePrinter {
                 self.answers.clone_from(&state.sensitive_answers);
                 match &event.payload {
                     Payload::ActionRequest(request) => {
-                        let redactor = answer_redactor(&self.answers);
+                        let redactor = HiddenAnswers::new(&self.answers).stream_redactor();
                         let stream = CallStream { partial: Vec::new(), redactor };
                         self.calls.insert(request.call_id.clone(), stream);
                     }

@@ -47,7 +47,8 @@ fn embed_child_runs(run: &ExportedRun, visited: &mut BTreeSet<PathBuf>) -> Vec<E
         if number > 1 {
             trajectory["trajectory_id"] = format!("{}-{number}", child.run_id).into();
         }
-        embedded.push(EmbeddedRun { call_id: child.call_id, trajectory });
+        let call_id = child.call_id.map(|id| run.visible_name(id));
+        embedded.push(EmbeddedRun { call_id, trajectory });
     }
     embedded
 }

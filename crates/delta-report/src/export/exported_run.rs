@@ -3,12 +3,13 @@
 //! Reads only. A record that is missing or damaged leaves a gap, not an error. Sensitive answers are redacted here,
 //! before any format sees them.
 
-use super::answer_redaction::SensitiveAnswers;
+use super::answer_redaction::AnswerRedaction;
 use delta_base::durable;
 use delta_base::id::{RunId, SnapshotId};
 use delta_base::time::Timestamp;
 use delta_run::event::{EngineStart, Event, Payload, Thought};
 use delta_run::record;
+use delta_run::run_tree::sensitive_answers;
 use delta_run::state::RunState;
 use delta_snapshot::{ExcludePatterns, SNAPSHOT_DIR_NAME, SnapshotChange, SnapshotStore};
 use serde::Deserialize;
@@ -33,7 +34,7 @@ pub struct ExportedRun {
     records: BTreeMap<String, Json>,
     /// The parent run, its parent run, and so on.
     pub ancestors: Vec<AncestorRun>,
-    sensitive_answers: SensitiveAnswers,
+    redaction: AnswerRedaction,
 }
 
 /// A run that started the exported run or one of its ancestors.
@@ -63,22 +64,41 @@ struct ParentReference {
 }
 
 impl ExportedRun {
-    /// Reads the run in `dir`, whose journal holds `events`.
+    /// Reads the run in `dir`, whose journal holds `events`. The sensitive answers of the runs that started it, and of those
+    /// below it, are redacted too.
     pub fn read(dir: &Path, events: Vec<Event>) -> Self {
-        let sensitive_answers = SensitiveAnswers::from_events(&events);
+        Self::read_hiding(dir, events, &sensitive_answers::read_tree_answers(dir))
+    }
+
+    /// As [`ExportedRun::read`], without the answers of other runs: what is signed has to be the same where the others are
+    /// missing.
+    pub fn read_alone(dir: &Path, events: Vec<Event>) -> Self {
+        Self::read_hiding(dir, events, &[])
+    }
+
+    fn read_hiding(dir: &Path, events: Vec<Event>, answers: &[String]) -> Self {
+        let redaction = AnswerRedaction::new(&events, answers);
         let events: Vec<Event> =
-            events.into_iter().map(|event| sensitive_answers.redact_event(event)).collect();
+            events.into_iter().map(|event| redaction.redact_event(event)).collect();
         let state = RunState::from_events(&events);
         let mut records = BTreeMap::new();
         for name in events.iter().filter_map(|event| event.payload.record_file()) {
             if let Some(mut record) = read_record_metadata(dir, name) {
-                sensitive_answers.redact_record(&mut record);
+                redaction.redact_record(&mut record);
                 records.insert(name.to_owned(), record);
             }
         }
         // The journal of a fork begins with events of another run, whose parent is not the fork's.
-        let ancestors = if state.origin.is_none() { find_ancestors(dir) } else { Vec::new() };
-        Self { dir: dir.to_owned(), records, events, state, ancestors, sensitive_answers }
+        let mut ancestors = if state.origin.is_none() { find_ancestors(dir) } else { Vec::new() };
+        for ancestor in &mut ancestors {
+            ancestor.call_id = ancestor.call_id.take().map(|id| redaction.redact_name(id));
+        }
+        Self { dir: dir.to_owned(), records, events, state, ancestors, redaction }
+    }
+
+    /// A name that others gave, such as the path of a file, with sensitive answers redacted.
+    pub fn visible_name(&self, name: String) -> String {
+        self.redaction.redact_name(name)
     }
 
     /// The workspace changes between two snapshots; `None` when a snapshot is missing or incomplete.
@@ -129,7 +149,7 @@ impl ExportedRun {
 
     /// A request with this text, with sensitive answers redacted.
     pub fn parse_request(&self, text: &str) -> Option<Json> {
-        Some(self.sensitive_answers.redact_request(serde_json::from_str(text).ok()?))
+        Some(self.redaction.redact_request(serde_json::from_str(text).ok()?))
     }
 
     /// The record of the last LLM call.

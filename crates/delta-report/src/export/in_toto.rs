@@ -116,9 +116,25 @@ struct RunSnapshots {
 
 fn read_changes(run: &ExportedRun, trees: WorkspaceTrees) -> Result<RunSnapshots, String> {
     let store: SnapshotStore = run.snapshot_store().ok_or("its snapshots are missing")?;
-    let changes = trees.find_changes(&store).map_err(|error| error.to_string())?;
+    let mut changes = trees.find_changes(&store).map_err(|error| error.to_string())?;
+    redact_names(run, &mut changes);
     let commit = trees.find_commit(&store);
     Ok(RunSnapshots { trees, changes, commit })
+}
+
+/// Redacts the sensitive answers in the names of files. No name is then the one of a file that was written.
+fn redact_names(run: &ExportedRun, changes: &mut RunChanges) {
+    changes.removed = changes.removed.drain(..).map(|name| run.visible_name(name)).collect();
+    changes.left_out = changes.left_out.drain(..).map(|name| run.visible_name(name)).collect();
+    let written = std::mem::take(&mut changes.written);
+    for file in written {
+        let name = run.visible_name(file.name.clone());
+        if name == file.name {
+            changes.written.push(file);
+        } else {
+            changes.left_out.push(name);
+        }
+    }
 }
 
 fn engine_start_of(event: &Event) -> Option<&EngineStart> {

@@ -262,7 +262,9 @@ impl MarkdownDocument {
         let mut names: Vec<String> = changes
             .iter()
             .filter(|change| is_file(&change.before) || is_file(&change.after))
-            .map(|change| code_span(&String::from_utf8_lossy(&change.path)))
+            .map(|change| {
+                code_span(&run.visible_name(String::from_utf8_lossy(&change.path).into_owned()))
+            })
             .collect();
         if names.is_empty() {
             return;

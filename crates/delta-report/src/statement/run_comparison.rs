@@ -34,7 +34,7 @@ pub fn check_trees(
     bytes: &[u8],
 ) -> RunCheck {
     let count = stated_events(statement).unwrap_or_default().min(events.len());
-    let run = ExportedRun::read(run_dir, events[..count].to_vec());
+    let run = ExportedRun::read_alone(run_dir, events[..count].to_vec());
     if WorkspaceTrees::from_events(&run.events).is_some() && run.snapshot_store().is_none() {
         return RunCheck::not_checked("trees", "the snapshots of the run are missing");
     }

@@ -3,9 +3,10 @@
 //! Each part of the page, an iteration or a message of a request, has the version in which it last changed. So an update
 //! has only what is new, for any number of browsers.
 
-use super::page_redaction::HiddenAnswers;
+use super::page_redaction::hide_answers;
 use super::{PageOptions, assemble_page, collect_runs, escape_json_for_html};
 use delta_base::json;
+use delta_base::redact::HiddenAnswers;
 use delta_base::time::Timestamp;
 use serde::Serialize;
 use serde_json::Value as Json;
@@ -139,7 +140,7 @@ impl LiveRun {
     /// Returns whether something has changed.
     fn replace(&mut self, mut run: Json, answers: &HiddenAnswers, version: u64) -> bool {
         if !answers.is_empty() {
-            answers.hide_in_json(&mut run);
+            hide_answers(&mut run, answers);
         }
         let mut take_list = |key: &str| match run.as_object_mut().and_then(|run| run.remove(key)) {
             Some(Json::Array(items)) => items,
@@ -209,7 +210,7 @@ mod tests {
 
     #[test]
     fn c_18_10_an_update_has_only_what_changed() {
-        let none = HiddenAnswers::new([].iter());
+        let none = HiddenAnswers::default();
         let mut run = LiveRun::default();
         let first = json!({"id": "r", "iterations": [{"n": 1}], "texts": ["a"]});
         assert!(run.replace(first.clone(), &none, 1));
@@ -223,7 +224,7 @@ mod tests {
         assert_eq!(run.changes_since(1), expected);
         let all: Json = serde_json::from_str(&run.changes_since(0)).unwrap();
         assert_eq!((&all["head"], &all["texts"][1][0]), (&json!({"id": "r"}), &json!([0, "a"])));
-        let hidden = HiddenAnswers::new(["secret".to_owned()].iter());
+        let hidden = HiddenAnswers::new(&["secret".to_owned()]);
         assert!(run.replace(json!({"iterations": ["a secret"]}), &hidden, 3));
         assert_eq!(run.iterations[0].json, r#""a [hidden]""#);
     }

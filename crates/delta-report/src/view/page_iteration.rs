@@ -2,10 +2,10 @@
 
 use super::markdown_tree::MarkdownTree;
 use super::page_image::{self, PageImage};
-use super::page_redaction::HIDDEN_ANSWER;
 use super::page_requests::{BlockAttribution, PageRequest, PageRequests};
 use super::run_files::{self, PageCapacity, PageText};
 use super::workspace_changes::PageSnapshots;
+use delta_base::redact::HIDDEN;
 use delta_base::time::Timestamp;
 use delta_run::conversation::history::{CallHistory, EventRef, Iteration};
 use delta_run::event::{CallSandbox, HostTrafficRecord, Payload};
@@ -291,7 +291,7 @@ impl PageSource<'_> {
         let is_same = args.as_str() == Some(arguments)
             || serde_json::from_str::<Json>(arguments).is_ok_and(|parsed| parsed == args);
         let is_hidden = call.question.is_some_and(|question| question.value.sensitive);
-        let hide = |text: &str| if is_hidden { HIDDEN_ANSWER } else { text }.to_owned();
+        let hide = |text: &str| if is_hidden { HIDDEN } else { text }.to_owned();
         let observation = call.result.map(|event| hide(&event.value.observation_content));
         let record = request.and_then(|request| request.execution.as_deref());
         PageToolCall {

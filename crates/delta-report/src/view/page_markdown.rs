@@ -1,8 +1,8 @@
 //! Adds the Markdown structure of messages to a run of the page.
 
 use super::markdown_tree::{self, MarkdownTree};
-use super::page_redaction::HiddenAnswers;
 use super::page_run::PageRun;
+use delta_base::redact::HiddenAnswers;
 use serde::Serialize;
 use serde_json::Value as Json;
 
@@ -22,7 +22,7 @@ pub struct RunMarkdown {
 /// It has places in the texts as the page has them, which is without the sensitive answers.
 pub fn add_markdown(run: &mut PageRun, answers: &HiddenAnswers) {
     let parse = |text: &str| {
-        markdown_tree::parse_markdown(&answers.hide(text), |plain| answers.are_absent_from(plain))
+        markdown_tree::parse_markdown(&answers.redact(text), |plain| !answers.occur_in(plain))
     };
     let add_to_event = |event: &mut Json, key: &str| {
         let tree = event[key].as_str().and_then(parse);

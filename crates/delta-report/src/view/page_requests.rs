@@ -1,9 +1,9 @@
 //! The exact requests of a run, each text stored once: a request refers to texts, and to messages of the previous
 //! request, by index.
 
-use super::page_redaction::HIDDEN_ANSWER;
 use super::run_files::PageCapacity;
 use crate::request_breakdown::{PartSize, RequestBreakdown};
+use delta_base::redact::HIDDEN;
 use delta_run::limits::token_estimate::TokenRatio;
 use delta_run::record::{ContextBlock, RecordedRequest};
 use serde::Serialize;
@@ -172,7 +172,7 @@ impl PageRequests {
         if id.is_none_or(|id| !self.hidden_calls.contains(id)) {
             return Cow::Borrowed(message);
         }
-        parsed["content"] = Json::from(HIDDEN_ANSWER);
+        parsed["content"] = Json::from(HIDDEN);
         Cow::Owned(parsed.to_string())
     }
 
