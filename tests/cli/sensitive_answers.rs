@@ -49,6 +49,47 @@ fn hidden_in(name: &str, text: &str, secret: &str) {
     assert!(!text.contains(secret), "{name}: {text}");
 }
 
+/// `jq` and `curl` print an answer as JSON, where a quote or a line break is escaped.
+#[test]
+fn c_15_4_an_answer_is_hidden_where_a_tool_prints_it_as_json() {
+    let turns = "\
+- call: [{tool: sh, args: {c: \"jq -nc --arg p '${last}' '{password: $p}'\"}}]
+- error: 'refused: ${last}'
+";
+    for answer in ["Tr0ub\"dor", "Tr0ub\\", "Tr0ub\tdor"] {
+        let (sandbox, ran) = answered(turns, answer);
+        assert!(ran.stderr.contains("  │ {\"password\":\"[hidden]\"}\n"), "{}", ran.stderr);
+        let log = sandbox.read("work/.delta/r/engine.log");
+        let shown = printed(&sandbox, &["show", "r", "-w", "work", "-v"]);
+        let fork = ["fork", "r", "-w", "work", "--at", "1", "--run-id", "f", "--into", "other"];
+        sandbox.delta(fork).output().expect_code(0);
+        let compared = printed(&sandbox, &["diff", "r", "other/.delta/f", "-w", "work"]);
+        for (name, text) in
+            [("stderr", &ran.stderr), ("log", &log), ("show", &shown), ("diff", &compared)]
+        {
+            hidden_in(name, text, "Tr0ub");
+            assert!(text.contains("[hidden]"), "{name}: {text}");
+        }
+    }
+}
+
+/// A later question, and the task and the error of a run in a list.
+#[test]
+fn c_15_4_lists_of_runs_show_no_answer() {
+    let question = "- call: [{tool: ask_human, args: {prompt: 'Is ${last} right?'}}]\n";
+    let (sandbox, _) = answered(question, "hunter2-secret");
+    let listed = printed(&sandbox, &["inbox", "work"]);
+    assert!(listed.contains("? Is [hidden] right?"), "{listed}");
+    hidden_in("inbox", &listed, "hunter2");
+    let (sandbox, ran) = answered("- error: 'refused ${last}'\n", "hunter2-secret");
+    hidden_in("stderr", &ran.stderr, "hunter2");
+    let listed = printed(&sandbox, &["list-runs", "-w", "work"]);
+    assert!(listed.contains("refused [hidden]"), "{listed}");
+    hidden_in("list-runs", &listed, "hunter2");
+    let shown = sandbox.delta(["show", "r", "-w", "work", "--format", "raw"]).output();
+    assert!(shown.stderr.contains("refused [hidden]"), "{}", shown.stderr);
+}
+
 /// The run that asked has given its answer to a run that it started, and to the name of a file.
 #[test]
 fn c_19_8_an_answer_is_in_no_export_of_the_runs_inside() {
@@ -74,6 +115,11 @@ fn c_19_8_an_answer_is_in_no_export_of_the_runs_inside() {
     assert!(statement.to_string().contains("[hidden].txt"), "{statement}");
     for (name, text) in exports(&sandbox, "k") {
         hidden_in(&name, &text, "hunter2");
+    }
+    for args in [&["list-runs", "-w", "work"][..], &["show", "k", "-w", "work"]] {
+        let text = printed(&sandbox, args);
+        assert!(text.contains("use [hidden]"), "{text}");
+        hidden_in(args[0], &text, "hunter2");
     }
 }
 

@@ -255,6 +255,11 @@ impl ProgressPrinter {
         );
     }
 
+    /// Redacts the answers too, which other runs have.
+    pub fn hide_answers(&mut self, answers: Vec<String>) {
+        self.sensitive_answers.extend(answers);
+    }
+
     /// Also writes to engine.log from now on.
     pub fn log_to(&mut self, file: LogFile) {
         self.log.set_file(file);
@@ -552,7 +557,7 @@ impl ProgressPrinter {
                 "{WARN}! the LLM's answer was empty; it is asked again{WARN:#}"
             ));
         } else if let Some(tool) = &thought.text_call {
-            let tool = strip_terminal_controls(tool);
+            let tool = self.sanitize(tool);
             self.print_line(&format!(
                 "{WARN}! the answer is a call of the tool `{tool}` written as text, which was not run{WARN:#}"
             ));
@@ -633,7 +638,7 @@ impl ProgressPrinter {
         let message = self.sanitize(message);
         self.write_line(&format!("{BAD}error:{BAD:#} {message}"));
         if let Some(hint) = hint {
-            self.write_line(&format!("help: {}", strip_terminal_controls(hint)));
+            self.write_line(&format!("help: {}", self.sanitize(hint)));
         }
     }
 

@@ -24,6 +24,7 @@ use delta_run::interaction_request::{InteractionRequest, short_command_line};
 use delta_run::journal;
 use delta_run::ownership::owner_process::{self, OwnerStatus};
 use delta_run::run_result::{ContinueCommand, call_diff_command};
+use delta_run::run_tree::sensitive_answers::read_enclosing_answers;
 use delta_run::state::{HumanRequest, RunState};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -65,6 +66,8 @@ Examples:
 struct WaitingRun {
     entry: RunListEntry,
     state: RunState,
+    /// The sensitive answers that its texts can contain.
+    hidden: Vec<String>,
     /// The process that asks at its terminal, where it gets the answer.
     asking: Option<ProcessInfo>,
     /// The agent that the commands have to name.
@@ -155,7 +158,9 @@ impl WaitingRun {
         let asking = start.map(|start| start.process.clone());
         let id = state.start.as_ref().map(|start| start.run_id.clone());
         let hint = id.map(|id| AgentHint::new(&id, &entry.dir(), &state)).unwrap_or_default();
-        Self { entry, state, asking, hint }
+        let mut hidden = read_enclosing_answers(&entry.dir());
+        hidden.extend(state.sensitive_answers.iter().cloned());
+        Self { entry, state, hidden, asking, hint }
     }
 
     fn to_json(&self) -> Option<InboxEntry<'_>> {
@@ -242,7 +247,7 @@ impl WaitingRun {
             }
             None => String::new(),
         };
-        let more = push_lines(&mut text, "?", &question);
+        let more = push_lines(&mut text, "?", &redact_answers(&self.hidden, question));
         if more > 0 {
             text.push_str(&format!("    … {more} more lines\n"));
         }
@@ -259,7 +264,7 @@ impl WaitingRun {
     fn staged_changes(&self) -> Option<String> {
         let HumanRequest::Approval(request) = self.state.human_request()? else { return None };
         let changes = request.stage.as_ref()?.described_changes(&self.diff_command());
-        Some(redact_answers(&self.state.sensitive_answers, changes))
+        Some(redact_answers(&self.hidden, changes))
     }
 
     /// Appends what a staged call has changed: all paths, and the beginning of the diff.
@@ -268,11 +273,11 @@ impl WaitingRun {
         let Some(stage) = &request.stage else { return };
         let diff_command = self.diff_command();
         for line in stage.change_lines(MAX_CHANGE_LINES, &diff_command) {
-            let line = redact_answers(&self.state.sensitive_answers, line);
+            let line = redact_answers(&self.hidden, line);
             text.push_str(&format!("    {}\n", escape_terminal_controls(&line)));
         }
         let diff = stage.described_diff(&diff_command);
-        let more = push_lines(text, " ", &redact_answers(&self.state.sensitive_answers, diff));
+        let more = push_lines(text, " ", &redact_answers(&self.hidden, diff));
         if more > 0 {
             text.push_str(&format!("    … `{diff_command}` prints the whole diff\n"));
         }
@@ -320,15 +325,14 @@ fn answer_all(runs: &[WaitingRun], continue_run: ContinueRun) -> Result<(), Comm
         }
         let reply = match run.state.human_request() {
             Some(HumanRequest::Question(question)) => {
-                terminal_prompt::ask_in_inbox(question, &cancel)
+                terminal_prompt::ask_in_inbox(question, &run.hidden, &cancel)
             }
             Some(HumanRequest::Approval(request)) => {
                 let preview = run.preview();
-                let hidden = &run.state.sensitive_answers;
                 let prompt = ApprovalPrompt {
                     request,
                     preview: preview.as_deref(),
-                    hidden,
+                    hidden: &run.hidden,
                     agent_home: run.agent_home(),
                     remember: None,
                 };

@@ -4,6 +4,7 @@ use crate::context::iteration_request::IterationRequest;
 use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::id::RunId;
+use delta_base::redact::redact_answers;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal::input_line::InputLine;
@@ -35,6 +36,7 @@ use delta_run::run_result::{
     ContinueCommand, RunResult, UsageTotal, describe_tree, describe_waiting,
 };
 use delta_run::run_summary;
+use delta_run::run_tree::sensitive_answers;
 use delta_run::run_tree::{self, ChildRunEntry, RunTreeTotal};
 use delta_run::state::stage::StageDir;
 use delta_run::state::{HumanRequest, RunState};
@@ -129,6 +131,7 @@ fn follow_run(
     let verbosity = if args.verbose { Verbosity::Verbose } else { Verbosity::Normal };
     let mut progress = ProgressPrinter::for_stdout(verbosity, time::current_time);
     let cancel = if args.follow { Some(cancel::install_cancel()?) } else { None };
+    progress.hide_answers(sensitive_answers::read_enclosing_answers(&run.dir));
     if cancel.is_some() && args.format == ShowFormat::Text && environment::can_repaint() {
         progress.enable_live_output();
     }
@@ -242,7 +245,9 @@ fn print_raw_result(state: &RunState, run: &LocatedRun, is_interrupted: bool) ->
             stdio::remember_write_failure(error);
         }
         if let Some(error) = result.error {
-            stdio::print_error_line(&format!("error: {}", strip_terminal_controls(&error.message)));
+            let message = strip_terminal_controls(&error.message);
+            let message = redact_answers(&state.sensitive_answers, message);
+            stdio::print_error_line(&format!("error: {message}"));
         }
     }
     if status != RunStatus::Completed {

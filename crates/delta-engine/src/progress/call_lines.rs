@@ -5,7 +5,7 @@ use super::{CALL, DIM, ProgressPrinter, Verbosity, WARN};
 use delta_agent::tool::value_text;
 use delta_base::redact::redact_answers;
 use delta_base::terminal_text::{
-    escape_terminal_controls, format_argument_value, strip_terminal_controls, truncate_to_line,
+    escape_terminal_controls, format_argument_value, truncate_to_line,
 };
 use delta_base::text::text_width::{
     clip_to_width, display_width, expand_tabs, last_overwrite, wrap_words,
@@ -73,14 +73,14 @@ impl ProgressPrinter {
                         Json::String(_) => format_argument_value(&text, MAX_VALUE_WIDTH),
                         _ => truncate_to_line(&text, MAX_VALUE_WIDTH),
                     };
-                    let name = truncate_to_line(&strip_terminal_controls(name), MAX_VALUE_WIDTH);
+                    let name = truncate_to_line(&self.sanitize(name), MAX_VALUE_WIDTH);
                     format!(" {name}={value}")
                 });
                 pairs.collect::<String>()
             }
             other => format!(" {}", self.sanitize(&value_text(other))),
         };
-        let tool = truncate_to_line(&strip_terminal_controls(tool), 64);
+        let tool = truncate_to_line(&self.sanitize(tool), 64);
         // The arrow and the space after it take two columns.
         let room = self.line_width().saturating_sub(display_width(&tool) + 2);
         self.print_line(&format!(

@@ -40,7 +40,7 @@ impl EngineLog {
         let mut lines = String::with_capacity(events.len() * LINE_CAPACITY);
         for event in events {
             let _ = write!(lines, "{} #{} ", event.timestamp, event.seq);
-            push_log_line(&mut lines, &describe_event(&event.payload, hidden));
+            push_log_line(&mut lines, &redact_answers(hidden, describe_event(&event.payload)));
         }
         self.append(&lines);
     }
@@ -62,7 +62,7 @@ fn push_log_line(lines: &mut String, text: &str) {
     lines.push('\n');
 }
 
-fn describe_event(payload: &Payload, hidden: &[String]) -> String {
+fn describe_event(payload: &Payload) -> String {
     let code = |code: &Option<i32>| code.map_or_else(|| "-".to_owned(), |code| code.to_string());
     match payload {
         Payload::EngineStart(start) => {
@@ -91,7 +91,7 @@ fn describe_event(payload: &Payload, hidden: &[String]) -> String {
             format!("{verb} {} by {:?}", decision.call_id, decision.by)
         }
         Payload::Error { error_message, error_details } => {
-            let message = redact_answers(hidden, strip_terminal_controls(error_message));
+            let message = strip_terminal_controls(error_message);
             format!("error {}: {message}", error_details.kind)
         }
         Payload::HookExecution { hook, exit_code, record, changed, .. } => {

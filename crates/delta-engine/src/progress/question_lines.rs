@@ -3,7 +3,7 @@
 use super::diff_lines::diff_line_style;
 use super::{BOLD, DIM, ProgressPrinter, Verbosity, WARN};
 use delta_agent::approval_prompt::{ApprovalPrompt, approval_verb};
-use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
+use delta_base::terminal_text::truncate_to_line;
 use delta_run::event::HumanQuestion;
 use delta_run::event::approval::{ApprovalDecision, ApprovalRequest, ApprovalSource};
 use delta_run::state::RunState;
@@ -47,7 +47,7 @@ impl ProgressPrinter {
             agent_home: &agent_home,
             remember: None,
         };
-        let tool = short_tool_name(&request.tool_name);
+        let tool = self.short_tool_name(&request.tool_name);
         self.print_line("");
         let verb = approval_verb(request);
         self.write_line(&format!("{WARN}?{WARN:#} {verb} {BOLD}{tool}{BOLD:#}"));
@@ -104,13 +104,13 @@ impl ProgressPrinter {
             approval.map(|approval| &approval.request).filter(|request| request.stage.is_some());
         // The line of the call is above the question, which another process may have printed.
         let subject = staged.map_or_else(String::new, |request| {
-            format!("the changes of {}: ", short_tool_name(&request.tool_name))
+            format!("the changes of {}: ", self.short_tool_name(&request.tool_name))
         });
         let scope = if decision.for_tool { ", and every later call of the tool" } else { "" };
         self.print_line(&format!("{DIM}  {subject}{verb} {by}{scope}{DIM:#}"));
     }
-}
 
-fn short_tool_name(name: &str) -> String {
-    truncate_to_line(&strip_terminal_controls(name), 64)
+    fn short_tool_name(&self, name: &str) -> String {
+        truncate_to_line(&self.sanitize(name), 64)
+    }
 }

@@ -2,6 +2,7 @@
 
 use delta_agent::approval_prompt::{ApprovalAnswer, ApprovalPrompt, approval_verb};
 use delta_agent::ask_human::{self, HumanPrompt};
+use delta_base::redact::redact_answers;
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
 use delta_base::terminal_text::escape_terminal_controls;
@@ -61,7 +62,7 @@ impl HumanPrompt for TerminalPrompt {
                 message.and_then(|text| ApprovalAnswer::parse(&text, ApprovalSource::Terminal))
             );
         }
-        let tool = &prompt.request.tool_name;
+        let tool = prompt.visible_text(&prompt.request.tool_name);
         let keys = format!("y yes, n no, a yes to every call of {tool} in this process, v view> ");
         if let Some(open) = prompt.remember {
             let names = if open.is_empty() {
@@ -169,9 +170,14 @@ pub enum InboxReply {
     Quit,
 }
 
-/// Asks a question in the inbox. The end of the input quits.
-pub fn ask_in_inbox(question: &HumanQuestion, cancel: &CancelToken) -> io::Result<InboxReply> {
-    stdio::print_error_line(&format!("? {}", escape_terminal_controls(&question.prompt)));
+/// Asks a question in the inbox, without the answers that are `hidden`. The end of the input quits.
+pub fn ask_in_inbox(
+    question: &HumanQuestion,
+    hidden: &[String],
+    cancel: &CancelToken,
+) -> io::Result<InboxReply> {
+    let prompt = redact_answers(hidden, escape_terminal_controls(&question.prompt));
+    stdio::print_error_line(&format!("? {prompt}"));
     read_inbox_answer(question, cancel)
 }
 
@@ -199,7 +205,10 @@ pub fn approve_in_inbox(
     cancel: &CancelToken,
 ) -> io::Result<InboxReply> {
     let verb = approval_verb(prompt.request);
-    stdio::print_error_line(&format!("? {verb} {}", prompt.request.tool_name));
+    stdio::print_error_line(&format!(
+        "? {verb} {}",
+        prompt.visible_text(&prompt.request.tool_name)
+    ));
     if prompt.request.stage.is_some() {
         show_all(prompt);
     }

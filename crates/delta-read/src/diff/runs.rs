@@ -3,10 +3,10 @@
 use super::diff_painter::DiffPainter;
 use super::{DiffArgs, EXIT_TROUBLE};
 use delta_agent::tool::value_text;
-use delta_base::redact::redact_answers;
+use delta_base::redact::HiddenAnswers;
 use delta_base::terminal;
 use delta_base::terminal_text::{
-    escape_terminal_controls, format_argument_value, strip_terminal_controls, truncate_to_line,
+    escape_terminal_controls, format_argument_value, truncate_to_line,
 };
 use delta_base::text::text_diff::LineDiff;
 use delta_base::time::format_duration;
@@ -22,6 +22,7 @@ use delta_report::run_diff::{
 };
 use delta_run::event::Event;
 use delta_run::run_result::{RunResult, UsageTotal};
+use delta_run::run_tree::sensitive_answers::read_enclosing_answers;
 use delta_run::state::RunState;
 use serde_json::{Value as Json, json};
 use std::fmt::Write as _;
@@ -57,8 +58,13 @@ pub fn diff_runs(args: &DiffArgs, other: &RunArgument) -> ExitCode {
 
 /// The text of the comparison, and whether the runs are equal.
 fn render_run_diff(args: &DiffArgs, other: &RunArgument) -> Result<(String, bool), CommandFailure> {
-    let a = ComparedRun::read(&args.run, &args.work_dir)?;
-    let b = ComparedRun::read(other, &args.work_dir)?;
+    let mut a = ComparedRun::read(&args.run, &args.work_dir)?;
+    let mut b = ComparedRun::read(other, &args.work_dir)?;
+    let answers = [&a, &b].map(|side| &side.state.sensitive_answers);
+    let enclosing = [&a, &b].map(|side| read_enclosing_answers(&side.run.dir));
+    let hidden = HiddenAnswers::new(answers.into_iter().chain(&enclosing).flatten());
+    a.hidden = hidden.clone();
+    b.hidden = hidden;
     let diff = compare_events(&a.events, &b.events);
     let text = match args.format.unwrap_or(TextOrJson::Text) {
         TextOrJson::Text => render_run_diff_text(&a, &b, &diff),
@@ -72,6 +78,8 @@ struct ComparedRun {
     events: Vec<Event>,
     state: RunState,
     result: RunResult,
+    /// The sensitive answers that the texts can contain.
+    hidden: HiddenAnswers,
 }
 
 /// A line of the comparison, with the iteration that it belongs to.
@@ -89,7 +97,7 @@ impl ComparedRun {
         let result = RunResult::from_state(&state).ok_or_else(|| {
             CommandFailure::damaged(format!("run {} has no ENGINE_START", run.id), None)
         })?;
-        Ok(Self { run, events, state, result })
+        Ok(Self { run, events, state, result, hidden: HiddenAnswers::default() })
     }
 
     fn usage(&self) -> &UsageTotal {
@@ -118,7 +126,7 @@ impl ComparedRun {
 
     /// The text with escapes for terminal controls, in which the runs may differ, and without sensitive answers.
     fn displayable(&self, text: &str) -> String {
-        redact_answers(&self.state.sensitive_answers, escape_terminal_controls(text))
+        self.hidden.redact_string(escape_terminal_controls(text))
     }
 
     /// One line for each step except empty answers.
@@ -132,10 +140,8 @@ impl ComparedRun {
 
     fn step_line(&self, step: &DiffStep) -> String {
         let text = truncate_to_line(&self.displayable(&step.text), MAX_LINE_CHARS);
-        let tool = truncate_to_line(
-            &strip_terminal_controls(step.tool.as_deref().unwrap_or_default()),
-            64,
-        );
+        let tool =
+            truncate_to_line(&self.displayable(step.tool.as_deref().unwrap_or_default()), 64);
         match step.what {
             DiffStepKind::Message => format!("> {text}"),
             DiffStepKind::Answer => format!("• {text}"),
@@ -155,7 +161,7 @@ impl ComparedRun {
         };
         let mut list = String::new();
         for (name, value) in &arguments {
-            let name = truncate_to_line(&strip_terminal_controls(name), MAX_ARGUMENT_CHARS);
+            let name = truncate_to_line(&self.displayable(name), MAX_ARGUMENT_CHARS);
             let text = self.displayable(&value_text(value));
             let value = match value {
                 Json::String(_) => format_argument_value(&text, MAX_ARGUMENT_CHARS),
@@ -179,7 +185,7 @@ fn render_run_diff_text(a: &ComparedRun, b: &ComparedRun, diff: &RunDiff) -> Str
         count => text.push_str(&format!("the first {count} iterations are the same; ")),
     }
     let iteration = divergence.iteration;
-    let reason = describe_parting(divergence);
+    let reason = describe_parting(a, divergence);
     let _ = writeln!(text, "the runs diverge in iteration {iteration}: {reason}");
     text.push_str(&render_parting_diff(a, b, divergence));
     text.push('\n');
@@ -195,7 +201,7 @@ fn render_run_diff_text(a: &ComparedRun, b: &ComparedRun, diff: &RunDiff) -> Str
 }
 
 /// Says in what the runs first differ.
-fn describe_parting(divergence: &RunDivergence) -> String {
+fn describe_parting(side: &ComparedRun, divergence: &RunDivergence) -> String {
     let Some((a, b)) = divergence.a.as_ref().zip(divergence.b.as_ref()) else {
         return "one of them ends".to_owned();
     };
@@ -209,7 +215,7 @@ fn describe_parting(divergence: &RunDivergence) -> String {
     if a.what != b.what {
         return format!("a {}, b {}", next_step(a), next_step(b));
     }
-    let tool = strip_terminal_controls(a.tool.as_deref().unwrap_or_default());
+    let tool = side.displayable(a.tool.as_deref().unwrap_or_default());
     match a.what {
         DiffStepKind::Message => "different messages".to_owned(),
         DiffStepKind::Answer => "different answers".to_owned(),
@@ -235,7 +241,7 @@ fn render_parting_diff(a: &ComparedRun, b: &ComparedRun, divergence: &RunDiverge
         }
         match (step.what, &step.tool, step.exit_code) {
             (DiffStepKind::Call, Some(tool), _) => {
-                format!("{}\n{text}", strip_terminal_controls(tool))
+                format!("{}\n{text}", side.displayable(tool))
             }
             (DiffStepKind::Observation, _, Some(code)) if code != 0 => {
                 format!("{text}[exit code {code}]\n")

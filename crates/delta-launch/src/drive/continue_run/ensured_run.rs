@@ -7,7 +7,7 @@ use crate::prepare::prepared_agent::PreparedAgent;
 use clap::ValueEnum;
 use delta_agent::agent::Agent;
 use delta_base::id::RunId;
-use delta_base::redact::Secrets;
+use delta_base::redact::{Secrets, redact_answers};
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
@@ -308,7 +308,8 @@ fn print_stored_error(result: &RunResult) {
         return;
     };
     let id = result.run_id.as_deref().unwrap_or_default();
-    stdio::print_error_line(&format!("error: run {id} FAILED earlier: {}", error.message));
+    let message = redact_answers(&result.sensitive, error.message.clone());
+    stdio::print_error_line(&format!("error: run {id} FAILED earlier: {message}"));
     if let Some(details) = &error.details {
         stdio::print_error_line(&format!("help: {details}"));
     }

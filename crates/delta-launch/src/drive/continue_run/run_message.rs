@@ -4,6 +4,7 @@ use super::{ClaimedRun, run_in_use_failure, run_process_filter};
 use delta_agent::approval_prompt::ApprovalAnswer;
 use delta_agent::ask_human;
 use delta_base::id::RunId;
+use delta_base::redact::redact_answers;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_operator::arguments::options::RunOptions;
 use delta_operator::failure::CommandFailure;
@@ -230,7 +231,8 @@ impl ClaimedRun {
         message: Option<String>,
         asks_human: bool,
     ) -> Result<Option<Payload>, MissingMessage> {
-        let prompt = strip_terminal_controls(&question.prompt);
+        let hidden = &self.state().sensitive_answers;
+        let prompt = redact_answers(hidden, strip_terminal_controls(&question.prompt));
         let response = match message {
             Some(message) => Some(message),
             None => match self.read_written_answer() {
@@ -275,7 +277,9 @@ impl ClaimedRun {
         message: Option<String>,
         options: &RunOptions,
     ) -> Result<Option<Payload>, MissingMessage> {
-        let question = strip_terminal_controls(&approval_question(request));
+        let hidden = &self.state().sensitive_answers;
+        let question = approval_question(request);
+        let question = redact_answers(hidden, strip_terminal_controls(&question));
         let hint = "answer with `-m yes`, `-m no` or `-m \"no: REASON\"`; the run is still waiting";
         let Some(message) = message else {
             let decides = options.asks_human() || options.approvals.approve_all;

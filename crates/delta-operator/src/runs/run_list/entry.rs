@@ -4,12 +4,14 @@ use crate::command_line;
 use crate::failure::CommandFailure;
 use crate::read_threads::map_on_threads;
 use clap::ValueEnum;
+use delta_base::redact::redact_answers;
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
 use delta_base::time::Timestamp;
 use delta_run::event::{ForkOrigin, ParentRun, RunStatus, UsageSummary, WaitsFor};
 use delta_run::mailbox;
 use delta_run::record::surviving_call::SurvivingCall;
 use delta_run::run_summary::{self, EventTimes, RunSummary};
+use delta_run::run_tree::sensitive_answers;
 use delta_run::state::RunActivity;
 use delta_run::state::stage::StageDir;
 use delta_run::workspace::{Workspace, WorkspaceError};
@@ -225,7 +227,8 @@ impl RunListEntry {
         dir: &Path,
         summary: RunSummary,
     ) -> Self {
-        let task = strip_terminal_controls(&summary.task);
+        let hidden = listed_answers(dir, &summary);
+        let task = redact_answers(&hidden, strip_terminal_controls(&summary.task));
         Self {
             run_id,
             status: summary.status.into(),
@@ -242,7 +245,7 @@ impl RunListEntry {
             last_updated: summary.updated_at,
             created_at: summary.created_at,
             iterations: summary.iterations,
-            error: summary.error.as_deref().map(error_line),
+            error: summary.error.map(|error| error_line(&redact_answers(&hidden, error))),
             agent_name: summary.agent_name,
             workspace: workspace.root.clone(),
             usage: summary.usage,
@@ -284,6 +287,19 @@ impl RunListEntry {
             activity: None,
         }
     }
+}
+
+/// The sensitive answers that the texts of a listed run can contain. Its task is older than its own ones.
+fn listed_answers(dir: &Path, summary: &RunSummary) -> Vec<String> {
+    let mut answers = Vec::new();
+    // A fork has the task of its original, which another run may have started.
+    if summary.parent.is_some() || summary.origin.is_some() {
+        answers = sensitive_answers::read_enclosing_answers(dir);
+    }
+    if summary.error.is_some() {
+        answers.extend(sensitive_answers::read_answers(dir));
+    }
+    answers
 }
 
 fn error_line(text: &str) -> String {
