@@ -291,6 +291,36 @@ fn c_36_13_a_run_without_snapshots_has_a_statement_of_its_result() {
     assert!(ran.stderr.contains("nothing to make a statement about"), "{}", ran.stderr);
 }
 
+/// A path that the run has changed in one process was named with whatever others wrote there before the next one.
+#[test]
+fn c_36_13_contents_that_others_wrote_are_not_of_the_run() {
+    let tools = "  - {name: do, exec: 'sh -c ${script}'}\n";
+    let call = |script| format!("- call: [{{tool: do, args: {}}}]\n", json!({"script": script}));
+    let first = "echo 1 > edited; echo 1 > again; echo 1 > mode; echo 1 > moved; rm removed; rm back; echo 2 > back";
+    let second = "echo 2 > again; chmod 700 mode; chmod 700 kept";
+    let turns = format!("{}- say: done\n{}- say: done\n", call(first), call(second));
+    let sandbox = Sandbox::scripted(DELTA, tools, &turns);
+    for name in ["removed", "back", "kept"] {
+        sandbox.write(&format!("work/{name}"), "before\n");
+    }
+    sandbox.run("task", &["--snapshots"]).expect_code(0);
+    for name in ["edited", "again", "mode", "removed"] {
+        sandbox.write(&format!("work/{name}"), "of a person\n");
+    }
+    fs::remove_file(sandbox.path("work/back")).unwrap();
+    fs::rename(sandbox.path("work/moved"), sandbox.path("work/renamed")).unwrap();
+    resume(&sandbox, &["-m", "more"]).expect_code(0);
+    let statement = export(&sandbox, &["--unsigned"]).expect_code(0).json();
+    let digest = |text: &str| json!({"sha256": sha256_hex(text)});
+    assert_eq!(
+        statement["subject"],
+        json!([{"name": "again", "digest": digest("2\n")},
+               {"name": "kept", "digest": digest("before\n")}])
+    );
+    let internal = &statement["predicate"]["buildDefinition"]["internalParameters"];
+    assert_eq!(internal["removed"], json!([]), "a person removed back, and wrote removed");
+}
+
 /// The command of the job in the guide that the file `name` has.
 fn job_command(name: &str) -> String {
     let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guide/provenance.md");

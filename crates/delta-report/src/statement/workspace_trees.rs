@@ -3,7 +3,9 @@
 use super::document::{KIND, ResourceDescriptor, SHA256, SYMLINK};
 use delta_base::id::SnapshotId;
 use delta_run::event::{Event, Payload};
-use delta_snapshot::{EntryKind, SnapshotError, SnapshotStore, TreeEntry, quote_git_path};
+use delta_snapshot::{
+    EntryKind, SnapshotChange, SnapshotError, SnapshotStore, TreeEntry, quote_git_path,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The states of a workspace in a run.
@@ -68,22 +70,25 @@ impl WorkspaceTrees {
         trees
     }
 
-    /// What the run has changed: a path that only others have changed is not among it, nor is what is in `.git`.
+    /// What the run has changed: a path that others have changed since is not among it, nor is what is in `.git`.
     ///
     /// # Errors
     /// The snapshots are missing or damaged.
     pub fn find_changes(&self, store: &SnapshotStore) -> Result<RunChanges, SnapshotError> {
-        let mut changed_by_run: BTreeSet<Vec<u8>> = BTreeSet::new();
+        let mut steps_by_path: BTreeMap<Vec<u8>, Vec<SnapshotChange>> = BTreeMap::new();
         let mut left_out: BTreeSet<Vec<u8>> = BTreeSet::new();
         for (before, after) in &self.steps {
             let diff = store.compare(*before, *after)?;
-            changed_by_run.extend(diff.changes.into_iter().map(|change| change.path));
+            for change in diff.changes {
+                steps_by_path.entry(change.path.clone()).or_default().push(change);
+            }
             left_out.extend(diff.omitted);
         }
         let mut written = BTreeMap::new();
         let mut removed = Vec::new();
         for change in store.compare(self.before, self.after)?.changes {
-            if !changed_by_run.contains(&change.path) || is_in_git_directory(&change.path) {
+            let steps = steps_by_path.get(&change.path).map_or(&[][..], Vec::as_slice);
+            if !is_by_run(&change, steps) || is_in_git_directory(&change.path) {
                 continue;
             }
             let is_gone = change.before.is_some_and(|entry| is_file_or_symlink(&entry));
@@ -131,6 +136,24 @@ fn parse_commit(text: &str) -> Option<String> {
     let is_commit = matches!(digits.len(), 40 | 64)
         && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
     is_commit.then(|| digits.to_owned())
+}
+
+/// Whether one of the steps of the run left the path of a change with the content that it has in the end.
+fn is_by_run(change: &SnapshotChange, steps: &[SnapshotChange]) -> bool {
+    let [first, last] = contents_of(change);
+    steps.iter().any(|step| {
+        let [before, after] = contents_of(step);
+        // A step that only changes the mode does not write what others wrote before it.
+        after == last && (before != after || first == last)
+    })
+}
+
+/// The file or symlink before and after a change, without its mode.
+fn contents_of(change: &SnapshotChange) -> [Option<(EntryKind, SnapshotId)>; 2] {
+    [&change.before, &change.after].map(|entry| {
+        let entry = entry.as_ref().filter(|entry| is_file_or_symlink(entry))?;
+        Some((entry.kind, entry.id))
+    })
 }
 
 fn is_file_or_symlink(entry: &TreeEntry) -> bool {
