@@ -2,6 +2,8 @@
 
 use super::DELTA;
 use serde_json::{Value, json};
+use std::fs;
+use std::process::Command;
 use test_support::sandbox::{Delta, Ran, Sandbox};
 use test_support::server::{Answer, ScriptedServer};
 
@@ -94,6 +96,66 @@ fn c_28_7_a_trajectory_embeds_the_runs_below() {
     let references: Vec<Value> =
         results.iter().flat_map(|result| ids(&result["subagent_trajectory_ref"])).collect();
     assert_eq!(references, ["inner-one", "inner-two"]);
+}
+
+/// Run `r` in work/ with the children `k1` in work/ and `k2` in work/sub, whose answers cost something.
+fn priced_family() -> Sandbox {
+    let start = |id, dir| format!("delta run --agent kid -w {dir} -q --run-id {id} -m go");
+    let tools =
+        format!("  - name: start\n    shell: {}; {}\n", start("k1", "."), start("k2", "sub"));
+    let turns = "- {call: [{tool: start, args: {}}]}\n- say: done\n";
+    let sandbox = Sandbox::scripted(DELTA, &tools, turns);
+    let llm = "llm: {provider: script, model: script.yaml, pricing: {input: 1, output: 10}}\n";
+    sandbox.write("work/kid/agent.yaml", format!("name: kid\n{llm}"));
+    let usage = "usage: {input_tokens: 1000, output_tokens: 10}";
+    sandbox.write("work/kid/script.yaml", format!("turns: [{{say: x, {usage}}}]\n"));
+    for file in ["system_prompt.md", "context.yaml"] {
+        let text = sandbox.read(&format!("agent/{file}"));
+        sandbox.write(&format!("work/kid/{file}"), text);
+    }
+    fs::create_dir(sandbox.path("bin")).unwrap();
+    std::os::unix::fs::symlink(DELTA, sandbox.path("bin/delta")).unwrap();
+    with_path(&sandbox, sandbox.run_command("go", &[])).expect_code(0);
+    sandbox
+}
+
+/// A copy was verified, exported and counted with the child runs of the original, so that a damaged child was intact.
+#[test]
+fn c_27_2_a_copied_run_has_the_children_that_were_copied() {
+    let sandbox = priced_family();
+    sandbox.unverified("a child of the copy is damaged");
+    let names = ["work", "copy"].map(|name| sandbox.path(name));
+    assert!(Command::new("cp").arg("-a").args(names).status().unwrap().success());
+    let verify = |id: &str, dir: &str| sandbox.delta(["verify", id, "-w", dir]).output();
+    let intact = verify("r", "copy").expect_code(0).stdout;
+    assert!(intact.contains("  children:      2 with the heads that results name\n"), "{intact}");
+    for (id, dir) in [("k1", "copy"), ("k2", "copy/sub")] {
+        let journal = format!("{dir}/.delta/{id}/journal.jsonl");
+        let whole = sandbox.read(&journal);
+        sandbox.write(&journal, whole.replacen("\"x\"", "\"y\"", 1));
+        verify(id, dir).expect_code(3);
+        let ran = verify("r", "copy").expect_code(3);
+        assert!(ran.stdout.contains(&format!("  run {id} is not intact\n")), "{}", ran.stdout);
+        sandbox.write(&journal, whole);
+    }
+    verify("r", "work").expect_code(0);
+    for id in ["copy/.delta/k1", "copy/sub/.delta/k2"] {
+        fs::remove_dir_all(sandbox.path(id)).unwrap();
+    }
+    let show = |dir: &str| sandbox.delta(["show", "r", "-w", dir]).output().expect_code(0).stdout;
+    let shown = show("copy");
+    assert!(
+        shown.contains("it started run k1: not found\nit started run k2: not found\n"),
+        "{shown}"
+    );
+    let exported = sandbox.delta(["export", "r", "-w", "copy", "--to", "atif"]).output();
+    assert_eq!(exported.expect_code(0).json()["subagent_trajectories"], Value::Null);
+    fs::rename(sandbox.path("work"), sandbox.path("moved")).unwrap();
+    let shown = show("moved");
+    assert!(
+        shown.contains("it started run k1: COMPLETED\nit started run k2: COMPLETED\n"),
+        "{shown}"
+    );
 }
 
 #[test]

@@ -149,20 +149,42 @@ impl ChildRunReader {
     }
 }
 
-/// Finds the directory of a child of the run in `run_dir`: the recorded one, or the one next to its parent if both were
-/// moved together.
+/// Finds the directory of a child of the run in `run_dir`, also if both were moved or copied together. A copy has only the
+/// children that were copied: the original's may have changed since.
 ///
 /// The child's own journal must name this parent. An agent can write any line into the list, and could otherwise put any
 /// run of its user on a page that the user passes on.
 pub fn locate_child_run(run_dir: &Path, child: &ChildRunEntry) -> Option<PathBuf> {
+    let run_dir = run_dir.canonicalize().ok()?;
     let parent_id = run_dir.file_name()?.to_str()?;
+    let recorded = Path::new(&child.run_dir);
+    let parent_of = |dir: &Path| recorded_parent(dir, &child.run_id, parent_id);
+    let parent = parent_of(recorded);
+    if parent.as_ref() == Some(&run_dir) {
+        return Some(recorded.to_owned());
+    }
+    // Nothing says which directory was moved: the one that is now `here` was `there` if the child names the parent in it.
+    for here in run_dir.ancestors().skip(1) {
+        for there in recorded.ancestors().skip(1) {
+            let moved = here.join(recorded.strip_prefix(there).ok()?);
+            let parent_there = there.join(run_dir.strip_prefix(here).ok()?);
+            if parent_of(&moved) == Some(parent_there) {
+                return Some(moved);
+            }
+        }
+    }
+    let original = parent.and_then(|dir| recorded_run_id(&dir));
+    let is_of_original = original.is_some_and(|id| id.as_str() == parent_id);
+    let recorded = (!is_of_original).then(|| recorded.to_owned());
     let sibling = run_dir.with_file_name(child.run_id.as_str());
-    [PathBuf::from(&child.run_dir), sibling].into_iter().find(|dir| {
-        dir.file_name().is_some_and(|name| name == child.run_id.as_str())
-            && read_first_start(dir)
-                .and_then(|start| start.parent)
-                .is_some_and(|parent| parent.run_id.as_str() == parent_id)
-    })
+    recorded.into_iter().chain([sibling]).find(|dir| parent_of(dir).is_some())
+}
+
+/// The directory of the parent `parent_id` that the run `id` in `run_dir` has recorded.
+fn recorded_parent(run_dir: &Path, id: &RunId, parent_id: &str) -> Option<PathBuf> {
+    let is_named = run_dir.file_name()? == id.as_str();
+    let parent = read_first_start(run_dir).filter(|_| is_named)?.parent?;
+    (parent.run_id.as_str() == parent_id).then(|| parent.run_dir.into())
 }
 
 /// The directories of the child runs of the run in `run_dir`, with the calls that started them, as far as they can be found.
