@@ -172,6 +172,62 @@ fn c_27_1_a_changed_a_missing_and_a_swapped_record_are_named() {
     );
 }
 
+/// Only a time after the last line was found, as the sign of a cut: any other change was intact.
+#[test]
+fn c_27_1_a_changed_field_of_the_metadata_is_named() {
+    let metadata = "work/.delta/r/metadata.json";
+    let change = |sandbox: &Sandbox, name: &str, value: &Value| {
+        let mut fields: Value = serde_json::from_str(&sandbox.read(metadata)).unwrap();
+        fields[name] = value.clone();
+        sandbox.write(metadata, fields.to_string());
+    };
+    let changes = [
+        ("run_id", json!("other")),
+        ("workspace_id", json!("other")),
+        ("agent_name", json!("other")),
+        ("status", json!("FAILED")),
+        ("status", json!("RUNNING")),
+        ("created_at", json!("2020-01-01T00:00:00.000Z")),
+        ("updated_at", json!("2020-01-01T00:00:00.000Z")),
+        ("end_time", json!(null)),
+        ("initial_message", json!("other")),
+        ("iterations", json!(99)),
+        ("max_iterations", json!(99)),
+        ("error", json!("other")),
+        ("agent_home", json!("/other")),
+        ("work_dir", json!("/other")),
+        ("epoch", json!(9)),
+        ("pid", json!(1)),
+        ("hostname", json!("other")),
+    ];
+    let sandbox = whole();
+    sandbox.unverified("its metadata are changed");
+    let whole = sandbox.read(metadata);
+    for (name, value) in changes {
+        change(&sandbox, name, &value);
+        let ran = verify(&sandbox, &[]).expect_code(3);
+        let finding = format!("    metadata.json differs from the journal in `{name}`\n");
+        assert!(ran.stdout.contains(&finding), "{}", ran.stdout);
+        sandbox.write(metadata, &whole);
+    }
+    // A process that was killed has written it after an earlier event.
+    edit_lines(&sandbox, |lines| lines.truncate(lines.len() - 2));
+    let mut fields: Value = serde_json::from_str(&whole).unwrap();
+    let starts = sandbox.events("ENGINE_START");
+    fields["status"] = json!("RUNNING");
+    fields["updated_at"] = starts[0]["timestamp"].clone();
+    fields["end_time"] = json!(null);
+    fields["iterations"] = json!(0);
+    fields["initial_message"] = json!("");
+    sandbox.write(metadata, fields.to_string());
+    verify(&sandbox, &[]).expect_code(0);
+    change(&sandbox, "iterations", &json!(7));
+    let ran = verify(&sandbox, &[]).expect_code(3);
+    assert!(ran.stdout.contains("`iterations`\n"), "{}", ran.stdout);
+    fs::remove_file(sandbox.path(metadata)).unwrap();
+    verify(&sandbox, &[]).expect_code(0);
+}
+
 #[test]
 fn c_27_1_an_edited_journal_is_continued_and_says_where_it_was_edited() {
     let sandbox = changed("a line is edited", |lines| lines[1] = lines[1].replace("task", "tusk"));

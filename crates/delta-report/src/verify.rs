@@ -17,7 +17,7 @@ use delta_run::run_tree::{self, ChildRunEntry};
 use delta_run::state::RunState;
 use delta_run::state::run_metadata::RunMetadata;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -278,7 +278,8 @@ impl<'a> VerifiedJournal<'a> {
                 edit.map_or_else(String::new, |(at, _)| format!(", before line {at} was written"));
             findings.push(format!("line {line} {}{note}", fault.description));
         }
-        let unacceptable = [self.find_cut(), self.find_other_run(id), self.find_other_copy()];
+        let unacceptable =
+            [self.find_other_metadata(), self.find_other_run(id), self.find_other_copy()];
         let unacceptable: Vec<String> = unacceptable.into_iter().flatten().collect();
         findings.extend(unacceptable.iter().cloned());
         let mut detail = format!("{lines} lines");
@@ -301,20 +302,58 @@ impl<'a> VerifiedJournal<'a> {
         check
     }
 
-    /// Whether metadata.json is ahead of the journal.
-    fn find_cut(&self) -> Option<String> {
-        match RunMetadata::read(self.run_dir)? {
+    /// Whether metadata.json is ahead of the journal, or has something else than the journal gives.
+    fn find_other_metadata(&self) -> Option<String> {
+        let metadata = match RunMetadata::read(self.run_dir)? {
             Err(reason) => {
-                Some(format!("{METADATA_FILE} does not show whether the end is cut: {reason}"))
+                return Some(format!(
+                    "{METADATA_FILE} does not show whether the end is cut: {reason}"
+                ));
             }
-            Ok(RunMetadata { status, updated_at, .. }) if self.events.is_empty() => Some(format!(
+            Ok(metadata) => metadata,
+        };
+        if self.events.is_empty() {
+            let RunMetadata { status, updated_at, .. } = metadata;
+            return Some(format!(
                 "no event can be read, and {METADATA_FILE} has {status} at {updated_at}"
-            )),
-            // A process may have added events since the journal was read.
-            Ok(metadata) => metadata.find_cut(&self.state).filter(|_| {
-                journal::read_journal_bytes(self.run_dir).is_ok_and(|bytes| bytes == self.bytes)
-            }),
+            ));
         }
+        let cut = metadata.find_cut(&self.state);
+        // A process may have added events since the journal was read.
+        cut.or_else(|| self.find_changed_fields(&metadata)).filter(|_| {
+            journal::read_journal_bytes(self.run_dir).is_ok_and(|bytes| bytes == self.bytes)
+        })
+    }
+
+    /// The fields of metadata.json in which it differs from the journal.
+    fn find_changed_fields(&self, metadata: &RunMetadata) -> Option<String> {
+        let mut expected = RunMetadata::from_state(&self.state)?;
+        // By turns, a process that was replaced could write last.
+        if *metadata == expected || metadata.epoch < expected.epoch {
+            return None;
+        }
+        if [metadata.status, expected.status].contains(&RunStatus::Running) {
+            // A process wrote it after an earlier event, and is at work or has died.
+            let mut state = RunState::default();
+            for (_, event) in &self.events {
+                state.apply(event);
+                if state.updated_at == Some(metadata.updated_at) {
+                    expected = RunMetadata::from_state(&state).unwrap_or(expected);
+                    if *metadata == expected {
+                        return None;
+                    }
+                }
+            }
+        }
+        let [recorded, expected] =
+            [metadata, &expected].map(|it| serde_json::to_value(it).unwrap_or_default());
+        let names: BTreeSet<&String> = [&recorded, &expected]
+            .into_iter()
+            .flat_map(|it| it.as_object().into_iter().flat_map(|fields| fields.keys()))
+            .collect();
+        let names = names.into_iter().filter(|name| recorded.get(name) != expected.get(name));
+        let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+        Some(format!("{METADATA_FILE} differs from the journal in {}", names.join(", ")))
     }
 
     /// Whether the last event that names the run names another one: a directory that was renamed, or exchanged.
