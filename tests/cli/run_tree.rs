@@ -158,6 +158,50 @@ fn c_27_2_a_copied_run_has_the_children_that_were_copied() {
     );
 }
 
+/// A child that was removed or is damaged was left out of the total, which looked complete.
+#[test]
+fn c_28_7_a_run_that_cannot_be_read_makes_the_cost_of_the_tree_unknown() {
+    let sandbox = priced_family();
+    sandbox.unverified("its children are damaged and removed");
+    let show = |more: &[&str]| {
+        let fixed = ["show", "r", "-w", "work"];
+        sandbox.delta([&fixed, more].concat()).output().expect_code(0)
+    };
+    let check = |tree: Value, text: &str| {
+        assert_eq!(show(&["--format", "json"]).json()["metrics"]["tree"], tree);
+        let shown = show(&[]).stdout;
+        assert!(shown.ends_with(&format!("\n{text}\n")), "{shown}");
+    };
+    let tree = |runs: u32, iterations: u32, cost: Value, input: u32, output: u32| {
+        let usage = json!({"total_cost_usd": cost, "input_tokens": input, "cached_input_tokens": 0, "output_tokens": output});
+        json!({"runs": runs, "iterations": iterations, "usage": usage})
+    };
+    let whole = "all 3 runs together: 4 iterations, 2000 tokens in, 20 out, 0.0022 USD";
+    check(tree(3, 4, json!(0.0022), 2000, 20), whole);
+    let journal = "work/.delta/k1/journal.jsonl";
+    let lines = sandbox.read(journal);
+    sandbox
+        .write(journal, lines.split_inclusive('\n').take(1).collect::<String>() + "garbage\n{}\n");
+    let partial = "2 of 3 runs together: 3 iterations, at least 1000 tokens in, 10 out";
+    check(tree(2, 3, Value::Null, 1000, 10), partial);
+    let list = sandbox.delta(["list-runs", "-w", "work", "--cost"]).output().expect_code(0).stdout;
+    let total = "Total of 2 runs: 0 tokens in (0 cached), 0 out; the cost of 2 runs is unknown\n";
+    assert!(list.ends_with(total), "{list}");
+    for removed in ["work/.delta/k1", "work/sub/.delta/k2"] {
+        fs::remove_dir_all(sandbox.path(removed)).unwrap();
+    }
+    check(tree(1, 2, Value::Null, 0, 0), "1 of 3 runs together: 2 iterations");
+    sandbox
+        .delta(["fork", "r", "-w", "work", "--at", "1", "--into", "fork"])
+        .output()
+        .expect_code(0);
+    let list = sandbox.delta(["list-runs", "-w", "fork", "--cost"]).output().expect_code(0).stdout;
+    assert!(
+        list.ends_with("Total of 1 run: 0 tokens in (0 cached), 0 out, 0.0000 USD\n"),
+        "{list}"
+    );
+}
+
 #[test]
 fn c_11_1_show_counts_many_child_runs_and_names_those_that_failed() {
     let tools = "  - name: ask\n    exec: \"delta run --agent ${agent} -w ${CWD} -q --run-id ${id} -m go\"\n";

@@ -159,15 +159,16 @@ pub struct TreeCost {
 impl TreeCost {
     /// Reads the run in `run_dir`, which commands find in `work_dir`, and all runs below it.
     pub fn read(run_dir: &Path, work_dir: &Path) -> Self {
-        let below = run_tree::find_runs_below(run_dir).into_iter().map(|dir| {
+        let below = run_tree::find_runs_below(run_dir);
+        let dirs_below = below.dirs.into_iter().map(|dir| {
             // DIR/.delta/RUN
             let work_dir = dir.ancestors().nth(2).unwrap_or(&dir).to_owned();
             (dir, work_dir)
         });
-        let dirs = [(run_dir.to_owned(), work_dir.to_owned())].into_iter().chain(below);
+        let dirs = [(run_dir.to_owned(), work_dir.to_owned())].into_iter().chain(dirs_below);
         let read: Vec<_> = dirs.map(|(dir, work_dir)| RunCost::read(&dir, &work_dir)).collect();
-        let is_judged =
-            read.iter().all(|cost| cost.as_ref().is_ok_and(|cost| cost.judged.is_some()));
+        let is_judged = below.not_found == 0
+            && read.iter().all(|cost| cost.as_ref().is_ok_and(|cost| cost.judged.is_some()));
         Self { runs: read.into_iter().flatten().collect(), is_judged }
     }
 

@@ -185,10 +185,15 @@ pub fn describe_tree(total: &RunTreeTotal) -> String {
         cached_input_tokens: total.usage.cached_input_tokens,
         cache_write_tokens: total.usage.cache_write_tokens,
         output_tokens: total.usage.output_tokens,
+        is_partial: total.left_out > 0,
         ..UsageTotal::default()
     };
     let usage = usage.describe().map_or_else(String::new, |usage| format!(", {usage}"));
-    format!("all {} runs together: {} iterations{usage}", total.runs, total.iterations)
+    let runs = match total.left_out {
+        0 => format!("all {} runs", total.runs),
+        left_out => format!("{} of {} runs", total.runs, total.runs + left_out),
+    };
+    format!("{runs} together: {} iterations{usage}", total.iterations)
 }
 
 /// The agent and the workspace.

@@ -197,15 +197,30 @@ pub fn locate_child_runs(run_dir: &Path) -> Vec<(ChildRunEntry, PathBuf)> {
     located.collect()
 }
 
-/// The directories of all runs below the run in `run_dir`, as far as they can be found, each once.
-pub fn find_runs_below(run_dir: &Path) -> Vec<PathBuf> {
-    let mut waiting = locate_child_runs(run_dir);
+/// The runs below a run.
+#[derive(Debug, Default)]
+pub struct RunsBelow {
+    /// The directories of the runs that can be found, each once.
+    pub dirs: Vec<PathBuf>,
+    /// How many others are listed.
+    pub not_found: u32,
+}
+
+/// Finds all runs below the run in `run_dir`.
+pub fn find_runs_below(run_dir: &Path) -> RunsBelow {
+    let mut waiting = vec![run_dir.to_owned()];
     let mut visited = BTreeSet::from([run_dir.to_owned()]);
-    let mut below = Vec::new();
-    while let Some((_, dir)) = waiting.pop() {
-        if visited.insert(dir.clone()) {
-            waiting.extend(locate_child_runs(&dir));
-            below.push(dir);
+    let mut below = RunsBelow::default();
+    while let Some(parent) = waiting.pop() {
+        for child in read_child_runs(&parent) {
+            match locate_child_run(&parent, &child) {
+                Some(dir) if visited.insert(dir.clone()) => {
+                    waiting.push(dir.clone());
+                    below.dirs.push(dir);
+                }
+                Some(_) => {}
+                None => below.not_found += 1,
+            }
         }
     }
     below
@@ -213,7 +228,7 @@ pub fn find_runs_below(run_dir: &Path) -> Vec<PathBuf> {
 
 /// Whether this process belongs to a call of the run in `run_dir`, or of a run below it.
 pub fn has_this_process_below(run_dir: &Path) -> bool {
-    let below = find_runs_below(run_dir).into_iter();
+    let below = find_runs_below(run_dir).dirs;
     std::iter::once(run_dir.to_owned()).chain(below).any(|dir| {
         let id = dir.file_name().unwrap_or_default().to_string_lossy();
         RunMark::new(&id, &dir).is_of_this_process()
@@ -250,24 +265,36 @@ pub struct RunTreeTotal {
     pub runs: u32,
     /// Their LLM answers.
     pub iterations: u64,
-    /// Their tokens and their cost.
+    /// Their tokens and their cost, which is unknown if a run is left out.
     pub usage: UsageSummary,
+    /// How many more there are, which cannot be found or read.
+    pub left_out: u32,
 }
 
 impl RunTreeTotal {
     /// The total of the run in `run_dir`, whose state is `state`, and the runs below it; `None` if there are none.
     pub fn collect(run_dir: &Path, state: &RunState) -> Option<Self> {
         let below = find_runs_below(run_dir);
-        if below.is_empty() {
+        if below.dirs.is_empty() && below.not_found == 0 {
             return None;
         }
-        let iterations = u64::from(state.iterations);
-        let mut total = Self { runs: 1, iterations, usage: state.usage_summary() };
-        for dir in &below {
-            let Ok(Some(summary)) = run_summary::summarize_run(dir) else { continue };
+        let mut total = Self {
+            runs: 1,
+            left_out: below.not_found,
+            iterations: u64::from(state.iterations),
+            usage: state.usage_summary(),
+        };
+        for dir in &below.dirs {
+            let Ok(Some(summary)) = run_summary::summarize_run(dir) else {
+                total.left_out += 1;
+                continue;
+            };
             total.runs += 1;
             total.iterations += u64::from(summary.iterations);
             total.usage.add(&summary.usage);
+        }
+        if total.left_out > 0 {
+            total.usage.cost_usd = None;
         }
         Some(total)
     }

@@ -68,6 +68,6 @@ pub fn read_tree_answers(run_dir: &Path) -> Vec<String> {
     let below = run_tree::find_runs_below(run_dir);
     let mut answers = read_enclosing_answers(run_dir);
     answers.extend(read_answers(run_dir));
-    answers.extend(below.iter().flat_map(|dir| read_answers(dir)));
+    answers.extend(below.dirs.iter().flat_map(|dir| read_answers(dir)));
     answers
 }

@@ -123,9 +123,7 @@ pub fn render_totals(runs: &[RunListEntry]) -> String {
     let cached = sum(|usage| usage.cached_input_tokens);
     let output = sum(|usage| usage.output_tokens);
     let known: Vec<f64> = runs.iter().filter_map(|run| run.usage.cost_usd).collect();
-    // A run that has asked no LLM has cost nothing.
-    let unknown =
-        runs.iter().filter(|run| run.usage.cost_usd.is_none() && run.iterations > 0).count();
+    let unknown = runs.iter().filter(|run| has_unknown_cost(run)).count();
     let count = command_line::pluralize(runs.len(), "run");
     let mut line = format!("Total of {count}: {input} tokens in ({cached} cached), {output} out");
     if !known.is_empty() || unknown == 0 {
@@ -137,6 +135,13 @@ pub fn render_totals(runs: &[RunListEntry]) -> String {
     }
     line.push('\n');
     line
+}
+
+/// Whether the cost of a run is unknown. One that has asked no LLM has cost nothing, also if it has copied iterations.
+fn has_unknown_cost(run: &RunListEntry) -> bool {
+    let copied = run.origin.as_ref().map_or(0, |origin| origin.iteration);
+    let has_answers = run.iterations > copied;
+    run.usage.cost_usd.is_none() && (has_answers || run.status == RunListStatus::Damaged)
 }
 
 fn task_cell(run: &RunListEntry) -> String {
