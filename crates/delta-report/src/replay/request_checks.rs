@@ -117,8 +117,7 @@ impl RunVerifier<'_> {
                 let frame = request_frame(agent, &RequestBasis::next(agent, &self.state));
                 let body = RequestBody::default();
                 let no_secrets = Secrets::default();
-                let body = replace_request(body, &frame, replacement, &no_secrets);
-                body
+                replace_request(body, &frame, replacement, &no_secrets)
             }
             Ok(_) | Err(_) => before,
         };
