@@ -164,6 +164,41 @@ fn c_12_9_a_killed_run_pays_for_its_request_and_gives_back_the_rest() {
     gate.open();
 }
 
+/// What failed attempts used is settled at once, so it must not count again when the process dies in a later one.
+#[test]
+fn c_12_9_a_run_that_is_killed_in_a_retry_pays_for_each_attempt_once() {
+    let usage = json!({"prompt_tokens": 400, "completion_tokens": 50});
+    let piece = json!({"choices": [{"index": 0, "delta": {"content": "half"}}], "usage": usage});
+    let error = json!({"error": {"message": "it broke", "code": 500}});
+    let gate = Gate::new();
+    let server = ScriptedServer::start(vec![
+        Answer::event_stream(format!("data: {piece}\n\ndata: {error}\n\n")),
+        Answer::text("too late").after(&gate),
+    ]);
+    let sandbox = sandbox();
+    let llm = format!("llm: {{model: m, base_url: '{}', max_tokens: 5000}}\n", server.url());
+    agent(&sandbox, "slow", &llm, "");
+    scripted(&sandbox, "leaf", "  - say: leaf\n", "");
+    // The other one needs what the dead one had reserved.
+    let script = "run() { exec delta run --agent $AGENT_HOME/../$1 -w . --run-id $1 --format raw -m go; }\n\
+        (run slow) & slow=$!\n\
+        until grep -q '\"sent\"' .delta/slow/io/invocations/*.open; do sleep 0.01; done 2>/dev/null\n\
+        kill -KILL $slow; wait $slow; run leaf\n";
+    scripted(&sandbox, "top", CALL, script);
+    let ran = root(&sandbox, "top", &["--max-tokens", "7000"]).output().expect_code(0);
+    assert_eq!(ran.json()["result"], "done");
+    let lines = ledger(&sandbox);
+    let settled: Vec<&Value> =
+        lines.iter().filter(|line| line["type"] == "settle" && line["run_id"] == "slow").collect();
+    let input = server.requests()[0].bytes.len().div_ceil(4);
+    assert_eq!(
+        settled.iter().map(|line| &line["tokens"]).collect::<Vec<_>>(),
+        [&json!(450), &json!(input)]
+    );
+    assert!(used(&lines, 7000) < 2500);
+    gate.open();
+}
+
 #[test]
 fn c_12_9_tools_hooks_and_generators_inherit_the_budget() {
     let sandbox = sandbox();

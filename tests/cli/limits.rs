@@ -287,7 +287,65 @@ fn c_12_8_an_answer_that_broke_off_counts_its_request() {
     let (server, sandbox) = served(vec![broken, Answer::text("done").usage(100, 5)], "", "");
     sandbox.run("hello", &["--max-tokens", "5000"]).expect_code(0);
     let read = server.requests()[0].bytes.len().div_ceil(4);
-    assert_eq!(ledger(&sandbox).last().unwrap()["tokens"], json!(read + 105));
+    let settled = ledger(&sandbox).into_iter().filter(|line| line["type"] == "settle");
+    let settled: Vec<Value> = settled.map(|line| line["tokens"].clone()).collect();
+    assert_eq!(settled, [json!(read), json!(105)]);
+}
+
+/// A stream whose answer has this usage and breaks off with an error.
+fn billed_failure(input: u64, output: u64) -> Answer {
+    let usage = json!({"prompt_tokens": input, "completion_tokens": output});
+    let piece = json!({"choices": [{"index": 0, "delta": {"content": "half"}}], "usage": usage});
+    let error = json!({"error": {"message": "it broke", "code": 500}});
+    Answer::event_stream(format!("data: {piece}\n\ndata: {error}\n\n"))
+}
+
+/// One reservation stood for all attempts of a call, so each retry could use as much once more.
+#[test]
+fn c_12_8_a_retry_that_could_exceed_a_limit_is_not_made() {
+    let answers = || {
+        vec![
+            billed_failure(400, 50),
+            Answer::error(503, "busy", None),
+            billed_failure(400, 50),
+            Answer::text("done").usage(400, 50),
+        ]
+    };
+    let (server, sandbox) = served(answers(), "", "");
+    let ran = sandbox.run("hello", &["--max-tokens", "90000", "--format", "json"]).expect_code(0);
+    let bound = server.requests()[0].bytes.len() + 50;
+    let seen = |sandbox: &Sandbox| {
+        let lines = ledger(sandbox).into_iter();
+        let name = |line: &Value| line["type"].as_str().unwrap().to_owned();
+        lines.map(|line| (name(&line), line["tokens"].as_u64())).skip(1).collect::<Vec<_>>()
+    };
+    let reserve = ("reserve".to_owned(), Some(bound as u64));
+    let settle = ("settle".to_owned(), Some(450));
+    // An attempt that used nothing keeps what is reserved.
+    let attempt = [reserve, settle];
+    assert_eq!(seen(&sandbox), [attempt.clone(), attempt.clone(), attempt.clone()].concat());
+    assert_eq!(ran.json()["metrics"]["usage"]["input_tokens"], 1200);
+
+    let (server, sandbox) = served(answers(), "", "");
+    let most = (450 + bound).to_string();
+    let ran = sandbox.run("hello", &["--max-tokens", &most, "--format", "json"]);
+    let used = &ran.json()["metrics"]["usage"];
+    assert_eq!((&used["input_tokens"], &used["output_tokens"]), (&json!(800), &json!(100)));
+    let message = limit(ran);
+    let begin = format!("the limit of {most} tokens does not allow another call: 900 are used, ");
+    assert!(message.starts_with(&begin), "{message}");
+    assert_eq!(server.requests().len(), 3);
+    assert_eq!(seen(&sandbox), [attempt.clone(), attempt].concat());
+    // The next process knows all of it.
+    assert!(limit(again(&sandbox, &[])).contains(": 900 are used, "));
+
+    let pricing = "\n  pricing: {input: 10, output: 1000}";
+    let (server, sandbox) = served(answers(), pricing, "");
+    let ran = sandbox.run("hello", &["--max-cost", "0.1", "--format", "json"]);
+    let begin = "the limit of 0.1 USD does not allow another call: 0.054 are used, 0.046 are left";
+    let message = limit(ran);
+    assert!(message.starts_with(begin), "{message}");
+    assert_eq!(server.requests().len(), 1);
 }
 
 #[test]

@@ -529,10 +529,15 @@ impl Provider for EndpointProvider {
             let next = tries.next_number(max_retries);
             observe(CallProgress::AttemptFailed(&attempt, next));
             refreshed?;
-            match delay {
-                None => return Err(failure.into_error(status)),
-                Some(delay) if cancel.wait(delay) => return Err(LlmError::Cancelled),
-                Some(_) => observe(CallProgress::SentAgain),
+            let Some(delay) = delay else { return Err(failure.into_error(status)) };
+            if cancel.wait(delay) {
+                return Err(LlmError::Cancelled);
+            }
+            let mut is_refused = false;
+            observe(CallProgress::SendingAgain { is_refused: &mut is_refused });
+            // A request to stop may have ended a wait of the observer.
+            if is_refused && !cancel.is_requested() {
+                return Err(failure.into_error(status));
             }
         }
     }

@@ -168,14 +168,17 @@ pub enum CallProgress<'a> {
     Arguments(&'a str),
     /// What the endpoint has reported of the tokens so far.
     Usage(&'a Usage),
-    /// The request goes out again, after a failed attempt.
-    SentAgain,
+    /// The request is about to go out again, after a failed attempt.
+    SendingAgain {
+        /// Whether it must not: the failed attempt is then the last one.
+        is_refused: &'a mut bool,
+    },
 }
 
 impl CallProgress<'_> {
     /// Whether it is a part of the answer.
     pub fn is_of_answer(&self) -> bool {
-        !matches!(self, Self::AttemptFailed(..) | Self::SentAgain)
+        !matches!(self, Self::AttemptFailed(..) | Self::SendingAgain { .. })
     }
 }
 

@@ -4,20 +4,20 @@
 use super::think::{LlmExchange, PreparedRequest};
 use super::{Engine, EngineError};
 use delta_base::durable::FileError;
+use delta_base::signal::CancelToken;
 use delta_llm::llm::{LlmConfig, LlmError};
-use delta_run::budget::ledger::{LedgerError, MAX_DURATION_OPTION};
+use delta_run::budget::ledger::{Budget, CallFile, LedgerError, MAX_DURATION_OPTION};
 use delta_run::budget::prefix_wait::CallPrefix;
 use delta_run::limits::{
     self, BudgetAmount, CallUpperBound, DEFAULT_ANSWER_TOKENS, Usd, estimate_answer_tokens,
 };
-use delta_run::record::open_call::UnansweredState;
+use delta_run::record::open_call::{UnansweredCall, UnansweredState};
 use delta_run::run::{Run, RunNotice};
 use delta_run::state::RunEnding;
 use delta_run::{record, run_tree};
 use delta_words::{Pricing, Reply, Usage};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use std::path::Path;
 
 /// The members of a request that an endpoint reads before its messages.
 #[derive(Deserialize)]
@@ -139,16 +139,15 @@ impl Engine<'_> {
         self.last_measured = is_measure.then_some((body, tokens));
     }
 
-    /// Reserves the upper bound of a call in every budget of the run.
-    /// `record` is the file with what arrives of the answer.
+    /// Reserves the upper bound of a call in every budget of the run, and returns it; `None` without budgets.
     pub(super) fn reserve_budget(
         &mut self,
         run: &mut Run,
         body: &str,
-        record: &Path,
-    ) -> Result<(), EngineError> {
+        call: &UnansweredCall,
+    ) -> Result<Option<CallUpperBound>, EngineError> {
         if self.budget.is_unlimited() {
-            return Ok(());
+            return Ok(None);
         }
         self.check_started_runs(run)?;
         let last = self.last_measured.as_ref().map(|(body, tokens)| (body.as_str(), *tokens));
@@ -160,16 +159,11 @@ impl Engine<'_> {
         let output_tokens = AnswerLength::max_answer_tokens(body, default, max_output);
         let cost = cost.map_or(0.0, |pricing| pricing.max_call_cost(input_tokens, output_tokens));
         let bound = CallUpperBound { input_tokens, output_tokens, cost: Usd::new(cost) };
-        let result = self.budget.reserve(bound, Some(record), &self.cancel, &mut || {
-            run.notify(RunNotice::Warning("waiting for budget reserved by other calls"));
-        });
-        result.map_err(|error| match error {
-            LedgerError::Cancelled => EngineError::Cancelled,
-            error => EngineError::Limit(error),
-        })
+        reserve_attempt(&mut self.budget, run, bound, call, &self.cancel)?;
+        Ok(Some(bound))
     }
 
-    /// Replaces the reservation of a call with its actual amount.
+    /// Replaces the reservation of the last attempt of a call with its actual amount.
     pub(super) fn charge_budget(
         &mut self,
         run: &mut Run,
@@ -189,18 +183,11 @@ impl Engine<'_> {
             let sent = reply.sent_body.as_ref().unwrap_or(body).as_str().to_owned();
             self.last_measured = Some((sent, reported)).filter(|_| reported > 0);
         }
-        match self.budget.settle(consumed, &self.cancel) {
-            Ok(None) => Ok(()),
-            Ok(Some(note)) => {
-                run.notify(RunNotice::Warning(&note));
-                Ok(())
-            }
-            Err(error) => Err(EngineError::Limit(error)),
-        }
+        settle_attempt(&mut self.budget, run, consumed, &self.cancel)
     }
 
-    /// The amount a call consumed: as reported by the endpoint, or else estimated. For an answer that broke off, its request of
-    /// about `read` tokens and what had arrived of it.
+    /// The amount that the last attempt of a call consumed, if it has not failed: as reported by the endpoint, or else estimated
+    /// with about `read` tokens of the request. If it was interrupted, its request and what had arrived of its answer.
     fn consumed_amount(
         &self,
         run: &Run,
@@ -209,17 +196,13 @@ impl Engine<'_> {
         answer: &UnansweredState,
     ) -> BudgetAmount {
         let used = match &exchange.result {
-            Err(LlmError::Cancelled) => answer.usages(),
-            Err(_) => answer.lost().cloned().collect(),
-            Ok(reply) if reply.from.is_some() => answer.lost().cloned().collect(),
-            Ok(reply) => {
-                let last = reply.usage.clone().unwrap_or_else(|| estimate_usage(reply, read));
-                answer.lost().cloned().chain([last]).collect()
-            }
+            Err(LlmError::Cancelled) => answer.usages().into_iter().nth(answer.lost().count()),
+            Err(_) => None,
+            Ok(reply) if reply.from.is_some() => None,
+            Ok(reply) => Some(reply.usage.clone().unwrap_or_else(|| estimate_usage(reply, read))),
         };
         let pricing = self.llm(run).pricing.as_ref();
-        let amounts = used.iter().map(|usage| usage_amount(pricing, usage));
-        amounts.fold(BudgetAmount::default(), BudgetAmount::saturating_add)
+        used.map(|usage| usage_amount(pricing, &usage)).unwrap_or_default()
     }
 
     /// The ending of a run whose deadline has passed: FAILED, because no operator interrupted it.
@@ -237,6 +220,36 @@ impl Engine<'_> {
         self.record_failure(run, &error);
         RunEnding::Failed
     }
+}
+
+/// Reserves the upper bound of an attempt of a call in every budget of the run.
+pub(super) fn reserve_attempt(
+    budget: &mut Budget,
+    run: &mut Run,
+    bound: CallUpperBound,
+    call: &UnansweredCall,
+    cancel: &CancelToken,
+) -> Result<(), EngineError> {
+    let file = CallFile { path: call.path(), settled: call.answer.lost().count() };
+    let result = budget.reserve(bound, Some(file), cancel, &mut || {
+        run.notify(RunNotice::Warning("waiting for budget reserved by other calls"));
+    });
+    result.map_err(|error| match error {
+        LedgerError::Cancelled => EngineError::Cancelled,
+        error => EngineError::Limit(error),
+    })
+}
+
+/// Replaces the reservation of an attempt of a call with what it used.
+pub(super) fn settle_attempt(
+    budget: &mut Budget,
+    run: &mut Run,
+    used: BudgetAmount,
+    cancel: &CancelToken,
+) -> Result<(), EngineError> {
+    let note = budget.settle(used, cancel).map_err(EngineError::Limit)?;
+    note.iter().for_each(|note| run.notify(RunNotice::Warning(note)));
+    Ok(())
 }
 
 fn estimate_body_tokens(run: &Run, body: &str) -> u64 {

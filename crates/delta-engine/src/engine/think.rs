@@ -1,6 +1,6 @@
 //! Thinking: one answer of the LLM, from the context to the THOUGHT event.
 
-use super::budget::estimate_usage;
+use super::budget::{estimate_usage, reserve_attempt, settle_attempt, usage_amount};
 use super::hooks::{HookEffect, HookInput};
 use super::{Engine, EngineError, duration_millis};
 use delta_agent::agent::Agent;
@@ -20,7 +20,7 @@ use delta_plan::dropped_tools::dropped_tools_warning;
 use delta_plan::request_body::{RequestBasis, next_request_body, replace_request, request_frame};
 use delta_run::event::image_file;
 use delta_run::event::{ErrorDetails, FALLBACK_ERROR, ModelChange, Payload, Thought};
-use delta_run::limits::token_estimate;
+use delta_run::limits::{CallUpperBound, token_estimate};
 use delta_run::record::open_call::{CallPart, UnansweredCall, UnansweredState};
 use delta_run::record::{self, ContextBlock, LlmCallRecord, RequestBody, WrittenRecord};
 use delta_run::run::{Run, RunNotice};
@@ -62,6 +62,8 @@ pub(super) struct LlmExchange {
     duration: Duration,
     pub(super) attempts: Vec<Attempt>,
     pub(super) result: Result<Reply, LlmError>,
+    /// Why the budgets did not allow another attempt, if that ended the call.
+    refusal: Option<EngineError>,
 }
 
 impl LlmExchange {
@@ -279,6 +281,9 @@ impl Engine<'_> {
         let answer = exchange.result.as_ref().ok().map(|reply| reply.usage.clone());
         self.unrecorded_usage.get_mut().extend(usages.chain(answer));
         settled?;
+        if let Some(refusal) = exchange.refusal {
+            return Err(refusal);
+        }
         let body = prepared.body.text();
         let image_tokens = run.state().conversation.image_tokens(body);
         let estimated_tokens = token_estimate::estimate_request_tokens(body, image_tokens);
@@ -541,29 +546,33 @@ impl Engine<'_> {
         if let Some(reply) = self.provider.stored_reply(&request) {
             self.check_started_runs(run)?;
             let call = self.open_call(run, prepared)?;
-            let attempts = Vec::new();
-            return Ok((
-                LlmExchange { duration: Duration::ZERO, attempts, result: Ok(reply) },
-                call,
-            ));
+            let exchange = LlmExchange {
+                duration: Duration::ZERO,
+                attempts: Vec::new(),
+                result: Ok(reply),
+                refusal: None,
+            };
+            return Ok((exchange, call));
         }
         self.begin_rated_call(run, prepared)?;
         let mut call = self.open_call(run, prepared)?;
-        let reserved = self.reserve_budget(run, prepared.body.text(), call.path());
+        let reserved = self.reserve_budget(run, prepared.body.text(), &call);
         if reserved.is_err() {
             self.end_rated_call(run, false);
         }
-        reserved?;
-        let exchange = self.call_provider(run, prepared, &mut call);
+        let exchange = self.call_provider(run, prepared, &mut call, reserved?);
         self.end_rated_call(run, exchange.result.is_ok());
         Ok((exchange, call))
     }
 
+    /// Makes a call for which `bound` is reserved; `None` without budgets. An attempt that fails is settled if it used anything,
+    /// and the next one is reserved as another call would be.
     fn call_provider(
         &mut self,
         run: &mut Run,
         prepared: &PreparedRequest,
         call: &mut UnansweredCall,
+        bound: Option<CallUpperBound>,
     ) -> LlmExchange {
         let readers = RunReaders::new(run);
         let request = readers.request(self.agent, run, prepared);
@@ -572,16 +581,19 @@ impl Engine<'_> {
         let timer = Instant::now();
         run.notify(RunNotice::LlmCallStarted);
         let llm = self.llm(run);
-        let rate = self.budget.rate_mut();
+        let budget = &mut self.budget;
+        let mut refusal = None;
         let cancel = &self.cancel;
         let result = self.provider.complete(&request, cancel, &mut |progress| {
-            if let Some(rate) = rate.as_mut().filter(|_| progress.is_of_answer()) {
+            if let Some(rate) = budget.rate_mut().as_mut().filter(|_| progress.is_of_answer()) {
                 // A rate that cannot be kept is reported at the end of the call.
                 let _ = rate.note_answer();
             }
             match progress {
                 CallProgress::AttemptFailed(attempt, next) => {
-                    if let Some(rate) = rate.as_mut().filter(|_| attempt.is_throttled()) {
+                    if let Some(rate) =
+                        budget.rate_mut().as_mut().filter(|_| attempt.is_throttled())
+                    {
                         // A rate that cannot be kept is reported at the end of the call.
                         let _ = rate.note_throttled(cancel);
                     }
@@ -590,8 +602,26 @@ impl Engine<'_> {
                     attempt.usage.iter_mut().for_each(|usage| price_usage(llm, usage));
                     call.add(&CallPart::Failed(Cow::Borrowed(&attempt)));
                     redactors = AnswerRedactors::new(run.secrets());
+                    let failed = call.answer.attempts().last();
+                    if bound.is_some()
+                        && let Some(usage) = failed.and_then(|failed| failed.usage.as_ref())
+                    {
+                        let used = usage_amount(llm.pricing.as_ref(), usage);
+                        refusal = settle_attempt(budget, run, used, cancel).err();
+                    }
                 }
-                CallProgress::SentAgain => call.add(&CallPart::Sent {}),
+                CallProgress::SendingAgain { is_refused } => {
+                    if refusal.is_none()
+                        && !budget.has_reservation()
+                        && let Some(bound) = bound
+                    {
+                        refusal = reserve_attempt(budget, run, bound, call, cancel).err();
+                    }
+                    *is_refused = refusal.is_some();
+                    if refusal.is_none() {
+                        call.add(&CallPart::Sent {});
+                    }
+                }
                 CallProgress::Text(piece) => {
                     let piece = redact_piece(&mut redactors.content, piece);
                     if is_live {
@@ -618,7 +648,8 @@ impl Engine<'_> {
             priced.into_iter().for_each(|usage| price_usage(llm, usage));
             reply
         });
-        LlmExchange { duration: timer.elapsed(), attempts: call.answer.attempts().to_vec(), result }
+        let attempts = call.answer.attempts().to_vec();
+        LlmExchange { duration: timer.elapsed(), attempts, result, refusal }
     }
 
     fn record_llm_call(

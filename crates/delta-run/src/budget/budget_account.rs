@@ -1,7 +1,7 @@
 //! The account of a budget: what the entries of a ledger add up to, and whether it admits a call.
 
 use crate::budget::budget_grant::GrantSource;
-use crate::event::ProcessInfo;
+use crate::event::{ProcessInfo, is_zero_number};
 use crate::limits::{BudgetAmount, CallUpperBound, Limits, Usd};
 use crate::record::open_call::read_used_amount;
 use delta_base::id::RunId;
@@ -25,6 +25,9 @@ pub enum LedgerEntry {
         /// The file with what has arrived, an absolute path; absent in ledgers of earlier versions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         record: Option<String>,
+        /// The number of attempts in that file that are settled: what they used does not count again.
+        #[serde(default, skip_serializing_if = "is_zero_number")]
+        settled: usize,
         /// The process that makes the call.
         #[serde(flatten)]
         process: ProcessInfo,
@@ -106,6 +109,9 @@ pub struct Reservation {
     /// The file with what has arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     record: Option<String>,
+    /// The number of attempts in it that are settled.
+    #[serde(default, skip_serializing_if = "is_zero_number")]
+    settled: usize,
     /// The process that makes the call.
     #[serde(flatten)]
     pub process: ProcessInfo,
@@ -115,7 +121,8 @@ impl Reservation {
     /// What the call counts with when its process has died: the request and what had arrived of the answer, or what is
     /// reserved if that is unknown.
     pub(crate) fn amount_at_death(&self) -> BudgetAmount {
-        let known = self.record.as_ref().and_then(|path| read_used_amount(Path::new(path)));
+        let known =
+            self.record.as_ref().and_then(|path| read_used_amount(Path::new(path), self.settled));
         known.unwrap_or(self.amount)
     }
 
@@ -182,8 +189,9 @@ impl BudgetAccount {
         self.line_count += 1;
         match entry {
             LedgerEntry::Limits(head) => self.head = *head,
-            LedgerEntry::Reserve { run_id, amount, record, process } => {
-                let reservation = Reservation { run_id: Some(run_id), amount, record, process };
+            LedgerEntry::Reserve { run_id, amount, record, settled, process } => {
+                let run_id = Some(run_id);
+                let reservation = Reservation { run_id, amount, record, settled, process };
                 self.open_calls.insert(self.line_count, reservation);
             }
             LedgerEntry::Settle { call, run_id, amount } => {
@@ -371,7 +379,7 @@ mod tests {
     fn reserve(amount: BudgetAmount) -> LedgerEntry {
         let (hostname, process_name) = ("h".to_owned(), "delta".to_owned());
         let process = ProcessInfo { pid: 1, hostname, start_time_unix: 0, process_name };
-        LedgerEntry::Reserve { run_id: "r".to_owned(), amount, record: None, process }
+        LedgerEntry::Reserve { run_id: "r".to_owned(), amount, record: None, settled: 0, process }
     }
 
     /// What the processes of a tree do, in any order: each number picks one.

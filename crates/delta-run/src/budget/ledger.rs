@@ -391,6 +391,15 @@ impl Ledger {
     }
 }
 
+/// The file with what a call has used so far.
+#[derive(Debug, Clone, Copy)]
+pub struct CallFile<'a> {
+    /// The path, an absolute one.
+    pub path: &'a Path,
+    /// The number of attempts in it that are settled: what they used does not count again.
+    pub settled: usize,
+}
+
 /// All budgets that limit a run: its own, and the budgets of its parent runs.
 #[derive(Debug)]
 pub struct Budget {
@@ -574,20 +583,25 @@ impl Budget {
         outer.try_for_each(|ledger| ledger.lock(cancel)?.settle_dead_calls())
     }
 
-    /// Reserves the upper bound of a call in all ledgers, or in none. `record` is the file with what arrives of the answer. Waits while other calls reserve what this call needs,
-    /// and calls `on_wait` once before that.
+    /// Whether something is reserved for the current call.
+    pub fn has_reservation(&self) -> bool {
+        !self.reserved_calls.is_empty()
+    }
+
+    /// Reserves the upper bound of a call, or of another attempt of one, in all ledgers, or in none. Waits while other calls
+    /// reserve what this call needs, and calls `on_wait` once before that.
     ///
     /// # Errors
     /// A limit was reached, a ledger cannot be used, or the wait was cancelled. The call must not be made.
     pub fn reserve(
         &mut self,
         bound: CallUpperBound,
-        record: Option<&Path>,
+        file: Option<CallFile<'_>>,
         cancel: &CancelToken,
         on_wait: &mut dyn FnMut(),
     ) -> LedgerResult<()> {
         let mut is_waiting = false;
-        while !self.try_reserve(bound, record, cancel)? {
+        while !self.try_reserve(bound, file, cancel)? {
             if !std::mem::replace(&mut is_waiting, true) {
                 on_wait();
             }
@@ -601,7 +615,7 @@ impl Budget {
     fn try_reserve(
         &mut self,
         bound: CallUpperBound,
-        record: Option<&Path>,
+        file: Option<CallFile<'_>>,
         cancel: &CancelToken,
     ) -> LedgerResult<bool> {
         let mut locked_ledgers = Vec::new();
@@ -634,7 +648,8 @@ impl Budget {
             let entry = LedgerEntry::Reserve {
                 run_id: self.run_id.clone(),
                 amount: bound.amount(),
-                record: record.map(|path| path.to_string_lossy().into_owned()),
+                record: file.map(|file| file.path.to_string_lossy().into_owned()),
+                settled: file.map_or(0, |file| file.settled),
                 process: owner_process::current_process(),
             };
             let calls = locked_ledgers.iter_mut().map(|locked| locked.append_entry(entry.clone()));

@@ -293,13 +293,15 @@ fn parse_open_call(bytes: &[u8]) -> Option<(String, UnansweredState)> {
     Some((first.to_owned(), answer))
 }
 
-/// What the call in the file `path` had used when its process died; `None` if that is unknown.
-pub fn read_used_amount(path: &Path) -> Option<BudgetAmount> {
+/// What the call in the file `path` had used when its process died, without its first `settled` attempts that used something;
+/// `None` if that is unknown.
+pub fn read_used_amount(path: &Path, settled: usize) -> Option<BudgetAmount> {
     let (_, answer) = parse_open_call(&durable::read_no_follow(path).ok()?)?;
     Some(
         answer
             .usages()
             .iter()
+            .skip(settled)
             .fold(BudgetAmount::default(), |sum, usage| sum.saturating_add(reported_amount(usage))),
     )
 }
