@@ -348,6 +348,39 @@ fn c_12_8_a_retry_that_could_exceed_a_limit_is_not_made() {
     assert_eq!(server.requests().len(), 1);
 }
 
+/// Gateways of Claude count the request without what the cache has read and written.
+#[test]
+fn c_12_8_cached_tokens_that_are_not_in_the_count_of_the_request_count() {
+    let usage = json!({
+        "prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15,
+        "prompt_tokens_details": {"cached_tokens": 5000},
+    });
+    let answer = |text: u8| Answer::call("echo", json!({"text": text.to_string()}));
+    let answers = (0..9).map(|text| answer(text).usage_of(&usage)).collect();
+    let (server, sandbox) = served(answers, "", "");
+    let ran = sandbox.run("hello", &["--max-tokens", "16000", "--format", "json"]);
+    let message = limit(ran);
+    assert!(message.contains(": 15045 are used, "), "{message}");
+    assert_eq!(server.requests().len(), 3);
+    let used = &sandbox.events("THOUGHT")[0]["usage"];
+    assert_eq!((&used["input_tokens"], &used["cached_input_tokens"]), (&json!(5010), &json!(5000)));
+}
+
+/// Ollama counts 0 tokens of a request that it has in its cache.
+#[test]
+fn c_12_8_a_request_of_zero_tokens_is_estimated() {
+    let usage = json!({"prompt_tokens": 0, "completion_tokens": 7, "total_tokens": 7});
+    let pricing = "\n  pricing: {input: 4, output: 1000}";
+    let (server, sandbox) = served(vec![Answer::text("done").usage_of(&usage)], pricing, "");
+    sandbox.run("hello", &["--max-tokens", "5000"]).expect_code(0);
+    let read = server.requests()[0].bytes.len().div_ceil(4);
+    assert_eq!(ledger(&sandbox).last().unwrap()["tokens"], json!(read + 7));
+    let used = &sandbox.events("THOUGHT")[0]["usage"];
+    assert_eq!((&used["input_tokens"], &used["output_tokens"]), (&json!(read), &json!(7)));
+    let cost = (read * 4 + 7 * 1000) as f64 / 1e6;
+    assert!((used["cost_usd"].as_f64().unwrap() - cost).abs() < 1e-9, "{used}");
+}
+
 #[test]
 fn c_12_8_a_limit_that_cannot_be_is_refused() {
     let (server, sandbox) = served(vec![], "", "");

@@ -65,24 +65,24 @@ impl Usage {
             .or_else(|| count("cache_creation_input_tokens"));
         // A 0 in one place does not mean that another place has none.
         let input_tokens = count("prompt_tokens").max(count("input_tokens")).unwrap_or(0);
-        let mut output_tokens = count("completion_tokens").max(count("output_tokens")).unwrap_or(0);
+        let output_tokens = count("completion_tokens").max(count("output_tokens")).unwrap_or(0);
         let cached = ["cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens"]
             .into_iter()
             .map(count)
             .chain([input("cached_tokens"), detail("input_tokens_details", "cached_tokens")]);
+        let cached_input_tokens = cached.flatten().max().unwrap_or(0);
         let reasoning_tokens = detail("completion_tokens_details", "reasoning_tokens");
-        // The completion tokens of xAI are without the reasoning; only the total has both.
-        let with_reasoning = reasoning_tokens.map(|tokens| output_tokens.saturating_add(tokens));
         let total = count("total_tokens");
-        if let Some(with_reasoning) = with_reasoning
-            && total == Some(input_tokens.saturating_add(with_reasoning))
-        {
-            output_tokens = with_reasoning;
-        }
+        // The completion tokens of xAI are without the reasoning.
+        let reasoning = reasoning_tokens.unwrap_or(0);
+        let output_tokens = include_parts(output_tokens, reasoning, input_tokens, total);
+        // Some gateways of Claude count the request as it does: without what its cache has read and written.
+        let in_cache = cached_input_tokens.saturating_add(written.unwrap_or(0));
+        let input_tokens = include_parts(input_tokens, in_cache, output_tokens, total);
         Some(Self {
             model: model.to_owned(),
             input_tokens,
-            cached_input_tokens: cached.flatten().max().unwrap_or(0).min(input_tokens),
+            cached_input_tokens,
             cache_write_tokens: written.filter(|tokens| *tokens > 0),
             output_tokens,
             reasoning_tokens: reasoning_tokens.filter(|tokens| *tokens > 0),
@@ -101,6 +101,13 @@ impl Usage {
         self.cost_usd = self.cost_usd.zip(other.cost_usd).map(|(one, other)| one + other);
         self.tier = self.tier.filter(|tier| other.tier == Some(*tier));
     }
+}
+
+/// A count of tokens with its parts, which it lacks if they are more than it, or if they belong to the `total` with the `rest`.
+fn include_parts(count: u64, parts: u64, rest: u64, total: Option<u64>) -> u64 {
+    let count_with_parts = count.saturating_add(parts);
+    let is_without = parts > count || total == Some(count_with_parts.saturating_add(rest));
+    if is_without { count_with_parts } else { count }
 }
 
 /// Replaces the members of a usage by the members of a later usage of the same answer. A 0 replaces no number: some servers count
@@ -197,6 +204,44 @@ mod tests {
             "completion_tokens_details": {"reasoning_tokens": null},
         });
         assert_eq!(counts(nulls), (1, (0, None), 2, None));
+    }
+
+    /// A part that is more than the whole, or a total that has it besides, shows that the whole is without it.
+    #[test]
+    fn c_37_5_a_whole_that_is_reported_without_its_parts_gets_them() {
+        let counts = |usage: Value| {
+            let usage = Usage::parse(&usage, "m").unwrap();
+            let parts = (usage.cached_input_tokens, usage.cache_write_tokens);
+            (usage.input_tokens, parts, usage.output_tokens, usage.reasoning_tokens)
+        };
+        let claude = json!({
+            "prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15,
+            "cache_read_input_tokens": 5000, "cache_creation_input_tokens": 3000,
+        });
+        assert_eq!(counts(claude), (8010, (5000, Some(3000)), 5, None));
+        let nothing_else = json!({
+            "prompt_tokens": 0, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 5000},
+        });
+        assert_eq!(counts(nothing_else), (5000, (5000, None), 5, None));
+        // Neither is more than the whole, but both are.
+        let both = json!({
+            "prompt_tokens": 1000, "completion_tokens": 0,
+            "prompt_tokens_details": {"cached_tokens": 600, "cache_write_tokens": 600},
+        });
+        assert_eq!(counts(both), (2200, (600, Some(600)), 0, None));
+        let by_total = |total: u64| {
+            let usage = json!({
+                "prompt_tokens": 6000, "completion_tokens": 5, "total_tokens": total,
+                "prompt_tokens_details": {"cached_tokens": 5000},
+            });
+            counts(usage).0
+        };
+        assert_eq!([11_005, 6005, 0].map(by_total), [11_000, 6000, 6000]);
+        let reasoning = json!({
+            "prompt_tokens": 100, "completion_tokens": 10,
+            "completion_tokens_details": {"reasoning_tokens": 900},
+        });
+        assert_eq!(counts(reasoning), (100, (0, None), 910, Some(900)));
     }
 
     /// What cannot be read was taken for 0 tokens, so no limit was ever reached.

@@ -510,7 +510,7 @@ impl Engine<'_> {
                     model: self.llm(run).model.clone(),
                     ..estimate_usage(reply, input_tokens)
                 });
-                price_usage(self.llm(run), &mut usage);
+                complete_usage(self.llm(run), &mut usage, input_tokens);
                 Some(usage)
             }
             Err(LlmError::Cancelled) => return,
@@ -581,6 +581,7 @@ impl Engine<'_> {
         let timer = Instant::now();
         run.notify(RunNotice::LlmCallStarted);
         let llm = self.llm(run);
+        let input_tokens = estimated_input(run, prepared.body.text());
         let budget = &mut self.budget;
         let mut refusal = None;
         let cancel = &self.cancel;
@@ -599,7 +600,8 @@ impl Engine<'_> {
                     }
                     run.notify(RunNotice::AttemptFailed(attempt, next));
                     let mut attempt = attempt.clone();
-                    attempt.usage.iter_mut().for_each(|usage| price_usage(llm, usage));
+                    let usage = attempt.usage.iter_mut();
+                    usage.for_each(|usage| complete_usage(llm, usage, input_tokens));
                     call.add(&CallPart::Failed(Cow::Borrowed(&attempt)));
                     redactors = AnswerRedactors::new(run.secrets());
                     let failed = call.answer.attempts().last();
@@ -645,7 +647,7 @@ impl Engine<'_> {
         run.notify(RunNotice::LlmCallEnded);
         let result = result.map(|mut reply| {
             let priced = reply.usage.as_mut().filter(|_| reply.from.is_none());
-            priced.into_iter().for_each(|usage| price_usage(llm, usage));
+            priced.into_iter().for_each(|usage| complete_usage(llm, usage, input_tokens));
             reply
         });
         let attempts = call.answer.attempts().to_vec();
@@ -704,12 +706,19 @@ fn estimated_input(run: &Run, body: &str) -> u64 {
 
 /// Sets the cost of an answer. The agent's prices take precedence over the figure of the endpoint, and that figure, a bill,
 /// over a list of prices. A script is free.
-fn price_usage(llm: &LlmConfig, usage: &mut Usage) {
+///
+/// An endpoint that counts no tokens of a request, as Ollama of one in its cache, has not counted it: they are `input_tokens`.
+/// The author of a script has.
+fn complete_usage(llm: &LlmConfig, usage: &mut Usage, input_tokens: u64) {
+    let is_script = matches!(llm.provider, ProviderKind::Script(_));
+    if usage.input_tokens == 0 && !is_script {
+        usage.input_tokens = input_tokens;
+    }
     match &llm.pricing {
         Some(pricing) if pricing.is_from_agent() || usage.cost_usd.is_none() => {
             usage.cost_usd = pricing.call_cost(usage).or(usage.cost_usd);
         }
-        None if matches!(llm.provider, ProviderKind::Script(_)) => usage.cost_usd = Some(0.0),
+        None if is_script => usage.cost_usd = Some(0.0),
         Some(_) | None => {}
     }
 }
