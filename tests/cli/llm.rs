@@ -613,3 +613,16 @@ fn c_7_2_a_call_is_recorded_with_its_request_answer_tries_and_usage() {
     assert!(record["duration_ms"].is_u64() && record["started_at"].is_string());
     assert!(!text.contains("sk-0123456789"), "the key is in no record");
 }
+
+/// The first of the list was taken, though in a stream it is the one with the index 0.
+#[test]
+fn c_7_1_a_whole_answer_is_the_choice_that_a_stream_would_have() {
+    let choice = |index: u64, content: &str| {
+        let message = json!({"role": "assistant", "content": content});
+        json!({"index": index, "message": message, "finish_reason": "stop"})
+    };
+    let body = json!({"choices": [choice(1, "second"), choice(0, "first")]});
+    let answer = Answer::raw(200, body.to_string());
+    let (_server, _sandbox, ran) = asked(vec![answer], "\n  stream: false", &["--format", "json"]);
+    assert_eq!(ran.json()["result"], "first");
+}

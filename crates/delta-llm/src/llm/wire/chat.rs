@@ -79,6 +79,10 @@ impl WireCodec for ChatCodec {
         mut response: Value,
         context: &DecodeContext<'_>,
     ) -> Result<Reply, AnswerError> {
+        // The answer is the choice with the index 0, as in a stream; all readers take the first one.
+        if let Some(choices) = response.get_mut("choices").and_then(Value::as_array_mut) {
+            choices.sort_by_key(|choice| choice["index"].as_u64());
+        }
         let choices = response.get("choices").and_then(Value::as_array);
         if choices.is_none_or(Vec::is_empty)
             && let Some(error) = super::reported_error(&response)
