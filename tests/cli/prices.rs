@@ -25,6 +25,25 @@ fn asks_once(llm: &str) -> (ScriptedServer, Sandbox) {
     (server, sandbox)
 }
 
+/// With an own key, OpenRouter's figure is what it charges itself, mostly nothing.
+#[test]
+fn c_12_7_the_cost_with_an_own_key_has_what_the_vendor_bills() {
+    let cost_of = |details: Value| {
+        let mut usage = json!({"prompt_tokens": 100, "completion_tokens": 20, "cost": 0.0625});
+        usage.as_object_mut().unwrap().extend(details.as_object().unwrap().clone());
+        let server = ScriptedServer::start(vec![Answer::text("ok").usage_of(&usage)]);
+        let sandbox = Sandbox::new(DELTA);
+        sandbox.agent(&format!("model: m\n  base_url: {}", server.url()), "");
+        let ran = sandbox.run("hi", &["--format", "json"]).expect_code(0);
+        ran.json()["metrics"]["usage"]["total_cost_usd"].clone()
+    };
+    let upstream = json!({"upstream_inference_cost": 0.25});
+    assert_eq!(cost_of(json!({"is_byok": true, "cost_details": upstream})), 0.3125);
+    assert_eq!(cost_of(json!({"is_byok": false, "cost_details": upstream})), 0.0625);
+    assert_eq!(cost_of(json!({"cost_details": upstream})), 0.0625);
+    assert_eq!(cost_of(json!({"is_byok": true, "cost_details": null})), Value::Null);
+}
+
 #[test]
 fn c_23_3_the_cost_counts_what_was_written_to_the_cache_and_reasoned() {
     let pricing = "\n  pricing: {input: 1000, cached_input: 100, cache_write: 2000, output: 10000, reasoning: 20000}";

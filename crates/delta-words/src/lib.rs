@@ -30,7 +30,9 @@ pub use reply::{
     thinking_text,
 };
 pub use service_tier::{ServiceTier, TierChoice};
-pub use usage::{SERVICE_TIER_KEY, Usage, are_token_counts, merge_counts, parse_token_count};
+pub use usage::{
+    SERVICE_TIER_KEY, Usage, are_token_counts, merge_counts, parse_token_count, reported_cost,
+};
 pub use wire_exchange::{
     CacheLifetime, CacheMarkers, CacheUse, EncodeOptions, ForcedCall, WireExchange,
 };

@@ -50,6 +50,7 @@ impl Usage {
 
     /// Parses the `usage` of a Chat Completions response of `model`; `None` if it has no tokens, or counts that are none.
     pub fn parse(usage: &Value, model: &str) -> Option<Self> {
+        let cost_usd = reported_cost(usage);
         let usage = usage.as_object()?;
         let count = |name: &str| usage.get(name).and_then(parse_token_count);
         let detail = |group: &str, name: &str| parse_token_count(usage.get(group)?.get(name)?);
@@ -86,7 +87,7 @@ impl Usage {
             cache_write_tokens: written.filter(|tokens| *tokens > 0),
             output_tokens,
             reasoning_tokens: reasoning_tokens.filter(|tokens| *tokens > 0),
-            cost_usd: usage.get("cost").and_then(parse_cost),
+            cost_usd,
             tier: usage.get(SERVICE_TIER_KEY).and_then(parse_tier),
         })
     }
@@ -145,6 +146,16 @@ fn exact_count(number: f64) -> Option<u64> {
 pub fn are_token_counts<'a>(totals: impl Iterator<Item = &'a Value>) -> bool {
     let counts = totals.filter(|count| !count.is_null()).map(parse_token_count);
     counts.collect::<Option<Vec<_>>>().is_some_and(|counts| counts.iter().any(|count| *count > 0))
+}
+
+/// The cost in USD that a `usage` reports. With an own key at OpenRouter, `cost` is without what the vendor bills.
+pub fn reported_cost(usage: &Value) -> Option<f64> {
+    let cost = usage.get("cost").and_then(parse_cost);
+    if usage.get("is_byok") != Some(&Value::Bool(true)) {
+        return cost;
+    }
+    let billed = usage.get("cost_details")?.get("upstream_inference_cost").and_then(parse_cost);
+    billed.zip(cost).map(|(billed, cost)| billed + cost)
 }
 
 /// A cost in USD, which some gateways write as a text.

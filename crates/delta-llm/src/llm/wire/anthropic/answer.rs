@@ -8,7 +8,7 @@ use crate::llm::argument_text::ArgumentText;
 use delta_http::retry::RetryDecision;
 use delta_words::{
     NativeParts, Reply, SERVICE_TIER_KEY, ServiceTier, ToolCall, Usage, WireForm, are_token_counts,
-    merge_counts, parse_token_count, settled_arguments,
+    merge_counts, parse_token_count, reported_cost, settled_arguments,
 };
 use serde_json::{Map, Value, json};
 
@@ -391,7 +391,7 @@ fn read_message_usage(usage: &Value) -> Option<NeutralUsage> {
         cache_write,
         output: count("output_tokens").unwrap_or(0),
         reasoning: usage["output_tokens_details"]["thinking_tokens"].as_u64(),
-        cost: usage["cost"].as_f64(),
+        cost: reported_cost(usage),
         tier: usage[SERVICE_TIER_KEY].as_str().map(ServiceTier::from_name),
     })
 }

@@ -3,7 +3,9 @@
 use super::super::NeutralCall;
 use super::super::neutral_response::NeutralUsage;
 use super::request::wire_call_id;
-use delta_words::{IMAGE_ANSWER, ToolCall, are_token_counts, parse_token_count, settled_arguments};
+use delta_words::{
+    IMAGE_ANSWER, ToolCall, are_token_counts, parse_token_count, reported_cost, settled_arguments,
+};
 use serde_json::Value;
 
 /// Between the texts of two messages, and between two summaries.
@@ -153,7 +155,7 @@ pub fn reported_usage(usage: &Value) -> Option<NeutralUsage> {
         cache_write: count("/input_tokens_details/cache_write_tokens"),
         output: count("/output_tokens").unwrap_or(0),
         reasoning: count("/output_tokens_details/reasoning_tokens"),
-        cost: usage.get("cost").and_then(Value::as_f64),
+        cost: reported_cost(usage),
         tier: None,
     })
 }
