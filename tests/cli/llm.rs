@@ -273,6 +273,24 @@ fn c_7_8_what_is_withheld_or_cut_off_is_no_success() {
         (Answer::text("Half").finish_reason(Some("model_length")), "length", "model_length"),
         (Answer::text("Half").finish_reason(Some("MAX_TOKENS")), "length", "MAX_TOKENS"),
         (Answer::text("Half").finish_reason(Some("cancelled")), "llm", "`cancelled`"),
+        (Answer::text("Half").finish_reason(Some("repetition")), "llm", "`repetition`"),
+        (Answer::text("Half").finish_reason(Some("sensitive")), "content_filter", "cut off"),
+        (
+            Answer::text("Half").finish_reason(Some("content_filter: PROHIBITED_CONTENT")),
+            "content_filter",
+            "cut off",
+        ),
+        (Answer::calls(vec![]).finish_reason(Some("SPII")), "content_filter", "withheld"),
+        (
+            Answer::text("Half").finish_reason(Some("max_output_tokens")),
+            "length",
+            "max_output_tokens",
+        ),
+        (
+            Answer::text("Half").finish_reason(Some("model_context_window_exceeded")),
+            "context_length",
+            "does not fit",
+        ),
     ];
     for (answer, kind, words) in cases {
         let (server, sandbox, ran) = asked(vec![answer], "", &["--format", "json"]);
@@ -314,11 +332,22 @@ fn c_7_8_no_call_of_an_answer_that_was_withheld_is_run() {
 
 #[test]
 fn c_7_8_an_answer_that_the_endpoint_broke_off_is_asked_for_again() {
-    for reason in ["error", "abort", "insufficient_system_resource"] {
-        let answers = vec![Answer::text("Half").finish_reason(Some(reason)), Answer::text("whole")];
-        let (server, _sandbox, ran) = asked(answers, "", &["--format", "raw"]);
+    for reason in [
+        "error",
+        "abort",
+        "insufficient_system_resource",
+        "network_error",
+        "MALFORMED_FUNCTION_CALL",
+        "function_call_filter: MALFORMED_FUNCTION_CALL",
+    ] {
+        let half = Answer::text("Half").finish_reason(Some(reason)).usage(100, 7);
+        let answers = vec![half, Answer::text("whole").usage(100, 5)];
+        let (server, sandbox, ran) = asked(answers, "", &["--format", "raw"]);
         assert_eq!(ran.expect_code(0).stdout, "whole\n", "{reason}");
         assert_eq!(server.requests().len(), 2, "{reason}");
+        // What broke off was paid for.
+        let discarded = &sandbox.events("THOUGHT")[0]["discarded_usage"][0];
+        assert_eq!(discarded["output_tokens"], 7, "{reason}");
     }
 }
 

@@ -322,6 +322,7 @@ fn c_23_1_an_answer_that_no_run_can_continue_with_ends_it() {
         ("pause_turn", "take the endpoint's own tools"),
         ("model_context_window_exceeded", "in context.yaml"),
         ("refusal", "refused"),
+        ("guardrail_intervened", "content filter"),
     ];
     for (stop_reason, hint) in cases {
         let server =

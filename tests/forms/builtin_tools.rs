@@ -37,7 +37,7 @@ fn c_6_4_built_in_tools_are_described_in_few_words_and_a_result_is_a_text() {
     assert_eq!(parameters(1)["properties"]["input_type"]["enum"][2], "confirmation");
     // They were 971 bytes, 256 of the 651 tokens of a small agent's first request.
     assert_eq!(json!(tools).to_string().len(), 574, "{tools:?}");
-    assert_eq!(sandbox.events("ENGINE_START")[0]["config"]["rules"], 2);
+    assert_eq!(sandbox.events("ENGINE_START")[0]["config"]["rules"], 3);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use delta_words::{Attempt, Reply, TryNumber, Unavailability, Usage, WireExchange
 use serde_json::Value;
 use std::sync::Arc;
 
+mod answer_end;
 mod answer_error;
 mod answer_policy;
 mod argument_text;
@@ -31,6 +32,7 @@ mod reply_assembler;
 pub mod script;
 pub mod wire;
 
+pub use answer_end::AnswerEnd;
 pub use answer_error::{
     ANSWER_LENGTH_HINT, AnswerError, CONTEXT_LENGTH_HINT, SHARED_CONTEXT_HINT, UnusableAnswer,
     body_excerpt,

@@ -4,7 +4,7 @@
 
 use crate::text_call::find_text_call;
 use delta_agent::agent::Agent;
-use delta_llm::llm::{OnEmpty, OnLength, TextCalls};
+use delta_llm::llm::{AnswerEnd, OnEmpty, OnLength, TextCalls};
 use delta_run::event::Thought;
 use delta_run::state::{FINISH_REMINDER, RunState};
 use delta_words::Reply;
@@ -74,43 +74,19 @@ impl<'a> From<&'a Thought> for AnswerFacts<'a> {
     }
 }
 
-/// What a `finish_reason` means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum AnswerEnd {
-    Complete,
-    Refused,
-    Filtered,
-    TokenLimit,
-    /// The answer is incomplete for another reason.
-    Incomplete,
-    Unknown,
-}
-
-impl AnswerEnd {
-    /// Knows the words of Chat Completions, of vendors that have more, and of other forms.
-    fn parse(finish_reason: Option<&str>) -> Self {
-        let reason = finish_reason.unwrap_or_default().to_ascii_lowercase();
-        match reason.as_str() {
-            "" | "stop" | "tool_calls" | "function_call" | "end_turn" | "stop_sequence"
-            | "tool_use" | "eos" | "eos_token" | "complete" => Self::Complete,
-            "refusal" => Self::Refused,
-            "content_filter" | "safety" | "recitation" => Self::Filtered,
-            "length" | "max_tokens" | "model_length" => Self::TokenLimit,
-            "incomplete" | "cancelled" => Self::Incomplete,
-            _ => Self::Unknown,
-        }
-    }
-}
-
 /// What an answer means for a run of `agent` whose events before it give `state`.
 pub fn judge_answer(agent: &Agent, state: &RunState, answer: AnswerFacts<'_>) -> AnswerVerdict {
     let AnswerFacts { finish_reason, refusal, text, has_calls } = answer;
-    let end = AnswerEnd::parse(finish_reason);
+    let end = if state.has_rules(3) {
+        AnswerEnd::parse(finish_reason)
+    } else {
+        AnswerEnd::parse_earlier(finish_reason)
+    };
     let reason = finish_reason.unwrap_or_default();
     let text = Some(text.trim()).filter(|text| !text.is_empty());
     let withheld = AnswerVerdict::withheld;
     let refused = |words: &str| withheld("refusal", format!("the model refused: {words}"));
-    let cut_off = end == AnswerEnd::TokenLimit;
+    let cut_off = matches!(end, AnswerEnd::TokenLimit | AnswerEnd::ContextFull);
     let needs_finish = agent.requires_finish && !has_calls && !state.is_ended_by_hook();
     let missing_finish = || needs_finish.then(|| FINISH_REMINDER.to_owned());
     match (refusal, end, text) {
@@ -123,13 +99,13 @@ pub fn judge_answer(agent: &Agent, state: &RunState, answer: AnswerFacts<'_>) ->
             let action = if text.is_some() || has_calls { "cut off" } else { "withheld" };
             withheld("content_filter", format!("the endpoint's content filter {action} the answer"))
         }
-        (None, AnswerEnd::Incomplete, _) => {
+        (None, AnswerEnd::BrokenOff | AnswerEnd::Incomplete, _) => {
             let message = format!("the endpoint ended the answer early (finish_reason `{reason}`)");
             withheld("llm", message)
         }
         // A call that was cut off becomes an observation.
         _ if has_calls => AnswerVerdict { cut_off, ..AnswerVerdict::default() },
-        (None, AnswerEnd::TokenLimit, Some(_)) => {
+        (None, AnswerEnd::TokenLimit | AnswerEnd::ContextFull, Some(_)) => {
             let message = format!(
                 "the answer was cut off at the token limit (finish_reason `{reason}`); raise `llm.max_tokens`"
             );
@@ -142,7 +118,7 @@ pub fn judge_answer(agent: &Agent, state: &RunState, answer: AnswerFacts<'_>) ->
             let reminder = reminder.filter(|_| !state.is_ended_by_hook());
             AnswerVerdict { cut_off, reminder, failure, ..AnswerVerdict::default() }
         }
-        (None, AnswerEnd::TokenLimit, None) => {
+        (None, AnswerEnd::TokenLimit | AnswerEnd::ContextFull, None) => {
             let message = format!(
                 "the token limit was reached before any answer (finish_reason `{reason}`); raise `llm.max_tokens`"
             );

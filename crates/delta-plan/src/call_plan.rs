@@ -89,7 +89,7 @@ pub fn plan_call<'a>(
         (Some(_), _) if call.is_redacted => refused(KEY_IN_CALL.to_owned()),
         (Some(tool), _) => match CheckedCall::check(call.clone(), tool, vars) {
             Ok(checked) => CallPlan::Start(Box::new(checked)),
-            Err(reason) if state.has_current_rules() => {
+            Err(reason) if state.has_rules(2) => {
                 refused(add_parameter_line(reason, &tool.parameters))
             }
             Err(reason) => refused(reason),
@@ -162,7 +162,7 @@ fn check_builtin<T>(
 ) -> Result<(RecordedArguments, T), String> {
     let problem = match check(arguments) {
         Ok(checked) => return Ok((arguments.into(), checked)),
-        Err(problem) if !state.has_current_rules() => return Err(problem),
+        Err(problem) if !state.has_rules(2) => return Err(problem),
         Err(problem) => problem,
     };
     let schema = ValueSchema::of_builtin(schema);

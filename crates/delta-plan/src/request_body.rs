@@ -40,7 +40,7 @@ impl CallDemand {
         if state.iterations == 0 {
             return Self::First;
         }
-        let can_force = state.has_current_rules()
+        let can_force = state.has_rules(2)
             && agent.builtins().contains(&FINISH_TOOL)
             && !agent.llm.after_changes(state.model_changes).leaves_calls_free();
         match state.finish_reminders {
@@ -65,7 +65,7 @@ impl CallDemand {
 pub struct RequestBasis<'a> {
     /// The sandboxes of the tools, as ENGINE_START records them.
     pub sandbox: Option<&'a SandboxRecord>,
-    /// Whether the rules of this version apply.
+    /// Whether the rules of this version for requests apply.
     pub has_current_rules: bool,
     /// The calls that it demands.
     pub demand: CallDemand,
@@ -78,7 +78,7 @@ impl<'a> RequestBasis<'a> {
     pub fn next(agent: &Agent, state: &'a RunState) -> Self {
         Self {
             sandbox: state.sandbox(),
-            has_current_rules: state.has_current_rules(),
+            has_current_rules: state.has_rules(2),
             demand: CallDemand::next(agent, state),
             model_changes: state.model_changes,
         }

@@ -8,9 +8,9 @@ use crate::event::approval::{
     ApprovalDecision, ApprovalLog, ApprovalRequest, AskedApproval, CallStage, OperatorApproval,
 };
 use crate::event::{
-    ActionResult, CURRENT_RULES, EngineStart, ErrorDetails, Event, ForkOrigin, HookEnd,
-    HumanQuestion, LLM_ERROR, LimitsChange, MessageTime, Payload, ReceivedRun, RunFork, RunStatus,
-    SandboxRecord, SentRun, Thought, UsageSummary, WaitsFor,
+    ActionResult, EngineStart, ErrorDetails, Event, ForkOrigin, HookEnd, HumanQuestion, LLM_ERROR,
+    LimitsChange, MessageTime, Payload, ReceivedRun, RunFork, RunStatus, SandboxRecord, SentRun,
+    Thought, UsageSummary, WaitsFor,
 };
 use crate::limits::token_estimate::TokenRatio;
 use crate::state::active_time::ActiveTime;
@@ -768,12 +768,12 @@ impl RunState {
         self.own_iterations() > 0 && self.remaining_iterations() == 1 && !ends_early
     }
 
-    /// Whether the process follows the rules of this version: see [`CURRENT_RULES`].
-    pub fn has_current_rules(&self) -> bool {
+    /// Whether the process follows the rules that came with this number: see [`crate::event::CURRENT_RULES`].
+    pub fn has_rules(&self, number: u32) -> bool {
         self.start
             .as_ref()
             .and_then(|start| start.config.rules)
-            .is_some_and(|rules| rules >= CURRENT_RULES)
+            .is_some_and(|rules| rules >= number)
     }
 
     /// Whether a hook ended the run.

@@ -237,7 +237,7 @@ impl Engine<'_> {
             &dir,
             &format!("{stem}.json"),
             hint,
-            run.state().has_current_rules(),
+            run.state().has_rules(2),
         );
         if tool.output == ToolOutput::TextAndImages {
             observation.images = read_named_images(finished, &run.dir, &call.id);

@@ -217,7 +217,7 @@ impl StreamAssembler for ReplyAssembler {
     }
 
     fn into_reply(self: Box<Self>, context: &DecodeContext<'_>) -> Result<Reply, AnswerError> {
-        Ok(Self::into_reply(*self, context.model))
+        chat::check_ending(Self::into_reply(*self, context.model))
     }
 }
 
@@ -299,9 +299,9 @@ impl ReplyAssembler {
             self.fields.set("usage", usage);
         }
         let reason = member(choice, "finish_reason").and_then(Chunk::as_str);
-        let may_have_error = reason.is_some() || member(choice, "error").is_some();
-        if let Some(error) = may_have_error.then(|| chat::choice_error(&choice.into())).flatten() {
-            // An ending that is an error completes nothing.
+        if member(choice, "error").is_some()
+            && let Some(error) = chat::choice_error(&choice.into())
+        {
             return Err(StreamError::Reported(error));
         }
         if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {

@@ -328,7 +328,7 @@ impl RunVerifier<'_> {
         let output = tool.output;
         let tool = tool.clone();
         let hint = record.sandbox.as_ref().and_then(|sandbox| sandbox.hint.as_deref());
-        let reads_utf16 = self.state.has_current_rules();
+        let reads_utf16 = self.state.has_rules(2);
         let observation =
             render_observation(&finished, output, timeout_ms, &output_dir, file, hint, reads_utf16);
         let Some(observation) = self.filtered_observation(result, observation) else { return };

@@ -14,9 +14,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
 
-/// The rules of this version: a request can force a call, built-in tools are described in few words, and their arguments are
-/// taken as for other tools. A replay rebuilds the requests of a process by the rules that it recorded.
-pub const CURRENT_RULES: u32 = 2;
+/// The rules of this version. Since 2, a request can force a call, built-in tools are described in few words, and their
+/// arguments are taken as for other tools; since 3, more endings of answers and more calls written as text are known. A replay
+/// follows the rules that a process recorded.
+pub const CURRENT_RULES: u32 = 3;
 
 /// A summary of the configuration of one process. The agent's files are copied to agent/.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -30,7 +31,7 @@ pub struct RunConfig {
     /// The names of the tools that the engine provides.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     pub builtins: Option<Vec<String>>,
-    /// The rules for requests and for the calls of built-in tools, [`CURRENT_RULES`]; absent in runs of earlier versions, which
+    /// The rules for requests, answers and the calls of built-in tools, [`CURRENT_RULES`]; absent in runs of earlier versions, which
     /// had others.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Option::is_none")]
     pub rules: Option<u32>,

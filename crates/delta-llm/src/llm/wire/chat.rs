@@ -4,7 +4,8 @@ mod call_ids;
 mod image_parts;
 mod message_fields;
 
-use super::super::answer_error::AnswerError;
+use super::super::answer_end::unusable_ending;
+use super::super::answer_error::{AnswerError, UnusableAnswer};
 use super::super::reply_assembler::ReplyAssembler;
 use super::{
     CodecSettings, DecodeContext, EncodedRequest, NeutralBody, RejectedRequest, StreamAssembler,
@@ -100,8 +101,9 @@ impl WireCodec for ChatCodec {
                 message.insert("native".to_owned(), native.to_json());
             }
         }
-        parse_reply(&response, context.model)
-            .map_err(|message| AnswerError::NoAnswer(message, response))
+        let reply = parse_reply(&response, context.model)
+            .map_err(|message| AnswerError::NoAnswer(message, response))?;
+        check_ending(reply)
     }
 
     /// An endpoint that takes the longest answer under its newer name, or knows none of the fields that went back to it.
@@ -128,21 +130,22 @@ impl WireCodec for ChatCodec {
 const MAX_TOKENS_KEY: &str = "max_tokens";
 const NEW_MAX_TOKENS_KEY: &str = "max_completion_tokens";
 
-/// Endings of an answer that the endpoint broke off: of OpenRouter, vLLM and DeepSeek.
-const FAILED_ENDINGS: [&str; 3] = ["error", "abort", "insufficient_system_resource"];
-
-/// The error of a choice that the endpoint ended with one, as the body of an error response.
+/// The error of a choice, if it has one.
 pub fn choice_error(choice: &Value) -> Option<Value> {
-    let error = choice.get("error").filter(|error| !error.is_null());
-    let ending = choice.get("finish_reason").and_then(Value::as_str);
-    let failed = ending.filter(|ending| FAILED_ENDINGS.contains(ending));
-    match (error, failed) {
-        (Some(error), _) => Some(json!({"error": error})),
-        (None, Some(ending)) => {
-            let message = format!("the answer ended with finish_reason `{ending}`");
-            Some(json!({"error": {"message": message}}))
-        }
-        (None, None) => None,
+    let error = choice.get("error").filter(|error| !error.is_null())?;
+    Some(json!({"error": error}))
+}
+
+/// The reply, unless no run can continue with an answer that ended so.
+pub fn check_ending(reply: Reply) -> Result<Reply, AnswerError> {
+    let reason = reply.finish_reason.as_deref().unwrap_or_default();
+    match unusable_ending("finish_reason", reason, !reply.tool_calls.is_empty()) {
+        Some(unusable) => Err(AnswerError::Unusable(Box::new(UnusableAnswer {
+            usage: reply.usage,
+            response: reply.response.to_value(),
+            ..unusable
+        }))),
+        None => Ok(reply),
     }
 }
 

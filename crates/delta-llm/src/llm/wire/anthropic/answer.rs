@@ -1,6 +1,7 @@
 //! An answer in the form of Messages, whole or as the events of a stream.
 
-use super::super::super::answer_error::{AnswerError, CONTEXT_LENGTH_HINT, UnusableAnswer};
+use super::super::super::answer_end::unusable_ending;
+use super::super::super::answer_error::{AnswerError, UnusableAnswer};
 use super::super::super::reply_assembler::StreamError;
 use super::super::neutral_response::NeutralUsage;
 use super::super::{DecodeContext, EventAssembler, NeutralAnswer, reported_error};
@@ -291,13 +292,13 @@ pub fn decode(mut response: Value, context: &DecodeContext<'_>) -> Result<Reply,
     let stop_reason = response["stop_reason"].as_str().unwrap_or_default();
     let model = response["model"].as_str().unwrap_or(context.model);
     let usage = read_message_usage(&response["usage"]);
-    if let Some((message, hint)) = unusable_ending(stop_reason, &calls) {
+    let unusable = unusable_pause(stop_reason)
+        .or_else(|| unusable_ending("stop_reason", stop_reason, !calls.is_empty()));
+    if let Some(unusable) = unusable {
         return Err(AnswerError::Unusable(Box::new(UnusableAnswer {
-            message: message.to_owned(),
-            hint: Some(hint.to_owned()),
             usage: usage.and_then(|usage| usage.into_usage(model)),
-            retry: RetryDecision::Never,
             response: response.clone(),
+            ..unusable
         })));
     }
     let is_refused = stop_reason == "refusal";
@@ -344,19 +345,15 @@ fn is_opaque(block: &Value) -> bool {
     block["type"] != "text" && block["type"] != "tool_use"
 }
 
-/// Why no run can continue with an answer, and what to do about it; `None` if one can.
-fn unusable_ending(stop_reason: &str, calls: &[ToolCall]) -> Option<(&'static str, &'static str)> {
-    match stop_reason {
-        "pause_turn" => Some((
-            "the model paused in the middle of its turn (stop_reason `pause_turn`), which delta cannot continue",
-            "take the endpoint's own tools and servers out of `llm`",
-        )),
-        "model_context_window_exceeded" if calls.is_empty() => Some((
-            "the answer was cut off because it does not fit into the model's context (stop_reason `model_context_window_exceeded`)",
-            CONTEXT_LENGTH_HINT,
-        )),
-        _ => None,
-    }
+/// The error of an answer that waits for the endpoint to go on with it.
+fn unusable_pause(stop_reason: &str) -> Option<UnusableAnswer> {
+    (stop_reason == "pause_turn").then(|| UnusableAnswer {
+        message: "the model paused in the middle of its turn (stop_reason `pause_turn`), which delta cannot continue".to_owned(),
+        hint: Some("take the endpoint's own tools and servers out of `llm`".to_owned()),
+        usage: None,
+        retry: RetryDecision::Never,
+        response: Value::Null,
+    })
 }
 
 fn translate_stop_reason(stop_reason: &str) -> Option<&str> {

@@ -1,5 +1,6 @@
 //! A `GenerateContentResponse`, whole or in pieces, as an answer.
 
+use super::super::super::answer_end::AnswerEnd;
 use super::super::super::answer_error::{AnswerError, UnusableAnswer};
 use super::super::super::reply_assembler::StreamError;
 use super::super::neutral_response::NeutralUsage;
@@ -149,17 +150,7 @@ fn neutral_finish_reason(candidate: &Value, answer: &NeutralAnswer) -> Result<St
         "STOP" if has_calls => "tool_calls",
         "STOP" => "stop",
         "MAX_TOKENS" => "length",
-        "SAFETY"
-        | "RECITATION"
-        | "LANGUAGE"
-        | "BLOCKLIST"
-        | "PROHIBITED_CONTENT"
-        | "SPII"
-        | "MODEL_ARMOR"
-        | "ESCALATION"
-        | "IMAGE_SAFETY"
-        | "IMAGE_PROHIBITED_CONTENT"
-        | "IMAGE_RECITATION" => "content_filter",
+        reason if AnswerEnd::parse(Some(reason)) == AnswerEnd::Filtered => "content_filter",
         "" | "FINISH_REASON_UNSPECIFIED" => {
             let message = "the response has no `finishReason`";
             return Err(AnswerError::InvalidResponse(message.to_owned()));
