@@ -62,6 +62,31 @@ fn c_37_7_a_call_as_text_is_asked_for_once_or_fails_the_run() {
 }
 
 #[test]
+fn c_37_7_a_call_in_the_markup_of_a_family_is_asked_for_too() {
+    for (text, tool) in [
+        (
+            "<tool_call>echo\n<arg_key>text</arg_key>\n<arg_value>x</arg_value>\n</tool_call>",
+            "echo",
+        ),
+        ("<tool_call>\n<function=echo>\n<parameter=text>\nx\n</parameter>\n</function>", "echo"),
+        ("[TOOL_CALLS]echo[ARGS]{\"text\": \"x\"}", "echo"),
+        ("I say it. <tool_call>\n{'name': 'echo', 'arguments': {}}\n</tool_call>", "echo"),
+        ("<|channel|>commentary to=functions.echo <|constrain|>json<|message|>{}", "echo"),
+        ("<tool_call>\n{\"name\": \"ecko\", \"arguments\": {}}\n</tool_call>", "ecko"),
+    ] {
+        let answers = vec![Answer::text(text), Answer::text("done")];
+        let (_server, sandbox) = served(answers, "\n  text_calls: retry");
+        let ran = sandbox.run("go", &["--format", "raw"]).expect_code(0);
+        assert_eq!(ran.stdout, "done\n", "{text}");
+        assert!(ran.stderr.contains("! the answer ") && ran.stderr.contains("as text"), "{text}");
+        assert_eq!(sandbox.events("THOUGHT")[0]["text_call"], tool, "{text}");
+    }
+    let quoted = "> The docs say:\n<tool_call> is a mark\nthat models write";
+    let (_server, sandbox) = served(vec![Answer::text(quoted)], "\n  text_calls: fail");
+    sandbox.run("go", &[]).expect_code(0);
+}
+
+#[test]
 fn c_3_3_the_name_of_a_tool_in_other_words_is_suggested() {
     for name in ["functions.echo", "echo(17, 25)"] {
         let (_server, sandbox) =

@@ -2,7 +2,7 @@
 //!
 //! A withheld answer does not count, and one that was cut off is not a result: it would make an unfinished task look successful.
 
-use crate::text_call::find_text_call;
+use crate::text_call::{find_earlier_text_call, find_text_call};
 use delta_agent::agent::Agent;
 use delta_llm::llm::{AnswerEnd, OnEmpty, OnLength, TextCalls};
 use delta_run::event::Thought;
@@ -156,7 +156,12 @@ fn judge_text(
 ) -> AnswerVerdict {
     let tools = agent.tools.iter().map(|tool| tool.name.as_str());
     let offered: Vec<&str> = tools.chain(agent.builtins()).collect();
-    let Some(tool) = find_text_call(text, &offered) else { return verdict };
+    let called = if state.has_rules(3) {
+        find_text_call(text, &offered)
+    } else {
+        find_earlier_text_call(text, &offered)
+    };
+    let Some(tool) = called else { return verdict };
     let policy = agent.llm.answers.text_calls;
     let has_failed = match policy {
         TextCalls::Note => false,
@@ -170,7 +175,7 @@ fn judge_text(
         )
     });
     AnswerVerdict {
-        text_call: Some(tool.to_owned()),
+        text_call: Some(tool),
         reminder: reminder.or(verdict.reminder),
         failure: has_failed.then_some((TEXT_CALL, message)),
         ..AnswerVerdict::default()

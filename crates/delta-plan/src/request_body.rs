@@ -48,7 +48,7 @@ impl CallDemand {
             0 if state.is_last_of_several() => Self::Tool(FINISH_TOOL.to_owned()),
             0 => Self::Later,
             // A call of another tool that the LLM wrote as text is the call that it wants to make.
-            1 => Self::Tool(state.text_call.clone().unwrap_or_else(|| FINISH_TOOL.to_owned())),
+            1 => Self::Tool(offered_text_call(agent, state).unwrap_or(FINISH_TOOL).to_owned()),
             // Some servers take the name of a tool without a word and ignore it; they know `required`.
             _ => Self::Any,
         }
@@ -58,6 +58,12 @@ impl CallDemand {
     pub fn is_forced(&self) -> bool {
         matches!(self, Self::Tool(_) | Self::Any)
     }
+}
+
+/// The offered tool that the last answer called as text.
+fn offered_text_call<'a>(agent: &Agent, state: &'a RunState) -> Option<&'a str> {
+    let name = state.text_call.as_deref()?;
+    (agent.tool(name).is_some() || agent.builtins().contains(&name)).then_some(name)
 }
 
 /// What a request of an agent depends on besides its messages.

@@ -2,18 +2,74 @@
 //!
 //! delta never runs such a call: the text may as well be a quotation.
 
-use delta_llm::llm::find_call_marker;
+use delta_llm::llm::{call_marker_positions, find_earlier_call_marker};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-/// The name of the offered tool that `text` calls, if the whole text is a call, a fenced block of it is one, or one follows
-/// the mark of a family of models.
-pub fn find_text_call<'a>(text: &str, offered: &[&'a str]) -> Option<&'a str> {
-    candidates(text).find_map(|candidate| {
-        let called = called_name(candidate)?;
-        let name = plain_tool_name(&called);
-        offered.iter().find(|known| **known == name).copied()
+/// The words between the mark of a call and the name of its tool, in the forms of all families of models.
+const SYNTAX_WORDS: [&str; 24] = [
+    "tool_call",
+    "tool_calls",
+    "TOOL_CALLS",
+    "tool_calls_section_begin",
+    "tool_call_begin",
+    "tool▁calls▁begin",
+    "tool▁call▁begin",
+    "tool▁sep",
+    "minimax:tool_call",
+    "DSML",
+    "python_tag",
+    "python_start",
+    "function",
+    "function_call",
+    "function_calls",
+    "invoke",
+    "tool_name",
+    "type",
+    "name",
+    "start",
+    "assistant",
+    "channel",
+    "commentary",
+    "to",
+];
+/// The most words between a mark and the name.
+const MAX_SYNTAX_WORDS: usize = 16;
+/// The most bytes of a name that no tool has.
+const MAX_NAME_BYTES: usize = 64;
+
+/// The name of the tool that `text` calls: of an offered one if the whole text is a call, a fenced block of it is one, or one
+/// follows the mark of a family of models; of any if the mark begins a line.
+pub fn find_text_call(text: &str, offered: &[&str]) -> Option<String> {
+    let plain = plain_candidates(text).find_map(|candidate| offered_tool(candidate, offered));
+    plain.map(str::to_owned).or_else(|| {
+        call_marker_positions(text).find_map(|at| {
+            let word = marked_name(&text[at..])?;
+            let name = marked_tool_name(&word);
+            let before = text[..at].trim_end_matches([' ', '\t']);
+            let begins_line = before.is_empty() || before.ends_with('\n');
+            let may_be_name = name.is_ascii() && name.len() <= MAX_NAME_BYTES;
+            let is_call = offered.contains(&name) || begins_line && may_be_name;
+            is_call.then(|| name.to_owned())
+        })
     })
+}
+
+/// The name of the offered tool that `text` calls, in a run with rules before 3.
+pub fn find_earlier_text_call(text: &str, offered: &[&str]) -> Option<String> {
+    let marked = find_earlier_call_marker(text).into_iter().filter_map(|marker| {
+        let (_, call) = text.split_once(marker)?;
+        Some(call.split("</").next().unwrap_or_default().trim())
+    });
+    let mut candidates = plain_candidates(text).chain(marked);
+    candidates.find_map(|candidate| offered_tool(candidate, offered)).map(str::to_owned)
+}
+
+/// The offered tool of which `candidate` is a call.
+fn offered_tool<'a>(candidate: &str, offered: &[&'a str]) -> Option<&'a str> {
+    let called = called_name(candidate)?;
+    let name = plain_tool_name(&called);
+    offered.iter().find(|known| **known == name).copied()
 }
 
 /// The name that is meant by a name as a model writes it: `functions.add` and `add(17, 25)` are `add`.
@@ -22,18 +78,50 @@ pub fn plain_tool_name(name: &str) -> &str {
     name.rsplit(['.', ':', '/']).next().unwrap_or_default()
 }
 
-/// The texts that may be calls.
-fn candidates(text: &str) -> impl Iterator<Item = &str> {
+/// The texts without a mark that may be calls.
+fn plain_candidates(text: &str) -> impl Iterator<Item = &str> {
     // Every other part is between two fences.
     let fenced = text.split("```").skip(1).step_by(2).map(|block| {
         let (language, code) = block.split_once('\n').unwrap_or(("", block));
         if language.contains(['{', '(']) { block } else { code }
     });
-    let marked = find_call_marker(text).into_iter().filter_map(|marker| {
-        let (_, call) = text.split_once(marker)?;
-        Some(call.split("</").next().unwrap_or_default())
-    });
-    [text].into_iter().chain(fenced).chain(marked).map(str::trim)
+    [text].into_iter().chain(fenced).map(str::trim)
+}
+
+/// The name in a call that begins with a mark, as the model wrote it: the `name` of an object, or the first word that is no
+/// syntax, if it is followed by arguments or the end of its mark, and not by more prose.
+fn marked_name(call: &str) -> Option<String> {
+    let begins_word = |c: char| c.is_alphanumeric() || c == '_';
+    let mut rest = call;
+    for _ in 0..MAX_SYNTAX_WORDS {
+        rest = &rest[rest.find(|c| c == '{' || begins_word(c))?..];
+        if let Some(members) = rest.strip_prefix('{') {
+            if let Some(name) = called_name(rest) {
+                return Some(name);
+            }
+            rest = members;
+            continue;
+        }
+        let end = rest.find(|c| !begins_word(c) && !"-.:▁".contains(c)).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(end);
+        if !SYNTAX_WORDS.contains(&word.trim_end_matches(':')) {
+            let next = after.trim_start();
+            let is_call = after.starts_with(['(', '{', '[', '<', '>', '"', '\'', '|'])
+                || ["<", "{", "```", "json"].iter().any(|start| next.starts_with(start));
+            return is_call.then(|| word.to_owned());
+        }
+        rest = after;
+    }
+    None
+}
+
+/// The name that is meant by the one after a mark: `functions.add:0`, `call:add` and `add.call` are `add`.
+fn marked_tool_name(word: &str) -> &str {
+    let word = match word.rsplit_once(':') {
+        Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => word,
+    };
+    plain_tool_name(word.strip_suffix(".call").unwrap_or(word))
 }
 
 /// The name of the tool that `text` calls, whether there is such a tool or not.
@@ -68,7 +156,7 @@ mod tests {
 
     #[test]
     fn c_37_7_a_call_of_an_offered_tool_is_found_and_other_text_is_not() {
-        let found = |text: &str| find_text_call(text, &["add", "write_file"]);
+        let offered = ["add", "write_file"];
         for text in [
             r#"{"name": "add", "parameters": {"a": 17, "b": 25}}"#,
             r#"[{"name": "add", "arguments": "{}"}]"#,
@@ -80,7 +168,9 @@ mod tests {
             "functions.add(a=17, b=25)",
             "[TOOL_CALLS][{\"name\": \"add\", \"arguments\": {}}]",
         ] {
-            assert_eq!(found(text), Some("add"), "{text}");
+            assert_eq!(find_text_call(text, &offered).as_deref(), Some("add"), "{text}");
+            let earlier = find_earlier_text_call(text, &offered);
+            assert_eq!(earlier.as_deref(), Some("add"), "{text}");
         }
         for text in [
             "42",
@@ -91,17 +181,57 @@ mod tests {
             "You can add(17, 25) with it.",
             "The call add(a=1) is right.",
             "```python\nprint(1)\n```",
+            "Models write `<tool_call>{\"name\": \"add\", \"arguments\": {}}</tool_call>` then.",
+            "> The docs say:\n<tool_call> is a mark\nthat models write",
+            "The mark <tool_call>sum</tool_call> is of Qwen.",
             "",
         ] {
-            assert_eq!(found(text), None, "{text}");
+            assert_eq!(find_text_call(text, &offered), None, "{text}");
         }
         assert_eq!(["functions.add", "add(17, 25)", "add"].map(plain_tool_name), ["add"; 3]);
     }
 
+    #[test]
+    fn c_37_7_a_call_in_the_form_of_each_family_is_found() {
+        for text in [
+            "<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>",
+            "<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>",
+            "<function=add>{\"a\": 1}</function>",
+            "<function=add{\"a\": 1}</function>",
+            "[TOOL_CALLS]add[ARGS]{\"a\": 1}",
+            "[TOOL_CALLS]add{\"a\": 1}",
+            "<|python_tag|>add.call(a=1)",
+            "<|python_start|>[add(a=1)]",
+            "<|tool_calls_section_begin|><|tool_call_begin|>functions.add:0<|tool_call_argument_begin|>{}",
+            "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n```json\n{\"a\": 1}\n```",
+            "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>add<｜tool▁sep｜>{\"a\": 1}",
+            "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"add\">\n",
+            "<minimax:tool_call>\n<invoke name=\"add\">\n",
+            "<function_calls>\n<invoke name=\"add\">\n",
+            "<|tool_call>call:add{a:<|\"|>1<|\"|>}<tool_call|>",
+            "<|channel|>commentary to=functions.add <|constrain|>json<|message|>{\"a\": 1}<|call|>",
+            "commentary to=functions.add json{\"a\": 1}",
+            "<|tool_call|>[{\"name\": \"add\", \"arguments\": {\"a\": 1}}]",
+            "<tool_call>\n{\"arguments\": {\"a\": 1}, \"name\": \"add\"}",
+            "<tool_call>\n{'name': 'add', 'arguments': {'a': 1}}\n</tool_call>",
+            "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1,}}\n</tool_call>",
+            "<tool_call>{\"name\": \"add\"}</tool_call>",
+            "I add. <tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>",
+            "hm</think><tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>",
+            "Let me check.[TOOL_CALLS][{\"name\": \"add\", \"arguments\": {}}]",
+        ] {
+            assert_eq!(find_text_call(text, &["sum", "add"]).as_deref(), Some("add"), "{text}");
+        }
+        let unknown = "<tool_call>\n{\"name\": \"addd\", \"arguments\": {}}\n</tool_call>";
+        assert_eq!(find_text_call(unknown, &["add"]).as_deref(), Some("addd"));
+        assert_eq!(find_earlier_text_call(unknown, &["add"]), None);
+    }
+
     proptest! {
         #[test]
-        fn any_text_is_read(text in "[`{}\\[\\]()a-d\" :,\n<>/]{0,60}") {
+        fn any_text_is_read(text in "(<tool_call>|[`{}\\[\\]()a-d\" :,\n<>/▁'.|]){0,60}") {
             let _ = find_text_call(&text, &["a"]);
+            let _ = find_earlier_text_call(&text, &["a"]);
         }
     }
 }
