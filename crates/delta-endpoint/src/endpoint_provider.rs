@@ -235,6 +235,7 @@ impl EndpointProvider {
             let EncodeOptions { uses_system_role, uses_max_completion_tokens, omitted, .. } =
                 exchange.options;
             self.options.adds_thinking |= exchange.options.adds_thinking;
+            self.options.alternates_roles |= exchange.options.alternates_roles;
             self.options.uses_system_role |= uses_system_role;
             self.options.uses_max_completion_tokens |= uses_max_completion_tokens;
             self.options.omitted = omitted;

@@ -332,7 +332,9 @@ impl ProgressPrinter {
         };
         let reason = self.sanitize(&attempt.error);
         let reason = reason.strip_prefix(ENDPOINT_ANSWER_PREFIX).unwrap_or(&reason);
-        let reason = truncate_to_line(reason, MAX_REASON_CHARS);
+        // The words of some servers begin with a line break.
+        let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+        let reason = truncate_to_line(&reason, MAX_REASON_CHARS);
         let next = match of {
             Some(of) => format!("try {number} of {of}"),
             None => format!("try {number}"),

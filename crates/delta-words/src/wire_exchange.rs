@@ -21,6 +21,9 @@ pub struct EncodeOptions {
     /// The endpoint takes one system message only, at the beginning.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub merges_system: bool,
+    /// The endpoint takes messages of the user and of the assistant in turn only.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub alternates_roles: bool,
     /// The endpoint does not know the role `developer`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub uses_system_role: bool,

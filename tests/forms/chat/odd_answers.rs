@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::agent_of;
-use crate::images::FORMS;
+use crate::images::{FORMS, png};
 
 /// A chunk with one piece of a call.
 fn call_piece(piece: Value) -> Value {
@@ -254,6 +254,71 @@ fn c_8_1_an_endpoint_with_one_system_message_is_refused_once_and_remembered() {
     );
     sandbox.run("hello", &[]).expect_code(1);
     assert_eq!(server.requests().len(), 1);
+}
+
+/// An endpoint whose template counts roles as those of Devstral do: user and assistant in turn, but for calls and results.
+fn roles_in_turn(mut answers: Vec<Answer>) -> ScriptedServer {
+    ScriptedServer::for_anything(move |request: &RecordedRequest| {
+        let messages = request.body["messages"].as_array().unwrap();
+        let spoken = messages
+            .iter()
+            .skip(1)
+            .filter(|message| message["role"] != "tool" && message.get("tool_calls").is_none());
+        let roles: Vec<_> = spoken.map(|message| message["role"].as_str().unwrap()).collect();
+        let is_in_turn = |(at, role): (usize, &&str)| *role == ["user", "assistant"][at % 2];
+        if roles.iter().enumerate().all(is_in_turn) {
+            return answers.remove(0);
+        }
+        let words = "\n------------\nError: Jinja Exception: After the optional system message, conversation roles must alternate user and assistant roles except for tool calls and results.";
+        Answer::error(500, words, None)
+    })
+}
+
+#[test]
+fn c_3_5_an_endpoint_that_wants_the_roles_in_turn_gets_them_and_is_remembered() {
+    let server = roles_in_turn(vec![
+        Answer::call("echo", json!({"text": "x"})),
+        Answer::calls(vec![]),
+        Answer::text("first"),
+        Answer::text("second"),
+    ]);
+    let sandbox = agent_for(&server, "");
+    sandbox.write(
+        "agent/context.yaml",
+        "sources:\n  - {type: file, id: a, path: system_prompt.md}\n  - {type: file, id: b, path: system_prompt.md}\n  - {type: journal}\n  - {type: file, id: last, path: system_prompt.md}\n",
+    );
+    let ran = sandbox.run("hello", &[]).expect_code(0);
+    let words = "500 Internal Server Error: ------------ Error: Jinja Exception: After the";
+    assert!(ran.stderr.contains(words), "{}", ran.stderr);
+    sandbox.delta(["continue", "r", "-w", "work", "-m", "more"]).output().expect_code(0);
+    let requests = server.requests();
+    assert_eq!(requests.len(), 6, "one refusal of the system messages, and one of the order");
+    let roles_of = |at: usize| -> Vec<String> {
+        let messages = requests[at].body["messages"].as_array().unwrap().iter();
+        messages.map(|message| message["role"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(roles_of(2), ["system", "user"]);
+    assert_eq!(roles_of(3), ["system", "user", "assistant", "tool", "assistant", "user"]);
+    assert_eq!(requests[3].body["messages"][4]["content"], "OK.");
+    // The reminder after the empty answer and the last source are one message.
+    assert_eq!(roles_of(4), roles_of(3));
+}
+
+#[test]
+fn c_3_5_the_image_of_a_result_reaches_an_endpoint_that_wants_the_roles_in_turn() {
+    let server = roles_in_turn(vec![Answer::call("shot", json!({})), Answer::text("seen")]);
+    let sandbox = Sandbox::asking(
+        DELTA,
+        &server.url(),
+        "  - name: shot\n    exec: cat ${AGENT_HOME}/a.png\n    output: image\n",
+    );
+    sandbox.write("agent/a.png", png(64, 48));
+    assert_eq!(sandbox.run("look", &["--format", "raw"]).expect_code(0).stdout, "seen\n");
+    let requests = server.requests();
+    assert_eq!(requests.len(), 3);
+    let messages = requests[2].body["messages"].as_array().unwrap();
+    assert_eq!(messages[messages.len() - 2]["content"], "OK.");
+    assert_eq!(messages[messages.len() - 1]["content"][1]["type"], "image_url");
 }
 
 #[test]

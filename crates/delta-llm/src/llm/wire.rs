@@ -14,6 +14,7 @@ mod neutral_request;
 mod neutral_response;
 mod patched_object;
 mod responses;
+mod role_order;
 mod system_messages;
 mod tool_choice;
 mod write_history;

@@ -7,6 +7,7 @@ mod message_fields;
 use super::super::answer_end::unusable_ending;
 use super::super::answer_error::{AnswerError, UnusableAnswer};
 use super::super::reply_assembler::ReplyAssembler;
+use super::role_order::{alternate_roles, alternating_options};
 use super::{
     CodecSettings, DecodeContext, EncodedRequest, NeutralBody, RejectedRequest, StreamAssembler,
     WireCodec,
@@ -62,6 +63,7 @@ impl WireCodec for ChatCodec {
         let is_translated = body.has_native
             || options.call_ids.is_some()
             || options.merges_system
+            || options.alternates_roles
             || options.uses_system_role
             || options.uses_max_completion_tokens
             || body.images.is_some();
@@ -106,8 +108,12 @@ impl WireCodec for ChatCodec {
         check_ending(reply)
     }
 
-    /// An endpoint that takes the longest answer under its newer name, or knows none of the fields that went back to it.
+    /// An endpoint that wants another order of the roles, takes the longest answer under its newer name, or knows none of the
+    /// fields that went back to it.
     fn recovery(&self, rejected: &RejectedRequest<'_>) -> Option<EncodeOptions> {
+        if let Some(options) = alternating_options(rejected) {
+            return Some(options);
+        }
         let RejectedRequest { status, response, sent, options } = *rejected;
         let is_old_name = matches!(status, 200 | 400 | 422)
             && response.contains(NEW_MAX_TOKENS_KEY)
@@ -194,6 +200,10 @@ impl ChatCodec {
         }
         if let Some(reader) = body.images {
             is_changed |= image_parts::send_images(messages, reader)?;
+        }
+        // After all that adds messages of the user.
+        if options.alternates_roles {
+            is_changed |= alternate_roles(messages);
         }
         if options.uses_max_completion_tokens && request.contains_key(MAX_TOKENS_KEY) {
             let members = request.into_iter().map(|(name, value)| {

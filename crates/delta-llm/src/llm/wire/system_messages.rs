@@ -1,6 +1,7 @@
 //! Endpoints whose template takes one system message only, at the beginning.
 
 use super::RejectedRequest;
+use super::role_order::is_about_order;
 use delta_words::{EncodeOptions, message_text};
 use serde_json::{Value, json};
 
@@ -27,9 +28,11 @@ const PLACE_PHRASES: [&str; 11] = [
 pub fn merged_system_options(rejected: &RejectedRequest<'_>) -> Option<EncodeOptions> {
     let RejectedRequest { status, response, sent, options } = *rejected;
     let lower_response = response.to_lowercase();
-    let is_about_place = matches!(status, 200 | 400 | 422 | 500)
-        && ["system", "developer"].iter().any(|role| lower_response.contains(role))
+    let names_place = ["system", "developer"].iter().any(|role| lower_response.contains(role))
         && PLACE_PHRASES.iter().any(|phrase| lower_response.contains(phrase));
+    // A second system message in a row is one that does not alternate.
+    let is_about_place =
+        matches!(status, 200 | 400 | 422 | 500) && (names_place || is_about_order(&lower_response));
     if !is_about_place || options.merges_system {
         return None;
     }
@@ -150,6 +153,8 @@ mod tests {
             "Jinja Exception: System message must be at the beginning.",
             "Unexpected role 'system' after role 'system'",
             "only one system message is allowed",
+            "Conversation roles must alternate user/assistant/user/assistant/...",
+            "Expected last role User or Tool (or Assistant with prefix True) for serving but got system",
         ] {
             assert!(is_merged(400, words, &two), "{words}");
             assert!(!is_merged(400, words, &["system", "user"]), "{words}");
