@@ -87,6 +87,60 @@ fn c_37_7_a_call_in_the_markup_of_a_family_is_asked_for_too() {
 }
 
 #[test]
+fn c_37_7_a_call_that_is_announced_and_missing_is_asked_for_once() {
+    let announced = || Answer::text("I call it").finish_reason(Some("tool_calls"));
+    let call = || Answer::call("echo", json!({"text": "x"}));
+    let warning = "! the answer ended with finish_reason `tool_calls`, but has no call\n";
+    let (server, sandbox) = served(vec![announced(), call(), Answer::text("done")], "");
+    let ran = sandbox.run("go", &["--format", "raw"]).expect_code(0);
+    assert!(ran.stdout == "done\n" && ran.stderr.contains(warning), "{}", ran.stderr);
+    let line = "! the call that the answer announced is missing; the LLM is asked for it\n";
+    assert!(ran.stderr.contains(line) && !ran.stderr.contains("`finish`"), "{}", ran.stderr);
+    let messages = server.requests()[1].body["messages"].as_array().unwrap().clone();
+    let note = messages.last().unwrap()["content"].as_str().unwrap();
+    assert!(note.starts_with("[Your answer announced a call"), "{note}");
+    // Some servers end every answer so.
+    let (_server, sandbox) = served(vec![announced(), announced()], "");
+    assert_eq!(sandbox.run("go", &["--format", "raw"]).expect_code(0).stdout, "I call it\n");
+    let (_server, sandbox) = served(vec![announced()], "\n  on_empty: fail");
+    let result = sandbox.run("go", &["--format", "json"]).expect_code(1).json();
+    assert_eq!(result["error"]["type"], "empty_response");
+    // A hook may have dropped the call on purpose.
+    let (_server, sandbox) = served(vec![call()], "");
+    sandbox.write(
+        "agent/hooks.yaml",
+        "post_llm_response:\n  command: [jq, '{response: (.response | del(.choices[0].message.tool_calls) | .choices[0].message.content = \"no\")}']\n",
+    );
+    assert_eq!(sandbox.run("go", &["--format", "raw"]).expect_code(0).stdout, "no\n");
+}
+
+#[test]
+fn c_37_1_the_older_function_call_is_a_call() {
+    let function = |name: &str, arguments: &str| json!({"function_call": {"name": name, "arguments": arguments}});
+    let chunk = |delta: serde_json::Value, end: Option<&str>| {
+        format!(
+            "data: {}\n\n",
+            json!({"choices": [{"index": 0, "delta": delta, "finish_reason": end}]})
+        )
+    };
+    let streamed = [
+        chunk(json!({"content": "I say it."}), None),
+        chunk(function("echo", "{\"text\":"), None),
+        chunk(json!({"function_call": {"arguments": "\"x\"}"}}), None),
+        chunk(json!({}), Some("function_call")),
+        "data: [DONE]\n\n".to_owned(),
+    ];
+    let mut message = function("echo", "{\"text\":\"x\"}");
+    message["content"] = json!("I say it.");
+    let whole = json!({"choices": [{"message": message, "finish_reason": "function_call"}]});
+    for answer in [Answer::event_stream(streamed.concat()), Answer::raw(200, whole.to_string())] {
+        let (_server, sandbox) = served(vec![answer, Answer::text("done")], "");
+        sandbox.run("go", &[]).expect_code(0);
+        assert_eq!(sandbox.observations(), ["x\n"]);
+    }
+}
+
+#[test]
 fn c_3_3_the_name_of_a_tool_in_other_words_is_suggested() {
     for name in ["functions.echo", "echo(17, 25)"] {
         let (_server, sandbox) =

@@ -21,7 +21,7 @@ use delta_run::event::{
 };
 use delta_run::run::RunNotice;
 use delta_run::run_result::{UsageTotal, call_diff_command};
-use delta_run::state::RunState;
+use delta_run::state::{MISSING_CALL_REMINDER, RunState};
 use delta_words::{Attempt, TryNumber};
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
@@ -71,6 +71,8 @@ const CUT_OFF: &str = "the answer was cut off at the token limit";
 /// After a sensitive answer that [`redact_answers`] does not replace.
 const SHORT_ANSWER: &str =
     "the answer is too short to be hidden in other texts: fewer than 4 characters";
+/// The line after an answer that announced a call and had none.
+const MISSING_CALL: &str = "the call that the answer announced is missing; the LLM is asked for it";
 /// The line after an answer without calls, if the agent requires a call of `finish`.
 const MISSING_FINISH: &str = "the agent requires a call of `finish`; the LLM is asked again";
 
@@ -563,8 +565,10 @@ impl ProgressPrinter {
             self.print_line(&format!(
                 "{WARN}! the answer is a call of the tool `{tool}` written as text, which was not run{WARN:#}"
             ));
-        } else if thought.reminder.is_some() {
-            self.print_line(&format!("{WARN}! {MISSING_FINISH}{WARN:#}"));
+        } else if let Some(reminder) = thought.reminder.as_deref() {
+            let line =
+                if reminder == MISSING_CALL_REMINDER { MISSING_CALL } else { MISSING_FINISH };
+            self.print_line(&format!("{WARN}! {line}{WARN:#}"));
         }
     }
 

@@ -4,12 +4,13 @@
 
 use crate::text_call::{find_earlier_text_call, find_text_call};
 use delta_agent::agent::Agent;
+use delta_agent::hook::HookPoint;
 use delta_llm::llm::{AnswerEnd, OnEmpty, OnLength, TextCalls};
 use delta_run::event::Thought;
-use delta_run::state::{FINISH_REMINDER, RunState};
+use delta_run::state::{FINISH_REMINDER, MISSING_CALL_REMINDER, RunState};
 use delta_words::Reply;
 
-/// The error type of an empty answer, which is worth another attempt.
+/// The error type of an answer that is empty or lacks its call, which is worth another attempt.
 pub const EMPTY_RESPONSE: &str = "empty_response";
 /// The error type of an answer that was cut off.
 const LENGTH: &str = "length";
@@ -124,7 +125,7 @@ pub fn judge_answer(agent: &Agent, state: &RunState, answer: AnswerFacts<'_>) ->
             );
             withheld(LENGTH, message)
         }
-        (None, AnswerEnd::Complete | AnswerEnd::Unknown, None) => {
+        (None, AnswerEnd::Complete | AnswerEnd::Call | AnswerEnd::Unknown, None) => {
             match agent.llm.answers.on_empty {
                 OnEmpty::Remind if !state.was_empty && !state.is_ended_by_hook() => AnswerVerdict {
                     reminder: Some(EMPTY_REMINDER.to_owned()),
@@ -140,11 +141,30 @@ pub fn judge_answer(agent: &Agent, state: &RunState, answer: AnswerFacts<'_>) ->
                 }
             }
         }
-        (None, AnswerEnd::Complete | AnswerEnd::Unknown, Some(text)) => {
+        (None, AnswerEnd::Call, Some(text)) if asks_for_missing_call(agent, state) => {
+            if agent.llm.answers.on_empty == OnEmpty::Fail {
+                let message =
+                    format!("the answer ended with finish_reason `{reason}`, but has no call");
+                return withheld(EMPTY_RESPONSE, message);
+            }
+            let reminder = Some(MISSING_CALL_REMINDER.to_owned());
+            let verdict = AnswerVerdict { reminder, ..AnswerVerdict::default() };
+            judge_text(agent, state, text, verdict)
+        }
+        (None, AnswerEnd::Complete | AnswerEnd::Call | AnswerEnd::Unknown, Some(text)) => {
             let verdict = AnswerVerdict { reminder: missing_finish(), ..AnswerVerdict::default() };
             judge_text(agent, state, text, verdict)
         }
     }
+}
+
+/// Whether the LLM is to make the call that its answer announces and lacks: once in a row. A hook may have dropped the call.
+fn asks_for_missing_call(agent: &Agent, state: &RunState) -> bool {
+    let has_tools = !agent.tools.is_empty() || !agent.builtins().is_empty();
+    has_tools
+        && !state.lacked_call
+        && !state.is_ended_by_hook()
+        && agent.hooks.get(HookPoint::PostLlmResponse).is_none()
 }
 
 /// What a whole text means: `verdict`, unless the text is a call.
@@ -182,12 +202,16 @@ fn judge_text(
     }
 }
 
-/// A warning about an answer that counts although its `finish_reason` is unknown.
+/// A warning about an answer whose `finish_reason` is unknown, or announces a call that the answer does not have.
 pub fn unknown_end_warning(reply: &Reply) -> Option<String> {
     let reason = reply.finish_reason.as_deref()?;
-    (AnswerEnd::parse(Some(reason)) == AnswerEnd::Unknown).then(|| {
-        format!(
+    match AnswerEnd::parse(Some(reason)) {
+        AnswerEnd::Unknown => Some(format!(
             "the finish_reason `{reason}` of the answer is unknown; delta treats the answer as complete"
-        )
-    })
+        )),
+        AnswerEnd::Call if reply.tool_calls.is_empty() => {
+            Some(format!("the answer ended with finish_reason `{reason}`, but has no call"))
+        }
+        _ => None,
+    }
 }

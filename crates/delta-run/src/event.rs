@@ -370,7 +370,7 @@ pub struct Thought {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redacted_calls: Vec<usize>,
     /// The message that follows an answer without calls in the conversation, because the agent requires a call of `finish`, or
-    /// the answer was cut off, is empty, or is a call as text. Such an answer is not the result.
+    /// the answer was cut off, is empty, lacks its call, or is a call as text. Such an answer is not the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reminder: Option<String>,
     /// Reasoning that is sent back to the LLM, with `llm.echo_reasoning` only.

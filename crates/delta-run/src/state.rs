@@ -39,6 +39,9 @@ pub const FINISH_TOOL: &str = "finish";
 /// wording is a format.
 pub const FINISH_REMINDER: &str = "[Your answer has no call, and this run ends only with a call of `finish`. \
     If the task is done, call `finish` with its result; if it is not, continue.]";
+/// The message after an answer that announced a call and had none.
+pub const MISSING_CALL_REMINDER: &str =
+    "[Your answer announced a call, but no call arrived. Make the call, or write the answer.]";
 /// The built-in tool that asks a human.
 pub const ASK_HUMAN_TOOL: &str = "ask_human";
 /// The hook that runs at the start of an iteration.
@@ -212,6 +215,8 @@ pub struct RunState {
     pub was_cut_off: bool,
     /// Whether the last answer had neither text nor calls.
     pub was_empty: bool,
+    /// Whether the LLM was reminded that the last answer lacked the call that it announced.
+    pub lacked_call: bool,
     /// The tool that the last answer called, if it was a call that is written as text.
     pub text_call: Option<String>,
     /// How often in a row the LLM was reminded that only a call of `finish` ends the run.
@@ -356,6 +361,7 @@ impl RunState {
                 self.text_call = None;
                 self.finish_reminders = 0;
                 self.was_empty = false;
+                self.lacked_call = false;
             }
             Payload::LimitsChanged(change) => self.apply_limits(change),
             Payload::Thought(thought) => self.apply_thought(thought),
@@ -624,6 +630,7 @@ impl RunState {
         self.iterations = thought.iteration;
         self.repeats.start_answer(thought);
         self.was_empty = thought.is_empty();
+        self.lacked_call = thought.reminder.as_deref() == Some(MISSING_CALL_REMINDER);
         self.text_call.clone_from(&thought.text_call);
         let is_reminded = thought.reminder.as_deref() == Some(FINISH_REMINDER);
         self.finish_reminders = if is_reminded { self.finish_reminders + 1 } else { 0 };

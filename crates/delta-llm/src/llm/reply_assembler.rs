@@ -49,6 +49,8 @@ pub struct ReplyAssembler {
     reasoning: Option<(&'static str, String)>,
     refusal: Option<String>,
     calls: Vec<PartialCall>,
+    /// The call of the older member `function_call`, which some servers send in addition to `tool_calls`.
+    function_call: PartialCall,
     /// The call that the last piece belonged to.
     open_call: Option<usize>,
     /// The number of the chunks so far.
@@ -274,7 +276,8 @@ impl ReplyAssembler {
         let texts = [&self.content, &self.refusal].into_iter().flatten().map(String::len);
         let reasoning = self.reasoning.as_ref().map_or(0, |(_, text)| text.len());
         let arguments = self.calls.iter().map(|call| 1 + call.arguments.len());
-        texts.chain(arguments).sum::<usize>() + reasoning
+        let function = self.function_call.name.len() + self.function_call.arguments.len();
+        texts.chain(arguments).sum::<usize>() + reasoning + function
     }
 
     fn add_choice(&mut self, choice: &Chunk<'_>) -> Result<(), StreamError> {
@@ -355,6 +358,12 @@ impl ReplyAssembler {
         for call in list_items(member(delta, "tool_calls")) {
             self.add_call_delta(call);
         }
+        if let Some(function) = member(delta, "function_call") {
+            let name = member(function, "name").and_then(Chunk::as_str).unwrap_or_default();
+            let arguments = argument_piece(function);
+            let chunk = self.chunks;
+            self.function_call.add(&CallPiece { index: None, id: "", name, arguments, chunk });
+        }
         self.add_opaque_fields(delta);
         self.add_message_members(delta);
     }
@@ -414,17 +423,12 @@ impl ReplyAssembler {
 
     fn add_call_delta(&mut self, delta: &Chunk<'_>) {
         let function = member(delta, "function");
-        let function_member = |key| function.and_then(|function| member(function, key));
         let text = |value: Option<&Chunk<'_>>| {
             value.and_then(Chunk::as_str).unwrap_or_default().to_owned()
         };
         let id = text(member(delta, "id"));
-        let name = text(function_member("name"));
-        let arguments = match function_member("arguments") {
-            Some(Chunk::Str(piece)) => Cow::Borrowed(&**piece),
-            Some(object @ Chunk::Object(_)) => Cow::Owned(object.to_string()),
-            _ => Cow::Borrowed(""),
-        };
+        let name = text(function.and_then(|function| member(function, "name")));
+        let arguments = function.map_or(Cow::Borrowed(""), argument_piece);
         let extra = member(delta, EXTRA_FIELD);
         if id.is_empty() && name.is_empty() && arguments.is_empty() && extra.is_none() {
             // Not even an empty call: some servers send it with a text.
@@ -484,6 +488,9 @@ impl ReplyAssembler {
 
     /// The complete reply. `model` is used if the response does not name one.
     pub fn into_reply(mut self, model: &str) -> Reply {
+        if self.calls.is_empty() && !self.function_call.name.is_empty() {
+            self.calls.push(std::mem::take(&mut self.function_call));
+        }
         self.calls.sort_by_key(|call| call.index);
         let mut opaque = self.opaque;
         if opaque.content.iter().all(is_text_part) {
@@ -533,6 +540,15 @@ impl ReplyAssembler {
         let choice = ResponseChoice { index: 0, message, finish_reason, other_members };
         let response = ResponseBody::new(&AssembledResponse::new(&fields, choice));
         Reply { response, ..reply }
+    }
+}
+
+/// The piece of the arguments in a function of a call.
+fn argument_piece<'a>(function: &'a Chunk<'_>) -> Cow<'a, str> {
+    match member(function, "arguments") {
+        Some(Chunk::Str(piece)) => Cow::Borrowed(&**piece),
+        Some(object @ Chunk::Object(_)) => Cow::Owned(object.to_string()),
+        _ => Cow::Borrowed(""),
     }
 }
 

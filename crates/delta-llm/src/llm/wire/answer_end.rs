@@ -9,6 +9,8 @@ use serde_json::Value;
 pub enum AnswerEnd {
     /// With its last word.
     Complete,
+    /// With a call.
+    Call,
     /// With a refusal of the model.
     Refused,
     /// With a content filter.
@@ -74,6 +76,10 @@ impl AnswerEnd {
     pub fn parse(finish_reason: Option<&str>) -> Self {
         // Gemini's address for Chat Completions adds a detail: `content_filter: PROHIBITED_CONTENT`.
         let word = finish_reason.and_then(|reason| reason.split(':').next()).map(str::trim);
+        let calls = ["tool_calls", "function_call", "tool_use"];
+        if word.is_some_and(|word| calls.iter().any(|call| word.eq_ignore_ascii_case(call))) {
+            return Self::Call;
+        }
         let earlier = Self::parse_earlier(word);
         if earlier != Self::Unknown {
             return earlier;
@@ -128,6 +134,7 @@ mod tests {
         for (reason, end) in [
             ("stop", AnswerEnd::Complete),
             ("STOP", AnswerEnd::Complete),
+            ("tool_calls", AnswerEnd::Call),
             ("content_filter: SPII", AnswerEnd::Filtered),
             ("PROHIBITED_CONTENT", AnswerEnd::Filtered),
             ("function_call_filter: MALFORMED_FUNCTION_CALL", AnswerEnd::BrokenOff),

@@ -98,6 +98,7 @@ impl WireCodec for ChatCodec {
         let message = response.pointer_mut("/choices/0/message").and_then(Value::as_object_mut);
         if let Some(message) = message {
             message.shift_remove("native");
+            add_function_call(message);
             let fields = message_fields::select_fields(message);
             if let Some(native) = self.origin().into_native(fields) {
                 message.insert("native".to_owned(), native.to_json());
@@ -135,6 +136,18 @@ impl WireCodec for ChatCodec {
 /// The longest answer, and its newer name, which the reasoning models of OpenAI take only.
 const MAX_TOKENS_KEY: &str = "max_tokens";
 const NEW_MAX_TOKENS_KEY: &str = "max_completion_tokens";
+
+/// Adds the call of the older member `function_call` to a message that has no other.
+fn add_function_call(message: &mut Map<String, Value>) {
+    let calls = message.get("tool_calls").and_then(Value::as_array);
+    let function = message
+        .get("function_call")
+        .filter(|function| function.is_object() && calls.is_none_or(Vec::is_empty));
+    if let Some(function) = function {
+        let calls = json!([{"type": "function", "function": function}]);
+        message.insert("tool_calls".to_owned(), calls);
+    }
+}
 
 /// The error of a choice, if it has one.
 pub fn choice_error(choice: &Value) -> Option<Value> {
