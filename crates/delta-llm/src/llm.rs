@@ -10,7 +10,6 @@ use delta_words::{Attempt, Reply, TryNumber, Unavailability, Usage, WireExchange
 use serde_json::Value;
 use std::sync::Arc;
 
-mod answer_end;
 mod answer_error;
 mod answer_policy;
 mod argument_text;
@@ -32,7 +31,6 @@ mod reply_assembler;
 pub mod script;
 pub mod wire;
 
-pub use answer_end::AnswerEnd;
 pub use answer_error::{
     ANSWER_LENGTH_HINT, AnswerError, CONTEXT_LENGTH_HINT, SHARED_CONTEXT_HINT, UnusableAnswer,
     body_excerpt,
@@ -47,7 +45,7 @@ pub use model_choice::{ModelChoice, ModelSelection};
 pub use offered_model::OfferedModel;
 pub use pricing::pricing_from_agent_yaml;
 pub use reply_assembler::StreamError;
-pub use wire::ImageReader;
+pub use wire::{AnswerEnd, ImageReader};
 
 /// The environment variable that marks the processes of the `command` provider. By it delta finds and kills the processes
 /// that left the process group of a command that was killed.

@@ -4,6 +4,7 @@
 //! keeps nothing between calls. What it decided apart from the request itself is in [`EncodeOptions`], which the record of the
 //! call holds, so that the wire bytes can be made again.
 
+mod answer_end;
 mod anthropic;
 mod cache_plan;
 pub(super) mod chat;
@@ -31,6 +32,7 @@ use delta_words::{EncodeOptions, Reply, SERVICE_TIER_KEY, ServiceTier, WireExcha
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
+pub use answer_end::AnswerEnd;
 pub use cache_plan::{CacheBlock, CacheHistory, CachePolicy};
 pub use event_stream::{
     EventAssembler, EventReader, EventStream, add_member_piece, excerpt, reported_error,

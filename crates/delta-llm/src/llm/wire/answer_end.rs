@@ -1,6 +1,6 @@
 //! What the `finish_reason` of an answer means, in the words of Chat Completions, of vendors that have more, and of other forms.
 
-use super::answer_error::{CONTEXT_LENGTH_HINT, UnusableAnswer};
+use super::super::answer_error::{CONTEXT_LENGTH_HINT, UnusableAnswer};
 use delta_http::retry::RetryDecision;
 use serde_json::Value;
 

@@ -4,9 +4,9 @@ mod call_ids;
 mod image_parts;
 mod message_fields;
 
-use super::super::answer_end::unusable_ending;
 use super::super::answer_error::{AnswerError, UnusableAnswer};
 use super::super::reply_assembler::ReplyAssembler;
+use super::answer_end::unusable_ending;
 use super::role_order::{alternate_roles, alternating_options};
 use super::{
     CodecSettings, DecodeContext, EncodedRequest, NeutralBody, RejectedRequest, StreamAssembler,

@@ -1,8 +1,8 @@
 //! An answer in the form of Messages, whole or as the events of a stream.
 
-use super::super::super::answer_end::unusable_ending;
 use super::super::super::answer_error::{AnswerError, UnusableAnswer};
 use super::super::super::reply_assembler::StreamError;
+use super::super::answer_end::unusable_ending;
 use super::super::neutral_response::NeutralUsage;
 use super::super::{DecodeContext, EventAssembler, NeutralAnswer, reported_error};
 use crate::llm::argument_text::ArgumentText;
@@ -345,7 +345,7 @@ fn is_opaque(block: &Value) -> bool {
     block["type"] != "text" && block["type"] != "tool_use"
 }
 
-/// The error of an answer that waits for the endpoint to go on with it.
+/// The error of an answer that the endpoint has to continue itself.
 fn unusable_pause(stop_reason: &str) -> Option<UnusableAnswer> {
     (stop_reason == "pause_turn").then(|| UnusableAnswer {
         message: "the model paused in the middle of its turn (stop_reason `pause_turn`), which delta cannot continue".to_owned(),

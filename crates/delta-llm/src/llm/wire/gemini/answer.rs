@@ -1,10 +1,9 @@
 //! A `GenerateContentResponse`, whole or in pieces, as an answer.
 
-use super::super::super::answer_end::AnswerEnd;
 use super::super::super::answer_error::{AnswerError, UnusableAnswer};
 use super::super::super::reply_assembler::StreamError;
 use super::super::neutral_response::NeutralUsage;
-use super::super::{EventAssembler, NeutralAnswer, add_member_piece, reported_error};
+use super::super::{AnswerEnd, EventAssembler, NeutralAnswer, add_member_piece, reported_error};
 use super::neutral_tool_name;
 use delta_http::retry::RetryDecision;
 use delta_words::{
