@@ -144,6 +144,7 @@ fn c_23_6_reports_exports_forks_and_pages_have_a_pdf_as_a_document() {
     let copy = fs::read(sandbox.path(&format!("forked/.delta/f/{name}"))).unwrap();
     assert_eq!(copy, PDF);
     fs::write(sandbox.path(&format!("work/.delta/r/{name}")), b"%PDF-1.7 another").unwrap();
+    sandbox.unverified("its document is another one");
     let verified = sandbox.delta(["verify", "r", "-w", "work"]).output();
     assert_ne!(verified.code, 0, "{}", verified.stdout);
     delta(&["view", "r"]);
