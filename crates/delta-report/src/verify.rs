@@ -332,16 +332,14 @@ impl<'a> VerifiedJournal<'a> {
         if *metadata == expected || metadata.epoch < expected.epoch {
             return None;
         }
-        if [metadata.status, expected.status].contains(&RunStatus::Running) {
-            // A process wrote it after an earlier event, and is at work or has died.
-            let mut state = RunState::default();
-            for (_, event) in &self.events {
-                state.apply(event);
-                if state.updated_at == Some(metadata.updated_at) {
-                    expected = RunMetadata::from_state(&state).unwrap_or(expected);
-                    if *metadata == expected {
-                        return None;
-                    }
+        // A process wrote it after an earlier event, and is at work, or has died or lost its power.
+        let mut state = RunState::default();
+        for (_, event) in &self.events {
+            state.apply(event);
+            if state.updated_at == Some(metadata.updated_at) {
+                expected = RunMetadata::from_state(&state).unwrap_or(expected);
+                if *metadata == expected {
+                    return None;
                 }
             }
         }
