@@ -525,7 +525,8 @@ fn c_38_3_the_list_of_a_stopped_rebase_is_not_to_be_removed() {
     assert!(sandbox.path("work/.git/rebase-merge").is_dir(), "{:?}", sandbox.observations());
     assert!(ran.stderr.contains(".git/rebase-merge, which git follows"), "{}", ran.stderr);
     let seen = &sandbox.observations()[0];
-    assert!(seen.contains(".git/commondir must not be created; remove it]"), "{seen}");
+    assert!(seen.contains(".git/commondir must not be created; remove it; git follows "), "{seen}");
+    assert!(seen.contains(".git/rebase-merge, which is new]"), "{seen}");
 }
 
 /// Only submodules whose name is their path were found, and of a symlink what it leads to was kept, but not the symlink.

@@ -104,11 +104,8 @@ pub fn sandbox_hint(
     workspace: &Path,
     facts: &CallFacts<'_>,
 ) -> Option<String> {
-    let forbidden = facts.appeared.iter().filter(|path| !is_interrupted_list(path)).cloned();
-    let forbidden: Vec<PathBuf> = forbidden.collect();
-    let text = if !forbidden.is_empty() {
-        let pronoun = if forbidden.len() == 1 { "it" } else { "them" };
-        format!("{} must not be created; remove {pronoun}", join_paths(&forbidden))
+    let text = if let Some(text) = describe_appeared(facts.appeared) {
+        text
     } else if let Some(program) = &facts.hidden_program
         && let Some(reason) = hidden_program_reason(profile, workspace, program)
     {
@@ -171,6 +168,20 @@ pub fn sandbox_hint(
         return None;
     };
     Some(format!("[sandbox: {text}]"))
+}
+
+/// What to do with the paths that must not appear and have appeared; `None` if there are none.
+fn describe_appeared(appeared: &[PathBuf]) -> Option<String> {
+    let (lists, forbidden): (Vec<_>, Vec<_>) =
+        appeared.iter().cloned().partition(|path| is_interrupted_list(path));
+    let pronoun = if forbidden.len() == 1 { "it" } else { "them" };
+    let order = (!forbidden.is_empty())
+        .then(|| format!("{} must not be created; remove {pronoun}", join_paths(&forbidden)));
+    // A user or the agent is in a rebase, which would be lost.
+    let note =
+        (!lists.is_empty()).then(|| format!("git follows {}, which is new", join_paths(&lists)));
+    let texts: Vec<String> = order.into_iter().chain(note).collect();
+    (!texts.is_empty()).then(|| texts.join("; "))
 }
 
 /// Why a program that exists outside of the sandbox does not exist in it.
