@@ -1,7 +1,7 @@
 //! The server, its holder, the call and the engine, killed at each step of a call: no call is sent twice, and no process is
 //! left.
 
-use super::{Server, turn};
+use super::{DELTA, Server, turn};
 use std::process::Child;
 use test_support::needs;
 use test_support::wait::until;
@@ -75,6 +75,22 @@ fn c_30_10_what_dies_between_calls_is_started_again() {
         let note = "[the server s was started again: what it held in memory is gone]\n1\n";
         assert_eq!((observations[0].as_str(), observations[2].as_str()), ("1\n", note), "{victim}");
     }
+}
+
+/// As the call of the engine does where the engine has not noticed yet that the holder is dead.
+#[test]
+fn c_30_10_a_call_without_its_holder_says_that_the_server_is_another() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
+    let tool = GATE.replace("; done'", &format!("; done; {DELTA} mcp call s count'"));
+    let turns = format!("{}\n- call: [{{tool: gate}}]", turn(&[("count", "")]));
+    let server = Server::locked("", &tool, &turns);
+    let run = server.sandbox.run_command("go", &[]).spawn();
+    until("the gate", || server.sandbox.path("state/gate").exists().then_some(()));
+    let observations = end_after_kill(&server, run, HOLDER);
+    let note = "[the server s was started again: what it held in memory is gone]\n1\n";
+    assert_eq!(observations, ["1\n", note]);
 }
 
 #[test]

@@ -92,7 +92,6 @@ pub fn hold_server(
     let holder = ServerHolder {
         spec: config.spec,
         era,
-        starts_file: format!("{name}.json"),
         session,
         restart_note: Mutex::default(),
         callers: AtomicUsize::default(),
@@ -125,8 +124,6 @@ struct ServerHolder<'a> {
     spec: ServerSpec,
     session: ToolSession<'a>,
     era: ProtocolEra,
-    /// Counts the starts of the server during the run, across processes.
-    starts_file: String,
     /// What the next result begins with.
     restart_note: Mutex<Option<String>>,
     /// How many callers are served.
@@ -205,15 +202,13 @@ impl ServerHolder<'_> {
 
     /// Starts the server, which a result tells the LLM if it has lost what it knew.
     fn start_server(&self) -> Result<McpClient, McpFailure> {
-        if self.count_start() > 1 && self.era == ProtocolEra::Legacy {
-            self.set_note("was started again");
+        if self.count_start() > 0 && self.era == ProtocolEra::Legacy {
+            self.set_note(restart_note(&self.spec.name));
         }
         McpClient::start(&self.spec)
     }
 
-    fn set_note(&self, event: &str) {
-        let note =
-            format!("[the server {} {event}: what it held in memory is gone]", self.spec.name);
+    fn set_note(&self, note: String) {
         *self.restart_note.lock().unwrap_or_else(PoisonError::into_inner) = Some(note);
     }
 
@@ -236,7 +231,7 @@ impl ServerHolder<'_> {
         };
         let outcome = self.session.call(&request, &caller, &mut |_| {});
         if self.session.take_lost_session() {
-            self.set_note("began a new session");
+            self.set_note(memory_note(&self.spec.name, "began a new session"));
         }
         let note = outcome
             .is_ok()
@@ -246,16 +241,35 @@ impl ServerHolder<'_> {
         stream.write_all(reply.as_bytes())
     }
 
-    /// The number of starts, this one included.
+    /// Counts a start, and returns how many came before it.
     fn count_start(&self) -> u64 {
-        let path = Path::new(&self.starts_file);
-        let before = durable::read_regular_text(path).ok();
-        let before = before.and_then(|text| serde_json::from_str::<Json>(&text).ok());
-        let starts = before.and_then(|json| json.get("starts")?.as_u64()).unwrap_or(0) + 1;
-        let text = json!({"starts": starts}).to_string();
-        let _ = durable::replace_private_unsynced(path, text.as_bytes());
-        starts
+        let before = read_starts(Path::new("."), &self.spec.name);
+        let text = json!({"starts": before + 1}).to_string();
+        let path = starts_file(&self.spec.name);
+        let _ = durable::replace_private_unsynced(Path::new(&path), text.as_bytes());
+        before
     }
+}
+
+/// How often the holders with their files in `dir` have started the server `name` during the run.
+pub fn read_starts(dir: &Path, name: &str) -> u64 {
+    let text = durable::read_regular_text(&dir.join(starts_file(name))).ok();
+    let json = text.and_then(|text| serde_json::from_str::<Json>(&text).ok());
+    json.and_then(|json| json.get("starts")?.as_u64()).unwrap_or(0)
+}
+
+/// The name of the file with the number of starts.
+fn starts_file(name: &str) -> String {
+    format!("{name}.json")
+}
+
+/// What a result begins with if the server is another process than before.
+pub fn restart_note(name: &str) -> String {
+    memory_note(name, "was started again")
+}
+
+fn memory_note(name: &str, event: &str) -> String {
+    format!("[the server {name} {event}: what it held in memory is gone]")
 }
 
 pub(crate) fn is_readable(fd: BorrowedFd<'_>) -> bool {

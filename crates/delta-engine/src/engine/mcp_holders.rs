@@ -32,8 +32,8 @@ struct RunningHolder {
 }
 
 impl RunningHolder {
-    /// Whether calls reach it. A process that dies closes its standard output before the connections of its callers, so that
-    /// no call comes between, and is a child that has ended later only.
+    /// Whether calls reach it. A process that dies closes its standard output before it is a child that has ended, but after
+    /// the connections of its callers: a call that comes between finds no holder.
     fn is_reachable(&mut self) -> bool {
         let mut fds = [PollFd::new(&self.process.stdout, PollFlags::empty())];
         let is_closed = poll(&mut fds, Some(&to_timespec(Duration::ZERO)))

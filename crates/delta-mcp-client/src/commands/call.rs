@@ -3,13 +3,14 @@
 use super::server_choice::{ChosenServer, ServerArgs};
 use super::{McpCommandError, ServerProcesses};
 use crate::client::{McpClient, ServerNotice};
-use crate::holder::{RemoteToolCall, ToolReply, call_holder};
+use crate::holder::{RemoteToolCall, ToolReply, call_holder, read_starts, restart_note};
 use crate::tool_session::{ToolCaller, ToolSession};
 use clap::Args;
 use delta_agent::mcp_server::AgentMcpServer;
 use delta_base::durable;
 use delta_mcp::failure::McpFailure;
 use delta_mcp::holder_config::{CALL_ID_VARIABLE, HOLDER_DIR, HOLDER_REQUIRED, HOLDER_VARIABLE};
+use delta_mcp::protocol_era::ProtocolEra;
 use delta_mcp::tool_result::{attachment_stem, is_tool_error, render_tool_result};
 use delta_operator::failure::CommandFailure;
 use delta_operator::{cancel, environment};
@@ -175,9 +176,15 @@ fn call_directly(
     let request = checked_request(request, &chosen)?;
     let cancel = cancel::install_cancel()?;
     let processes = ServerProcesses::watch();
+    let name = chosen.spec.name.clone();
+    let is_legacy = chosen.locked.as_ref().is_some_and(|locked| locked.era == ProtocolEra::Legacy);
     let mut session = ToolSession::new(chosen.spec, chosen.locked, &McpClient::start);
+    let mut note = None;
     if let Some(run_dir) = environment::path_variable("RUN_DIR") {
-        session = session.with_task_records(&run_dir.join(HOLDER_DIR));
+        let dir = run_dir.join(HOLDER_DIR);
+        session = session.with_task_records(&dir);
+        // A holder that has just died can look alive to the engine, which then starts no other.
+        note = (is_legacy && read_starts(&dir, &name) > 0).then(|| restart_note(&name));
     }
     let caller = ToolCaller { cancel: &cancel, abandon_fd: None, engine_fd: None };
     let outcome = session.call(&request, &caller, &mut |notice| {
@@ -189,7 +196,7 @@ fn call_directly(
     });
     session.close(&cancel);
     processes.end(&cancel);
-    Ok(ToolReply { outcome, note: None })
+    Ok(ToolReply { outcome, note })
 }
 
 /// The call with the server's own name for the tool, if its arguments fit the locked schema.
