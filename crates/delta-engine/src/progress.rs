@@ -21,9 +21,10 @@ use delta_run::event::{
 };
 use delta_run::run::RunNotice;
 use delta_run::run_result::{UsageTotal, call_diff_command};
+use delta_run::state::sensitive_questions::SensitiveQuestions;
 use delta_run::state::{MISSING_CALL_REMINDER, RunState};
 use delta_words::{Attempt, TryNumber};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -95,8 +96,6 @@ pub struct ProgressPrinter {
     /// The line for the failed attempts of the current call, which follows the repainted one.
     failed_attempts: Option<String>,
     log: EngineLog,
-    /// Calls whose answer is sensitive.
-    sensitive_calls: HashSet<String>,
     /// The agent directory of the last ENGINE_START.
     agent_home: String,
     /// The command that shows all of the run.
@@ -107,8 +106,8 @@ pub struct ProgressPrinter {
     asks_here: bool,
     /// The sandboxes of the last ENGINE_START; only for `show`.
     sandbox: Option<SandboxRecord>,
-    /// Answers that are redacted wherever they occur.
-    sensitive_answers: Vec<String>,
+    /// Their answers are redacted wherever they occur.
+    sensitive: SensitiveQuestions,
     /// The call whose question was printed last.
     shown_question: Option<String>,
     /// The line for a failed hook, unless the next event describes the failure better.
@@ -148,13 +147,12 @@ impl ProgressPrinter {
             live_reasoning: None,
             failed_attempts: None,
             log: EngineLog::disabled(clock),
-            sensitive_calls: HashSet::new(),
             agent_home: String::new(),
             show_command: String::new(),
             diff_command: String::new(),
             asks_here: false,
             sandbox: None,
-            sensitive_answers: Vec::new(),
+            sensitive: SensitiveQuestions::default(),
             shown_question: None,
             pending_hook_failure: None,
             unprinted_calls: HashMap::new(),
@@ -249,9 +247,7 @@ impl ProgressPrinter {
 
     /// Takes the sensitive answers and the unfinished calls of a continued run from `state`.
     pub fn load_state(&mut self, state: &RunState) {
-        self.sensitive_answers.extend(state.sensitive_answers.iter().cloned());
-        let open = state.question().filter(|question| question.sensitive);
-        self.sensitive_calls.extend(open.map(|question| question.call_id.clone()));
+        self.sensitive.clone_from(&state.sensitive);
         self.unprinted_calls.extend(
             state.calls_in_progress().map(|call| (call.id.clone(), UnprintedCall::from(call))),
         );
@@ -259,7 +255,7 @@ impl ProgressPrinter {
 
     /// Redacts the answers too, which other runs have.
     pub fn hide_answers(&mut self, answers: Vec<String>) {
-        self.sensitive_answers.extend(answers);
+        self.sensitive.answers.extend(answers);
     }
 
     /// Also writes to engine.log from now on.
@@ -281,8 +277,8 @@ impl ProgressPrinter {
         match notice {
             RunNotice::Input(input) => self.input = input.cloned(),
             RunNotice::EventsWritten(events) => {
-                events.iter().for_each(|event| self.track_sensitive(event));
-                self.log.write_events(events, &self.sensitive_answers);
+                events.iter().for_each(|event| self.sensitive.apply(event));
+                self.log.write_events(events, &self.sensitive.answers);
             }
             RunNotice::EventDurable(event, state) => self.show_event(event, state),
             RunNotice::LlmCallStarted => self.start_live(LiveStatus::Activity("thinking")),
@@ -393,20 +389,6 @@ impl ProgressPrinter {
         }
     }
 
-    fn track_sensitive(&mut self, event: &Event) {
-        match &event.payload {
-            Payload::HumanInputRequest(question) if question.sensitive => {
-                self.sensitive_calls.insert(question.call_id.clone());
-            }
-            Payload::HumanInputReceived { call_id, response, .. }
-                if self.sensitive_calls.contains(call_id) =>
-            {
-                self.sensitive_answers.push(response.clone());
-            }
-            _ => {}
-        }
-    }
-
     fn show_event(&mut self, event: &Event, state: &RunState) {
         // The observation of a denied call names the hook.
         let denied = matches!(&event.payload, Payload::ActionRequest(call) if call.argv.is_none());
@@ -456,7 +438,7 @@ impl ProgressPrinter {
                 self.show_hook(hook, *exit_code, *changed, end.is_some());
             }
             Payload::HumanInputReceived { call_id, response, .. }
-                if self.sensitive_calls.contains(call_id) && !is_redactable_answer(response) =>
+                if self.sensitive.call_ids.contains(call_id) && !is_redactable_answer(response) =>
             {
                 self.print_line(&format!("{WARN}! {SHORT_ANSWER}{WARN:#}"));
             }
@@ -666,7 +648,7 @@ impl ProgressPrinter {
 
     /// `text` without terminal controls and sensitive answers.
     fn sanitize(&self, text: &str) -> String {
-        redact_answers(&self.sensitive_answers, strip_terminal_controls(text))
+        redact_answers(&self.sensitive.answers, strip_terminal_controls(text))
     }
 
     /// The maximum number of characters of a line.
@@ -710,7 +692,7 @@ impl ProgressPrinter {
         let options = LiveOptions {
             is_erasable: self.result_follows,
             is_verbose: self.verbosity == Verbosity::Verbose,
-            sensitive_answers: &self.sensitive_answers,
+            sensitive_answers: &self.sensitive.answers,
             cancel: self.cancel.as_ref(),
             input: self.input.as_ref(),
         };

@@ -159,7 +159,7 @@ impl WaitingRun {
         let id = state.start.as_ref().map(|start| start.run_id.clone());
         let hint = id.map(|id| AgentHint::new(&id, &entry.dir(), &state)).unwrap_or_default();
         let mut hidden = read_enclosing_answers(&entry.dir());
-        hidden.extend(state.sensitive_answers.iter().cloned());
+        hidden.extend(state.sensitive.answers.iter().cloned());
         Self { entry, state, hidden, asking, hint }
     }
 

@@ -246,7 +246,7 @@ fn print_raw_result(state: &RunState, run: &LocatedRun, is_interrupted: bool) ->
         }
         if let Some(error) = result.error {
             let message = strip_terminal_controls(&error.message);
-            let message = redact_answers(&state.sensitive_answers, message);
+            let message = redact_answers(&state.sensitive.answers, message);
             stdio::print_error_line(&format!("error: {message}"));
         }
     }

@@ -236,7 +236,7 @@ impl RunResult {
                 agent_name: metadata.agent_name,
                 workspace_path: metadata.work_dir,
             },
-            sensitive: state.sensitive_answers.clone(),
+            sensitive: state.sensitive.answers.clone(),
             prints_alone: false,
             follow_up: None,
         })

@@ -17,6 +17,7 @@ use crate::state::active_time::ActiveTime;
 use crate::state::answer_calls::{AnswerCalls, CallPhase};
 use crate::state::repeats::Repeats;
 use crate::state::request_event::RequestEvent;
+use crate::state::sensitive_questions::SensitiveQuestions;
 use crate::state::snapshot_timeline::SnapshotTimeline;
 use crate::state::stage::StageState;
 use delta_base::id::{RunId, SnapshotId};
@@ -30,6 +31,7 @@ pub(crate) mod answer_calls;
 mod repeats;
 pub(crate) mod request_event;
 pub mod run_metadata;
+pub mod sensitive_questions;
 pub mod snapshot_timeline;
 pub mod stage;
 
@@ -225,8 +227,8 @@ pub struct RunState {
     repeats: Repeats,
     /// The text of the last answers, each of which continues where the one before was cut off.
     begun_text: String,
-    /// The answers of humans that are hidden on the screen.
-    pub sensitive_answers: Vec<String>,
+    /// The questions whose answers are hidden on the screen.
+    pub sensitive: SensitiveQuestions,
     /// Whether a call left processes running that delta did not end.
     pub has_left_processes: bool,
     /// How often the run has changed to the next model of `llm.fallback` since the last message.
@@ -341,6 +343,7 @@ impl RunState {
             self.last_counted = Some((event.timestamp, record));
         }
         self.timeline.apply(&event.payload);
+        self.sensitive.apply(event);
         StageState::apply_event(&mut self.stage, &event.payload);
         match &event.payload {
             Payload::EngineStart(start) => self.apply_engine_start(start, event.timestamp),
@@ -378,9 +381,6 @@ impl RunState {
                 self.last_request = RequestEvent::new(event);
             }
             Payload::HumanInputReceived { call_id, response, .. } => {
-                if self.question().is_some_and(|question| question.sensitive) {
-                    self.sensitive_answers.push(response.clone());
-                }
                 self.calls.set_phase(call_id, Some(CallPhase::Replied(response.clone())));
             }
             Payload::ApprovalRequest(request) => {

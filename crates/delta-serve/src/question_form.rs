@@ -116,7 +116,7 @@ pub fn served_preview(run: &ServedRun) -> Option<String> {
     let state = own_run::fold_journal(&run.id, &dir).ok()?;
     let preview = pending_preview(&state, &dir, &run.work_dir)?;
     let HumanRequest::Approval(request) = state.human_request()? else { return None };
-    let hidden = &state.sensitive_answers;
+    let hidden = &state.sensitive.answers;
     ApprovalPrompt { request, preview: Some(&preview), hidden, agent_home: "", remember: None }
         .preview_text()
 }

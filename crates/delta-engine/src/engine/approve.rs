@@ -126,7 +126,7 @@ impl<'a> Engine<'a> {
 
     /// What the operator can allow in later runs of the directory, too.
     fn lasting_identity(&self, run: &Run, request: &ApprovalRequest) -> Option<CallIdentity> {
-        let mut answers = run.state().sensitive_answers.iter();
+        let mut answers = run.state().sensitive.answers.iter();
         if answers.any(|answer| request.argv.iter().any(|word| word.contains(answer.as_str()))) {
             return None;
         }
@@ -189,7 +189,7 @@ impl<'a> Engine<'a> {
         let diff_command = call_diff_command(run.state().start.as_ref());
         let changes = request.stage.as_ref().map(|stage| stage.described_changes(&diff_command));
         let preview = changes.or(preview);
-        let hidden = run.state().sensitive_answers.clone();
+        let hidden = run.state().sensitive.answers.clone();
         let agent_home = self.agent.home.to_string_lossy();
         let prompt = ApprovalPrompt {
             request,

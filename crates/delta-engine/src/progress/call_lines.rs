@@ -67,7 +67,7 @@ impl ProgressPrinter {
                 });
                 let pairs = args.map(|(name, value)| {
                     // As an approval shows them: what a call did is what was approved.
-                    let text = redact_answers(&self.sensitive_answers, value_text(value));
+                    let text = redact_answers(&self.sensitive.answers, value_text(value));
                     let text = escape_terminal_controls(&text);
                     let value = match value {
                         Json::String(_) => format_argument_value(&text, MAX_VALUE_WIDTH),
@@ -109,7 +109,7 @@ impl ProgressPrinter {
             self.print_call("←", &call.tool, &call.arguments.to_value(), false);
             self.last_call.clone_from(&result.call_id);
         }
-        let hidden = self.sensitive_calls.remove(&result.call_id);
+        let hidden = self.sensitive.call_ids.remove(&result.call_id);
         let text = if hidden {
             Cow::Borrowed("[hidden]")
         } else {

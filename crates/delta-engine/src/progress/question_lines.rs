@@ -33,7 +33,7 @@ impl ProgressPrinter {
             return;
         }
         self.shown_question = Some(request.call_id.clone());
-        let hidden = self.sensitive_answers.clone();
+        let hidden = self.sensitive.answers.clone();
         // Only in a run at a terminal, where `v` can show the whole command line.
         let is_short = self.is_terminal && !self.to_stdout;
         let agent_home = if is_short { self.agent_home.clone() } else { String::new() };

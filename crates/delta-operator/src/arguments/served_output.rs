@@ -82,7 +82,7 @@ impl CallStream {
 impl PiecePrinter {
     /// Prints what follows after the state `before`.
     pub fn new(before: &RunState) -> Self {
-        let answers = before.sensitive_answers.clone();
+        let answers = before.sensitive.answers.clone();
         Self { after: before.seq, calls: BTreeMap::new(), answers }
     }
 
@@ -91,7 +91,7 @@ impl PiecePrinter {
         match notice {
             RunNotice::EventDurable(event, state) => {
                 self.after = event.seq;
-                self.answers.clone_from(&state.sensitive_answers);
+                self.answers.clone_from(&state.sensitive.answers);
                 match &event.payload {
                     Payload::ActionRequest(request) => {
                         let redactor = HiddenAnswers::new(&self.answers).stream_redactor();

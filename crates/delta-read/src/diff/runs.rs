@@ -60,7 +60,7 @@ pub fn diff_runs(args: &DiffArgs, other: &RunArgument) -> ExitCode {
 fn render_run_diff(args: &DiffArgs, other: &RunArgument) -> Result<(String, bool), CommandFailure> {
     let mut a = ComparedRun::read(&args.run, &args.work_dir)?;
     let mut b = ComparedRun::read(other, &args.work_dir)?;
-    let answers = [&a, &b].map(|side| &side.state.sensitive_answers);
+    let answers = [&a, &b].map(|side| &side.state.sensitive.answers);
     let enclosing = [&a, &b].map(|side| read_enclosing_answers(&side.run.dir));
     let hidden = HiddenAnswers::new(answers.into_iter().chain(&enclosing).flatten());
     a.hidden = hidden.clone();

@@ -2,7 +2,7 @@
 
 use delta_base::redact::{HIDDEN, HiddenAnswers};
 use delta_run::event::{Event, Payload};
-use delta_run::run_tree::sensitive_answers::SensitiveQuestions;
+use delta_run::state::sensitive_questions::SensitiveQuestions;
 use delta_words::CallArguments;
 use serde_json::Value as Json;
 use std::collections::BTreeSet;

@@ -138,8 +138,8 @@ impl PageRun {
         self.iterations = iterations.map(|iteration| source.build_iteration(iteration)).collect();
         self.rest = source.build_events(&history.trailing_events);
         self.texts = source.requests.map(|requests| requests.texts).unwrap_or_default();
-        self.hides = !state.sensitive_answers.is_empty();
-        self.sensitive_answers = state.sensitive_answers;
+        self.hides = !state.sensitive.answers.is_empty();
+        self.sensitive_answers = state.sensitive.answers;
     }
 
     /// The status, corrected for a running run whose process is dead.

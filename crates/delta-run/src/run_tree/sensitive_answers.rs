@@ -2,39 +2,13 @@
 //!
 //! A run gives an answer to the runs that it starts, in a task or a file, and gets it from them, in an output.
 
-use crate::event::{Event, Payload};
+use crate::event::Event;
+use crate::state::sensitive_questions::SensitiveQuestions;
 use crate::{journal, run_tree};
-use std::collections::BTreeSet;
 use std::path::Path;
 
 /// What the types of both events of a question begin with.
 const QUESTION_EVENTS: &[u8] = b"HUMAN_INPUT_RE";
-
-/// The sensitive questions in events, and their answers.
-#[derive(Debug, Clone, Default)]
-pub struct SensitiveQuestions {
-    /// The calls that asked.
-    pub call_ids: BTreeSet<String>,
-    /// The answers so far.
-    pub answers: Vec<String>,
-}
-
-impl SensitiveQuestions {
-    /// Takes the question or the answer of an event, if it has one.
-    pub fn apply(&mut self, event: &Event) {
-        match &event.payload {
-            Payload::HumanInputRequest(question) if question.sensitive => {
-                self.call_ids.insert(question.call_id.clone());
-            }
-            Payload::HumanInputReceived { call_id, response, .. }
-                if self.call_ids.contains(call_id) =>
-            {
-                self.answers.push(response.clone());
-            }
-            _ => {}
-        }
-    }
-}
 
 /// The sensitive answers of the run in `run_dir`, as far as its journal can be read.
 pub fn read_answers(run_dir: &Path) -> Vec<String> {

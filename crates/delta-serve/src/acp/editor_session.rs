@@ -136,7 +136,7 @@ impl EditorSession {
 
     /// Redacts the sensitive answers of the run in every text of `value`, which goes to the editor.
     pub fn redact(&self, value: &mut Json) {
-        redact_texts(value, &self.state.sensitive_answers);
+        redact_texts(value, &self.state.sensitive.answers);
     }
 
     /// Everything that happened in the run since the last time: `pieces`, and the events of the journal. With `is_replay`, as
@@ -175,9 +175,9 @@ impl EditorSession {
 
     fn event_updates(&mut self, event: &Event, is_replay: bool) -> Vec<Json> {
         self.seen = event.seq;
-        let answers = self.state.sensitive_answers.len();
+        let answers = self.state.sensitive.answers.len();
         self.state.apply(event);
-        if self.state.sensitive_answers.len() > answers {
+        if self.state.sensitive.answers.len() > answers {
             // A short one could not be found in a text.
             return Vec::new();
         }

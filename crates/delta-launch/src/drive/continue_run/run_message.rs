@@ -231,7 +231,7 @@ impl ClaimedRun {
         message: Option<String>,
         asks_human: bool,
     ) -> Result<Option<Payload>, MissingMessage> {
-        let hidden = &self.state().sensitive_answers;
+        let hidden = &self.state().sensitive.answers;
         let prompt = redact_answers(hidden, strip_terminal_controls(&question.prompt));
         let response = match message {
             Some(message) => Some(message),
@@ -277,7 +277,7 @@ impl ClaimedRun {
         message: Option<String>,
         options: &RunOptions,
     ) -> Result<Option<Payload>, MissingMessage> {
-        let hidden = &self.state().sensitive_answers;
+        let hidden = &self.state().sensitive.answers;
         let question = approval_question(request);
         let question = redact_answers(hidden, strip_terminal_controls(&question));
         let hint = "answer with `-m yes`, `-m no` or `-m \"no: REASON\"`; the run is still waiting";
