@@ -432,6 +432,20 @@ fn commanded(script: &str, llm: &str, more: &[&str]) -> (Sandbox, Ran) {
 }
 
 #[test]
+fn c_7_10_an_answer_of_a_command_is_read_as_that_of_an_endpoint() {
+    let script = "if grep -q '\"role\":\"tool\"'; then\n\
+        echo '{\"error\":{\"message\":\"out of quota\"}}'\n\
+        else echo '{\"choices\":[{\"message\":{\"content\":null,\"function_call\":{\"name\":\"echo\",\"arguments\":\"{\\\"text\\\":\\\"x\\\"}\"}}}]}'; fi";
+    let (sandbox, ran) = commanded(script, "", &["--format", "json"]);
+    let message = ran.expect_code(1).json()["error"]["message"].to_string();
+    assert_eq!(sandbox.observations(), ["x\n"]);
+    assert!(
+        message.contains("no choices[0].message: ") && message.contains("out of quota"),
+        "{message}"
+    );
+}
+
+#[test]
 fn c_7_10_the_llm_can_be_a_command() {
     let script = "cat > request.json\ntest -n \"$DELTA_API_KEY\" && touch has_key\necho \"thinking about $1\" >&2\n\
         if grep -q '\"role\":\"tool\"' request.json; then\n\

@@ -1,5 +1,6 @@
 //! The `command` provider: a command that reads the request body from standard input and prints the response body.
 
+use super::wire::chat::add_function_call;
 use super::{COMMAND_MARK, CallObserver, LlmError, LlmRequest, Provider};
 use delta_base::json::to_json;
 use delta_base::signal::CancelToken;
@@ -62,17 +63,20 @@ impl CommandProvider {
     fn parse_output(&self, output: &[u8]) -> Result<Reply, LlmError> {
         let program = &self.argv[0];
         let text = String::from_utf8_lossy(output);
-        let response = serde_json::from_str(&json_repair::replace_lone_surrogates(&text)).map_err(
-            |error| {
-                let excerpt = terminal_text::truncate_to_line(&text, 200);
-                LlmError::from_message(format!(
-                    "the LLM command `{program}` did not print JSON ({error}): {excerpt}"
-                ))
-            },
-        )?;
+        let excerpt = terminal_text::truncate_to_line(&text, 200);
+        let mut response: Value = serde_json::from_str(&json_repair::replace_lone_surrogates(
+            &text,
+        ))
+        .map_err(|error| {
+            LlmError::from_message(format!(
+                "the LLM command `{program}` did not print JSON ({error}): {excerpt}"
+            ))
+        })?;
+        let message = response.pointer_mut("/choices/0/message").and_then(Value::as_object_mut);
+        message.into_iter().for_each(add_function_call);
         parse_reply(&response, &self.model).map_err(|reason| {
             LlmError::from_message(format!(
-                "the LLM command `{program}` did not print a response: {reason}"
+                "the LLM command `{program}` did not print a response: {reason}: {excerpt}"
             ))
         })
     }

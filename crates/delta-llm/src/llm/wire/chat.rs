@@ -138,7 +138,7 @@ const MAX_TOKENS_KEY: &str = "max_tokens";
 const NEW_MAX_TOKENS_KEY: &str = "max_completion_tokens";
 
 /// Adds the call of the older member `function_call` to a message that has no other.
-fn add_function_call(message: &mut Map<String, Value>) {
+pub fn add_function_call(message: &mut Map<String, Value>) {
     let calls = message.get("tool_calls").and_then(Value::as_array);
     let function = message
         .get("function_call")
