@@ -197,7 +197,7 @@ fn c_37_3_a_refusal_without_an_error_is_shown_and_recorded() {
             assert_eq!(response, body);
         }
     }
-    // What every answer of the vendor has is no refusal.
+    // MiniMax sends `base_resp` with each answer; the code 0 is success.
     let whole = json!({"choices": [{"message": {"content": "ok"}, "finish_reason": "stop"}],
                        "base_resp": {"status_code": 0, "status_msg": ""}});
     let server = ScriptedServer::start(vec![rejection(200, &whole)]);
