@@ -664,6 +664,28 @@ fn c_17_5_a_run_without_answers_is_not_recorded() {
     );
 }
 
+// The test that ended last replaced the answers of the other one, and both were reported as recorded.
+#[test]
+fn c_17_5_tests_with_the_same_cassette_are_not_recorded_together() {
+    let server = ScriptedServer::start(vec![Answer::text("hello")]);
+    let test = |cassette: &str| {
+        format!("task: x\nllm: {{cassette: {cassette}}}\nexpect: {{result: hello}}\n")
+    };
+    let tests = [test("cassettes/all.jsonl"), test("./cassettes/../cassettes/all.jsonl")];
+    let sandbox = agent(&[("one", &tests[0]), ("two", &tests[1]), ("third", HELLO)]);
+    sandbox.agent(&format!("model: m\n  base_url: {}", server.url()), TOOLS);
+    let told = "error: test `one` and test `two` have the same cassette, agent/tests/./cassettes/../cassettes/all.jsonl\n  --> agent/tests/two.yaml\n  = help: give each its own with `llm: {cassette: FILE}`, or name one of them to record\n";
+    delta_test(&sandbox, &["--record"]).expect(126, "", told);
+    delta_test(&sandbox, &["--record", "*o*"]).expect(126, "", told);
+    delta_test(&sandbox, &["--record", "one"]).expect_code(0);
+    delta_test(&sandbox, &[]).expect_code(0);
+    // Two links to one file are one cassette too.
+    std::os::unix::fs::symlink("all.jsonl", sandbox.path("agent/tests/cassettes/two.jsonl"))
+        .unwrap();
+    sandbox.write("agent/tests/two.yaml", "task: x\nexpect: {result: hello}\n");
+    delta_test(&sandbox, &["--record"]).expect_code(126);
+}
+
 #[test]
 fn c_17_6_a_request_that_is_not_the_recorded_one_is_told() {
     let sandbox = recorded(TAPED);

@@ -202,6 +202,7 @@ fn select_recordable_tests(
         )
         .into());
     }
+    agent_test::check_own_cassettes(&tests).map_err(CommandFailure::from)?;
     Ok(tests)
 }
 

@@ -11,6 +11,8 @@ use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{self, MappingFields, MappingSchema, YamlDocument, YamlNode};
 use expectation::{EXPECT_MAPPING, Expectation};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
@@ -294,6 +296,53 @@ impl AgentTest {
     pub fn has_cassette(&self) -> bool {
         matches!(self.llm, TestLlm::Cassette { .. })
     }
+}
+
+/// Checks that each of `tests`, whose answers are to be recorded, has a cassette of its own: the test that is recorded last
+/// would replace the answers of the others.
+///
+/// # Errors
+/// Each test whose cassette an earlier test has.
+pub fn check_own_cassettes(tests: &[AgentTest]) -> Result<(), DiagnosticReport> {
+    let mut report = DiagnosticReport::default();
+    let mut owners: BTreeMap<PathBuf, &str> = BTreeMap::new();
+    for test in tests {
+        let TestLlm::Cassette { path, .. } = &test.llm else { continue };
+        // Two names may lead to one file.
+        let identity = path.canonicalize().unwrap_or_else(|_| without_dot_components(path));
+        match owners.entry(identity) {
+            Entry::Vacant(entry) => {
+                entry.insert(&test.name);
+            }
+            Entry::Occupied(entry) => {
+                let message = format!(
+                    "test `{}` and test `{}` have the same cassette, {}",
+                    entry.get(),
+                    test.name,
+                    path.display()
+                );
+                let help =
+                    "give each its own with `llm: {cassette: FILE}`, or name one of them to record";
+                report_file(&mut report, &test.file, message, Some(help));
+            }
+        }
+    }
+    if report.is_empty() { Ok(()) } else { Err(report) }
+}
+
+/// `path` without `.` and `..`, for a file that does not exist.
+fn without_dot_components(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir if plain.file_name().is_some() => {
+                plain.pop();
+            }
+            part => plain.push(part),
+        }
+    }
+    plain
 }
 
 /// The text of `key` or of an entry, which must not be blank.
