@@ -138,7 +138,11 @@ fn c_24_2_no_file_of_a_repository_fails_a_run() {
             &|| symlink("nowhere", &path).unwrap(),
             "No such file or directory (os error 2)",
         ),
-        ("binary", &|| fs::write(&path, b"a\0b").unwrap(), "it is not text"),
+        (
+            "binary",
+            &|| fs::write(&path, b"a\0b").unwrap(),
+            "it is not UTF-8 text: it contains a NUL byte",
+        ),
         (
             "a device",
             &|| symlink("/dev/zero", &path).unwrap(),
@@ -147,7 +151,7 @@ fn c_24_2_no_file_of_a_repository_fails_a_run() {
         (
             "sparse",
             &|| fs::File::create(&path).unwrap().set_len(1 << 40).unwrap(),
-            "it is not text",
+            "it is not UTF-8 text: it contains a NUL byte",
         ),
     ];
     for (name, create, reason) in cases {
@@ -161,7 +165,8 @@ fn c_24_2_no_file_of_a_repository_fails_a_run() {
     fs::write(&path, b"gr\xfc\xdfe\n").unwrap();
     let (text, warnings) = seen_in(&sandbox, "repo");
     assert!(text.ends_with("## AGENTS.md\n\ngr\u{fffd}\u{fffd}e\n"), "{text}");
-    assert_eq!(warnings, "");
+    let replaced = "! context source `AGENTS.md`: bytes that are not UTF-8 of AGENTS.md left out\n";
+    assert_eq!(warnings, replaced);
     let is_root = fs::metadata(&path).unwrap().uid() == 0;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o0)).unwrap();
     let (_, warnings) = seen_in(&sandbox, "repo");

@@ -56,7 +56,9 @@ fn c_8_1_files_in_their_order_with_their_ids() {
     let sandbox = sandbox(sources, "- say: ok\n");
     sandbox.write("work/DELTA.md", "# Guide\n\nUse tabs: \t.");
     sandbox.write("agent/docs/rules.md", b"one\r\ntwo \xff\n");
-    sandbox.run("do it", &[]).expect_code(0);
+    let ran = sandbox.run("do it", &[]).expect_code(0);
+    let warning = "! context source `rules`: bytes that are not UTF-8 left out\n";
+    assert!(ran.stderr.contains(warning), "{}", ran.stderr);
     assert_eq!(
         messages(&sandbox, 1),
         json!([
@@ -66,6 +68,27 @@ fn c_8_1_files_in_their_order_with_their_ids() {
             system("# Context Block: prompt\n\nYou are a test.\n"),
         ])
     );
+}
+
+// A file in UTF-16 reached the LLM as a text with a NUL after each letter, and nobody was told.
+#[test]
+fn c_8_1_a_file_with_nul_bytes_is_not_sent() {
+    let utf16 = b"\xff\xfeN\0o\0\n\0";
+    let expected = |name: &str| {
+        format!(
+            "context source `{name}`: could not read DIR/{name}: it is not UTF-8 text: it contains a NUL byte"
+        )
+    };
+    let sandbox = sandbox(
+        "  - {type: file, path: rules.md, id: agent/rules.md}\n  - {type: journal}\n",
+        "- say: ok\n",
+    );
+    sandbox.write("agent/rules.md", utf16);
+    failed(&sandbox, &expected("agent/rules.md"));
+    let generated = "  - {type: computed_file, id: work/list, output_path: '${CWD}/list', generator: {command: [cp, '${AGENT_HOME}/rules.md', list]}}\n";
+    let sandbox = self::sandbox(generated, "- say: ok\n");
+    sandbox.write("agent/rules.md", utf16);
+    failed(&sandbox, &expected("work/list"));
 }
 
 #[test]

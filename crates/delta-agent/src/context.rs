@@ -28,11 +28,13 @@ mod context_program;
 mod context_rebuild;
 pub mod generator_cache;
 mod source_condition;
+mod source_text;
 mod token_budget;
 
 pub use context_builder::{ContextInputs, RequestContext};
 pub use context_mapping::CONTEXT_MAPPING;
 pub use context_rebuild::{RecordedBlock, SystemPromptCopy};
+pub use source_text::NOT_UTF8;
 pub use token_budget::TokenCounter;
 
 /// The content that the error about a missing context.yaml suggests.

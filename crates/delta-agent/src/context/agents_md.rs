@@ -4,6 +4,7 @@
 //! that it is not: a symlink counts only within the repository, and above the workspace only files of the user.
 
 use super::context_mapping::{CONDITION_KEY, HEADING_KEY, ID_KEY, MAX_TOKENS_KEY, TYPE_KEY};
+use super::source_text::{NOT_UTF8, SourceText};
 use delta_base::durable;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingFields, MappingSchema, YamlDocument, YamlNode};
@@ -113,6 +114,9 @@ impl AgentsMdSource {
                     let text = start.text.trim_end();
                     let note = if start.is_cut { REST_NOTE } else { "" };
                     sections.push(format!("\n## {label}\n\n{text}{note}\n"));
+                    if start.is_replaced {
+                        left_out.push(format!("{NOT_UTF8} of {label}"));
+                    }
                     if start.is_cut {
                         left_out
                             .push(format!("the end of {label} (beyond {} bytes)", self.max_bytes));
@@ -164,6 +168,8 @@ struct FileStart {
     /// The number of bytes.
     length: usize,
     is_cut: bool,
+    /// As in [`SourceText`].
+    is_replaced: bool,
 }
 
 /// At most `limit` bytes of a file in the repository. With `workspace_owner`, a file of another user is rejected.
@@ -185,11 +191,9 @@ fn read_start(
     if workspace_owner.is_some_and(|owner| !is_owner_trusted(&file, owner)) {
         return reject("it belongs to another user");
     }
-    if bytes.contains(&0) {
-        return reject("it is not text");
-    }
     let is_cut = file.len() > bytes.len() as u64;
-    Ok(FileStart { text: decode_start(&bytes, is_cut), length: bytes.len(), is_cut })
+    let SourceText { text, is_replaced } = SourceText::decode(complete_start(&bytes, is_cut))?;
+    Ok(FileStart { text, length: bytes.len(), is_cut, is_replaced })
 }
 
 /// Whether a file of this name, or in a directory of this name, is never an instruction.
@@ -197,11 +201,10 @@ pub(super) fn is_private(name: &[u8]) -> bool {
     name == b".git" || name == b".delta" || name.starts_with(b".env")
 }
 
-/// The text of the first bytes of a file. A character of which only a part was read is left out.
-fn decode_start(bytes: &[u8], is_cut: bool) -> String {
-    let complete = match std::str::from_utf8(bytes) {
+/// The first bytes of a file, without a character of which only a part was read.
+fn complete_start(bytes: &[u8], is_cut: bool) -> &[u8] {
+    match std::str::from_utf8(bytes) {
         Err(error) if is_cut && error.error_len().is_none() => &bytes[..error.valid_up_to()],
         _ => bytes,
-    };
-    String::from_utf8_lossy(complete).into_owned()
+    }
 }

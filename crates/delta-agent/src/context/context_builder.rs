@@ -2,6 +2,7 @@
 
 use super::agents_md::NoAgentsMd;
 use super::context_program::run_generator;
+use super::source_text::{NOT_UTF8, SourceText};
 use super::token_budget::{self, JournalSelection, PreviousOmission, TokenMeter};
 use super::{
     ContextError, ContextManifest, ContextProgram, ContextSource, PipelineStage, SourceKind,
@@ -258,8 +259,9 @@ impl ContextSource {
         skip_missing: bool,
         meter: &mut TokenMeter<'_, '_>,
     ) -> Result<PreparedSource, ContextError> {
-        let content = match read_source_file(path, meter.inputs.vars) {
-            Ok(bytes) => without_byte_order_mark(&String::from_utf8_lossy(&bytes)).to_owned(),
+        let bytes = read_source_file(path, meter.inputs.vars);
+        let content = match bytes.and_then(|bytes| SourceText::decode(&bytes)) {
+            Ok(content) => content,
             Err(error) if error.kind() == io::ErrorKind::NotFound && skip_missing => {
                 let reason = format!("there is no {}", path.display());
                 return Ok(PreparedSource::Skipped { reason, cut: None });
@@ -280,7 +282,8 @@ impl ContextSource {
                 return Err(self.error(meter.inputs.vars, reason));
             }
         };
-        self.prepare_text(name, &content, None, meter)
+        let left_out = content.is_replaced.then(|| NOT_UTF8.to_owned());
+        self.prepare_text(name, &content.text, left_out, meter)
     }
 
     /// `content` as a message of the source `name`, truncated to `max_tokens`. `left_out` says what `content` lacks.
@@ -383,11 +386,6 @@ fn stage_label(index: usize, stage: &PipelineStage) -> String {
 /// Reads the file of a source. A file of the workspace is not believed to be one: a symlink in it may lead to a file that
 /// the LLM must not see. The workspace may be in the agent directory, and the agent and run directories in the workspace: the
 /// innermost of them has the file.
-/// A text without the byte order mark that some editors put before it and that no model needs.
-pub(super) fn without_byte_order_mark(text: &str) -> &str {
-    text.strip_prefix('\u{feff}').unwrap_or(text)
-}
-
 fn read_source_file(path: &Path, vars: &EngineVars) -> io::Result<Vec<u8>> {
     let innermost = [&vars.run_dir, &vars.agent_home, &vars.cwd]
         .into_iter()

@@ -2,7 +2,8 @@
 //! system prompt from the run's copy, and everything else from the request itself, because it
 //! depends on the outside world.
 
-use super::context_builder::{ContextPiece, RequestContext, without_byte_order_mark};
+use super::context_builder::{ContextPiece, RequestContext};
+use super::source_text::without_byte_order_mark;
 use super::token_budget::{self, JournalSelection, TokenMeter};
 use super::{ContextInputs, ContextManifest, ContextSource, SourceKind};
 use crate::skill;

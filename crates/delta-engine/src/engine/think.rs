@@ -4,6 +4,7 @@ use super::budget::{estimate_usage, reserve_attempt, settle_attempt, usage_amoun
 use super::hooks::{HookEffect, HookInput};
 use super::{Engine, EngineError, duration_millis};
 use delta_agent::agent::Agent;
+use delta_agent::context::NOT_UTF8;
 use delta_agent::context::agents_md::AGENTS_MD_TYPE;
 use delta_agent::context::{ContextInputs, ContextProgram};
 use delta_agent::hook::HookPoint;
@@ -365,7 +366,8 @@ impl Engine<'_> {
         let cuts = blocks.iter().filter_map(|ContextBlock { source, kind, cut, .. }| {
             let cut = cut.as_ref()?;
             // A file of a repository is also left out because it cannot be read, for example.
-            let reason = if kind == AGENTS_MD_TYPE { "" } else { " to fit the budget" };
+            let has_other_reason = kind == AGENTS_MD_TYPE || cut.starts_with(NOT_UTF8);
+            let reason = if has_other_reason { "" } else { " to fit the budget" };
             Some(format!("context source `{source}`: {cut} left out{reason}"))
         });
         let cuts: Vec<String> = cuts.collect();
