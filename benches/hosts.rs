@@ -164,17 +164,7 @@ fn time_script(script: &str, sandbox: Option<&PreparedSandbox>, workspace: &Path
         sandbox: sandbox.map(|sandbox| sandbox.entry.clone()),
     };
     let argv = ["/bin/sh", "-c", script].map(str::to_owned);
-    let command = ProcessCommand {
-        program: None,
-        argv: &argv,
-        context: &launch,
-        stdin: b"",
-        timeout: Duration::from_secs(60),
-        spool: None,
-        excerpt_bytes: 1000,
-        capture_whole: false,
-        marks: &[],
-    };
+    let command = ProcessCommand::new(&argv, &launch, Duration::from_secs(60), 1000);
     let began = Instant::now();
     let result = run_process(&command, &CancelToken::manual().unwrap());
     assert_eq!(result.end, ProcessEnd::Exited(0), "{script}");

@@ -268,18 +268,7 @@ fn spawn() {
 }
 
 fn tool(argv: &[String], launch: &LaunchContext, cancel: &CancelToken) -> String {
-    let timeout = Duration::from_secs(60);
-    let command = ProcessCommand {
-        program: None,
-        argv,
-        context: launch,
-        stdin: b"",
-        timeout,
-        spool: None,
-        excerpt_bytes: 1000,
-        capture_whole: false,
-        marks: &[],
-    };
+    let command = ProcessCommand::new(argv, launch, Duration::from_secs(60), 1000);
     let result = process::run_process(&command, cancel);
     assert_eq!(result.end, ProcessEnd::Exited(0));
     String::from_utf8_lossy(&result.stdout.whole.unwrap_or_default()).into_owned()

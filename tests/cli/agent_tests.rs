@@ -325,7 +325,7 @@ fn c_17_2_the_time_of_a_test_is_up() {
 
 #[test]
 fn c_17_2_nothing_of_a_test_lives_on_when_it_is_stopped() {
-    let wait = "task: x\nllm: {turns: [{call: [{tool: sh, args: {code: 'echo $$ > \"$AGENT_HOME/pid\"; exec sleep 1000'}}]}]}\nexpect: {result: x}\n";
+    let wait = "task: x\nllm: {turns: [{call: [{tool: sh, args: {code: 'sleep 1000 & echo $! > \"$AGENT_HOME/pid\"; setsid sh -c \"echo \\$\\$ > \\$AGENT_HOME/other; exec sleep 1000\"'}}]}]}\nexpect: {result: x}\n";
     let signals = [("INT", 130), ("TERM", 130), ("KILL", -1)];
     for (survives, (signal, code)) in
         [false, true].into_iter().flat_map(|one| signals.map(|two| (one, two)))
@@ -336,12 +336,15 @@ fn c_17_2_nothing_of_a_test_lives_on_when_it_is_stopped() {
         sandbox.write("agent/agent.yaml", yaml.replace("stdin: code\n", &tool));
         let args = ["test", "agent", "-j", "1"];
         let child = sandbox.delta(args).env("TMPDIR", sandbox.path("tmp")).spawn();
-        let tool: i32 = until_line(&sandbox.path("agent/pid")).parse().unwrap();
+        let files = ["agent/pid", "agent/other"];
+        let processes = files.map(|file| until_line(&sandbox.path(file)).parse::<i32>().unwrap());
         assert!(send_signal(signal, child.id()));
         let output = child.wait_with_output().unwrap();
         let ran = plain(Ran::of(output.status, &output.stdout, &output.stderr)).expect_code(code);
         assert!(ran.stdout.starts_with("ok    a  (TIME)\n"), "{}", ran.stdout);
-        until("the end of the tool", || (!is_alive(tool)).then_some(()));
+        for process in processes {
+            until("the end of a process", || (!is_alive(process)).then_some(()));
+        }
         if code == 130 {
             assert_eq!(ran.stderr, "error: interrupted after 1 of 2 tests\n");
             assert_eq!(sandbox.files("tmp"), [""; 0]);

@@ -116,17 +116,7 @@ impl Place {
             sandbox: Some(sandbox.entry.clone()),
         };
         let argv = ["/bin/sh", "-c", script].map(str::to_owned);
-        let command = ProcessCommand {
-            program: None,
-            argv: &argv,
-            context: &launch,
-            stdin: b"",
-            timeout: Duration::from_secs(60),
-            spool: None,
-            excerpt_bytes: 100_000,
-            capture_whole: false,
-            marks: &[],
-        };
+        let command = ProcessCommand::new(&argv, &launch, Duration::from_secs(60), 100_000);
         let result = run_process(&command, &CancelToken::manual().unwrap());
         Outcome {
             end: result.end,

@@ -1,6 +1,8 @@
 //! The program, arguments and environment of a child, ready for `execve`.
 
 use super::EnvVars;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal};
 use std::ffi::{CString, c_char, c_int};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -83,6 +85,23 @@ pub(super) fn close_descriptors_on_exec() {
             libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC);
         }
     }
+}
+
+/// Makes the kernel send `signal` to this process, which is just starting, when the thread that started it in the process
+/// `parent` ends. For use between fork and exec.
+#[cfg(target_os = "linux")]
+pub(super) fn end_with_parent(parent: Pid, signal: Signal) -> Result<(), Errno> {
+    rustix::process::set_parent_process_death_signal(Some(signal))?;
+    if rustix::process::getppid() == Some(parent) {
+        return Ok(());
+    }
+    // The parent ended before the first line. The error only ends this process: nobody is left to read it.
+    Err(Errno::SRCH)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn end_with_parent(_parent: Pid, _signal: Signal) -> Result<(), Errno> {
+    Ok(())
 }
 
 /// Restores the default action of `signals`. For use between fork and exec.

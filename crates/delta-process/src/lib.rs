@@ -192,6 +192,9 @@ pub struct ProcessCommand<'a> {
     /// Variables in `context.env` that no other child on the machine has in this combination. When the child is killed,
     /// processes that have them all but left the child's process group are killed too (on Linux).
     pub marks: ProcessMarks<'a>,
+    /// Whether the program ends what it has started when it gets SIGTERM, as delta does. It gets that when this process
+    /// dies, and any other program SIGKILL (on Linux).
+    pub ends_its_children: bool,
 }
 
 impl<'a> ProcessCommand<'a> {
@@ -212,6 +215,7 @@ impl<'a> ProcessCommand<'a> {
             excerpt_bytes,
             capture_whole: false,
             marks: &[],
+            ends_its_children: false,
         }
     }
 
@@ -368,7 +372,12 @@ fn prepare_child(
     let sandbox = context.sandbox.clone();
     match PreparedChild::new(image, &context.cwd, !command.stdin.is_empty(), mark, limits, sandbox)
     {
-        Ok(child) => Ok((path, child)),
+        Ok(mut child) => {
+            if command.ends_its_children {
+                child.end_its_children();
+            }
+            Ok((path, child))
+        }
         Err(error) => {
             Err(program_lookup::explain_spawn_error(&error, command.argv, &path, context))
         }

@@ -10,7 +10,7 @@ use super::exec_image::ExecImage;
 use super::run_mark::CallMark;
 use super::sandbox_entry::{SandboxEntry, SpawnError};
 use rustix::io::ioctl_fionbio;
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter};
@@ -45,8 +45,8 @@ struct ChildPlan {
     sandbox: Option<SandboxEntry>,
     /// A sandbox that the child does not enter, and that gets its descriptors.
     handed_over: Option<SandboxEntry>,
-    /// Whether it lives on when this process has ended.
-    outlives_parent: bool,
+    /// What it gets when this process ends; `None` if it lives on then.
+    death_signal: Option<Signal>,
 }
 
 impl PreparedChild {
@@ -83,7 +83,7 @@ impl PreparedChild {
                 limits,
                 sandbox,
                 handed_over: None,
-                outlives_parent: false,
+                death_signal: Some(Signal::KILL),
             },
             pipes: ChildPipes { stdin: stdin_writer, stdout: stdout_reader, stderr: stderr_reader },
         })
@@ -96,7 +96,12 @@ impl PreparedChild {
 
     /// Lets the child live on when this process has ended.
     pub(super) fn outlive_parent(&mut self) {
-        self.plan.outlives_parent = true;
+        self.plan.death_signal = None;
+    }
+
+    /// Lets the child end what it has started when this process ends: it gets SIGTERM then.
+    pub(super) fn end_its_children(&mut self) {
+        self.plan.death_signal = Some(Signal::TERM);
     }
 
     /// Starts the process. Its id is also the id of its session and its process group.
@@ -124,7 +129,7 @@ pub(super) fn spawn_helper(
         limits: ChildLimits::default(),
         sandbox: None,
         handed_over: None,
-        outlives_parent,
+        death_signal: (!outlives_parent).then_some(Signal::KILL),
     };
     system::spawn(plan).map_err(|error| error.error)
 }
@@ -146,14 +151,16 @@ pub(super) fn spawn_with_own_streams(
         limits: ChildLimits::default(),
         sandbox,
         handed_over: None,
-        outlives_parent: false,
+        death_signal: Some(Signal::KILL),
     };
     system::spawn(plan)
 }
 
 #[cfg(target_os = "linux")]
 mod system {
-    use super::super::exec_image::{close_descriptors_on_exec, reset_signal_actions};
+    use super::super::exec_image::{
+        close_descriptors_on_exec, end_with_parent, reset_signal_actions,
+    };
     use super::super::filter_thread::run_under_filter;
     use super::super::sandbox_entry::{EntryStep, SpawnError, StepError};
     use super::ChildPlan;
@@ -161,10 +168,7 @@ mod system {
         HANDLED_SIGNALS, IGNORED_SIGNALS, is_signal_ignored, was_ignored_by_caller,
     };
     use rustix::io::{Errno, retry_on_intr};
-    use rustix::process::{
-        Pid, Signal, WaitOptions, chdir, getpid, getppid, kill_process,
-        set_parent_process_death_signal, setsid, waitpid,
-    };
+    use rustix::process::{Pid, Signal, WaitOptions, chdir, getpid, kill_process, setsid, waitpid};
     use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
     use std::ffi::{c_int, c_void};
     use std::mem::MaybeUninit;
@@ -289,12 +293,8 @@ mod system {
                 sandbox.join()?;
             }
             chdir(self.plan.directory.as_c_str())?;
-            if !self.plan.outlives_parent {
-                set_parent_process_death_signal(Some(Signal::KILL))?;
-                if getppid() != Some(self.engine) {
-                    // The engine has died. The error only ends the child: no process is left to report it.
-                    return Err(Errno::SRCH.into());
-                }
+            if let Some(signal) = self.plan.death_signal {
+                end_with_parent(self.engine, signal)?;
             }
             // `execve` resets handlers, but the engine's must not run in the child before. What the caller of the engine
             // ignores stays ignored.

@@ -2,7 +2,7 @@
 //! it has ended.
 #![expect(clippy::disallowed_methods, reason = "with spawn.rs the only place that starts children")]
 
-use super::exec_image::close_descriptors_on_exec;
+use super::exec_image::{close_descriptors_on_exec, end_with_parent};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -139,7 +139,7 @@ impl WorkerProcess {
             None => process.stderr(Stdio::inherit()),
         };
         let outlives_server = command.outlives_server;
-        let server = std::process::id();
+        let server = rustix::process::getpid();
         let files: Vec<RawFd> = command.files.iter().map(|file| file.0.as_raw_fd()).collect();
         // SAFETY: between fork and exec the closure makes only system calls and does not allocate.
         unsafe {
@@ -153,7 +153,7 @@ impl WorkerProcess {
                 // Clients signal the process group of their server.
                 rustix::process::setsid()?;
                 if !outlives_server {
-                    end_with_server(server)?;
+                    end_with_parent(server, Signal::TERM)?;
                 }
                 Ok(())
             })
@@ -210,23 +210,6 @@ impl WorkerProcess {
         // It has ended otherwise.
         let _ = self.child.kill();
     }
-}
-
-/// Makes the kernel end this process, which is just starting, together with the process `server`.
-#[cfg(target_os = "linux")]
-fn end_with_server(server: u32) -> io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
-    let parent = rustix::process::getppid().map(Pid::as_raw_pid);
-    if parent.and_then(|pid| u32::try_from(pid).ok()) == Some(server) {
-        return Ok(());
-    }
-    // It ended before the line above.
-    Err(rustix::io::Errno::SRCH.into())
-}
-
-#[cfg(not(target_os = "linux"))]
-fn end_with_server(_server: u32) -> io::Result<()> {
-    Ok(())
 }
 
 #[cfg(target_os = "linux")]

@@ -241,6 +241,7 @@ impl<'a> Engine<'a> {
                         ToolOutput::Image | ToolOutput::TextAndImages | ToolOutput::Json
                     ),
                     marks,
+                    ends_its_children: false,
                 }
             })
             .collect();

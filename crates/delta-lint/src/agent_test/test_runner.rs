@@ -331,8 +331,12 @@ impl TestRun<'_> {
         let mut env = self.with_test_env(&self.setup.keyless_env);
         env.insert("AGENT_HOME".into(), self.setup.agent_home.clone().into());
         env.insert(TEST_DIR_VARIABLE.into(), self.dir.clone().into());
-        let workspace = self.workspace.clone();
-        let Some(output) = self.run_command("`setup`", &argv, &workspace, env, b"", cancel)? else {
+        let launch = LaunchContext::new(&self.workspace, env);
+        let command = ProcessCommand {
+            capture_whole: true,
+            ..ProcessCommand::new(&argv, &launch, self.time_left(), MAX_STDERR_BYTES)
+        };
+        let Some(output) = self.run_command("`setup`", &command, cancel)? else {
             return Ok(false);
         };
         if output.exit_code != 0 {
@@ -497,8 +501,19 @@ impl TestRun<'_> {
         cancel: &CancelToken,
     ) -> Result<Option<TestProcessOutput>, TestFailure> {
         let argv = self.command_line(command);
-        let env = self.with_test_env(&self.setup.env);
-        self.run_command("the run", &argv, &self.setup.cwd, env, message.as_bytes(), cancel)
+        let launch = LaunchContext::new(&self.setup.cwd, self.with_test_env(&self.setup.env));
+        let command = ProcessCommand {
+            stdin: message.as_bytes(),
+            capture_whole: true,
+            ends_its_children: true,
+            ..ProcessCommand::new(&argv, &launch, self.time_left(), MAX_STDERR_BYTES)
+        };
+        self.run_command("the run", &command, cancel)
+    }
+
+    /// The time until the deadline of the test.
+    fn time_left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
     }
 
     fn with_test_env(&self, env: &BTreeMap<OsString, OsString>) -> BTreeMap<OsString, OsString> {
@@ -508,25 +523,14 @@ impl TestRun<'_> {
         env
     }
 
-    /// Runs a command until the deadline of the test, and keeps its stderr; `None` if it was cancelled. Failures are about
-    /// `subject`.
+    /// Runs a command and keeps its stderr; `None` if it was cancelled. Failures are about `subject`.
     fn run_command(
         &mut self,
         subject: &str,
-        argv: &[String],
-        cwd: &Path,
-        env: BTreeMap<OsString, OsString>,
-        stdin: &[u8],
+        command: &ProcessCommand<'_>,
         cancel: &CancelToken,
     ) -> Result<Option<TestProcessOutput>, TestFailure> {
-        let launch = LaunchContext::new(cwd, env);
-        let timeout = self.deadline.saturating_duration_since(Instant::now());
-        let command = ProcessCommand {
-            stdin,
-            capture_whole: true,
-            ..ProcessCommand::new(argv, &launch, timeout, MAX_STDERR_BYTES)
-        };
-        let finished = process::run_process(&command, cancel);
+        let finished = process::run_process(command, cancel);
         self.stderr.push_str(&stream_text(&finished.stderr));
         let message = match finished.end {
             ProcessEnd::Exited(code) => {
