@@ -3,6 +3,7 @@
 
 use super::DELTA;
 use std::fs;
+use std::process::Command;
 use test_support::sandbox::{Delta, Ran, Sandbox};
 use test_support::server::{Answer, RecordedRequest, ScriptedServer};
 
@@ -283,4 +284,23 @@ fn c_1_7_a_named_file_is_no_directory() {
         let ran = sandbox.run("task", &["--env-file", file]).expect_code(126);
         assert!(ran.stderr.contains(problem), "{}", ran.stderr);
     }
+}
+
+// "not a regular file": a key that a program prints had to be written into a file.
+#[test]
+fn c_1_7_a_named_file_may_be_a_pipe() {
+    let sandbox = Sandbox::scripted(
+        DELTA,
+        "  - {name: show, shell: printenv T}\n",
+        "- call: [{tool: show}]\n- say: ${last}",
+    );
+    let yaml = sandbox.read("agent/agent.yaml");
+    sandbox.write("agent/agent.yaml", format!("{yaml}env_file: [T]\n"));
+    let script = format!(
+        "echo T=piped | {{ exec 3<&0 0</dev/null; exec '{DELTA}' run --agent agent -w work --run-id r --format raw -m go --env-file /dev/fd/3; }}"
+    );
+    let output = Command::new("sh").args(["-c", &script]).current_dir(sandbox.path("")).output();
+    let output = output.unwrap();
+    let ran = Ran::of(output.status, &output.stdout, &output.stderr).expect_code(0);
+    assert_eq!(ran.stdout, "piped\n");
 }

@@ -18,11 +18,12 @@ use delta_run::budget::ledger;
 use delta_run::limits::bounds::{DEPTH_VARIABLE, MAX_DEPTH_VARIABLE};
 use delta_run::sweep::answer_scope::ANSWERS_VARIABLE;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
+use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The maximum size of a file of variables.
@@ -155,7 +156,7 @@ impl EnvLayers {
         report: &mut DiagnosticReport,
     ) {
         let name = file.path.display().to_string();
-        let read = read_dotenv_file(file.path);
+        let read = read_env_file(file.path, file.requirement == Requirement::Named);
         if file.requirement == Requirement::Trust {
             let text = match &read {
                 Ok(Some((text, _))) => Some(text),
@@ -378,9 +379,14 @@ fn sets_variables(text: &str) -> bool {
 /// # Errors
 /// The file cannot be read, is not regular or not UTF-8, or exceeds 1 MiB.
 pub fn read_dotenv_file(path: &Path) -> io::Result<Option<(String, u32)>> {
+    read_env_file(path, false)
+}
+
+/// The same. A file that the operator has named `may_be_pipe`, which another process fills, such as `<(pass show key)`.
+fn read_env_file(path: &Path, may_be_pipe: bool) -> io::Result<Option<(String, u32)>> {
     let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
     // Opening a pipe would block until a process opens it for writing.
-    let mut file = match OpenOptions::new().read(true).custom_flags(nonblock).open(path) {
+    let file = match OpenOptions::new().read(true).custom_flags(nonblock).open(path) {
         Ok(file) => file,
         Err(error) => {
             let absent = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
@@ -392,16 +398,36 @@ pub fn read_dotenv_file(path: &Path) -> io::Result<Option<(String, u32)>> {
         return Ok(None);
     }
     let invalid = |reason: &str| io::Error::new(io::ErrorKind::InvalidData, reason.to_owned());
-    if !metadata.is_file() {
+    let mut bytes = Vec::new();
+    if metadata.is_file() {
+        file.take(MAX_DOTENV_BYTES + 1).read_to_end(&mut bytes)?;
+    } else if may_be_pipe && metadata.file_type().is_fifo() {
+        bytes = read_pipe(file)?;
+    } else {
         return Err(invalid("it is not a regular file"));
     }
-    let mut bytes = Vec::new();
-    file.by_ref().take(MAX_DOTENV_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_DOTENV_BYTES {
         return Err(invalid("it is larger than 1 MiB"));
     }
     let text = String::from_utf8(bytes).map_err(|_| invalid("it is not UTF-8"))?;
     Ok(Some((text, metadata.uid())))
+}
+
+/// What other processes write into a pipe, until the last of them has closed it or there is too much. A signal ends the wait.
+fn read_pipe(mut pipe: File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 4096];
+    while bytes.len() as u64 <= MAX_DOTENV_BYTES {
+        // Waits for the first process that writes, too: reading would be at the end at once.
+        poll(&mut [PollFd::new(&pipe, PollFlags::IN)], None)?;
+        match pipe.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => bytes.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(bytes)
 }
 
 /// The project's `.env`: next to the nearest `.git`, from `current_dir` upward.
