@@ -285,3 +285,16 @@ fn c_17_1_every_example_passes_its_own_tests() {
     }
     assert!(count > 4, "where are the examples?");
 }
+
+// The command line in a question has quotes around a path that needs them.
+#[test]
+fn c_17_3_the_tests_of_bug_fixer_pass_below_any_path() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
+    for name in ["it's a", "plain"] {
+        let sandbox = example("bug-fixer");
+        std::fs::rename(sandbox.path("agent"), sandbox.path(name)).unwrap();
+        sandbox.delta(["test", name, "asks-*"]).output().expect_code(0);
+    }
+}
