@@ -1,7 +1,11 @@
 //! An agent that is broken is refused before anything is made, with everything that is wrong in it in one go.
 
 use super::DELTA;
-use test_support::sandbox::Sandbox;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use test_support::sandbox::{Ran, Sandbox};
 
 pub const GOOD: &str = "name: t\nllm: {provider: script, model: script.yaml}\n";
 
@@ -285,6 +289,29 @@ fn c_1_2_files_that_cannot_be_read() {
         refused(&sandbox),
         "error: could not read the file: Is a directory (os error 21)\n  --> DIR/agent/context.yaml\n"
     );
+}
+
+// The agent was said to be missing.
+#[test]
+fn c_1_2_an_agent_that_may_not_be_read() {
+    let sandbox = agent(GOOD);
+    for dir in ["", "agent"] {
+        let mode = if dir.is_empty() { 0o755 } else { 0o000 };
+        std::fs::set_permissions(sandbox.path(dir), Permissions::from_mode(mode)).unwrap();
+    }
+    sandbox.copy_program(DELTA, "delta");
+    for args in [["run", "-m", "hi", "--agent", "agent"].as_slice(), &["test", "agent"]] {
+        let mut command = Command::new(sandbox.path("delta"));
+        command.args(args).current_dir(sandbox.path("")).env("HOME", "/nowhere");
+        if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
+            command.uid(65534).gid(65534);
+        }
+        let output = command.output().unwrap();
+        let ran = Ran::of(output.status, &output.stdout, &output.stderr).normal(&sandbox);
+        let told = "error: could not read the file: Permission denied (os error 13)\n  --> DIR/agent/agent.yaml\n";
+        assert!(ran.expect_code(126).stderr.contains(told), "{args:?}");
+    }
+    std::fs::set_permissions(sandbox.path("agent"), Permissions::from_mode(0o755)).unwrap();
 }
 
 #[test]

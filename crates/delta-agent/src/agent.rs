@@ -48,6 +48,7 @@ pub mod tool_imports;
 pub use agent_mapping::{AGENT_MAPPING, LLM_SECTION};
 use finish_tool::FinishSettings;
 pub use finish_tool::FinishTool;
+pub use legacy_names::is_unsearchable;
 pub use mcp_section::{LoadedMcpServers, load_mcp_servers};
 pub use sandbox_settings::AgentSandbox;
 

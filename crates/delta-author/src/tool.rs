@@ -63,7 +63,7 @@ pub fn find_agent_dir(path: &Path, command: &str) -> Result<PathBuf, CommandFail
         Some(parent) => parent,
         None => path,
     };
-    if MAIN_FILES.iter().any(|name| dir.join(name).exists()) {
+    if MAIN_FILES.iter().any(|name| dir.join(name).exists()) || agent::is_unsearchable(dir) {
         return Ok(dir.to_owned());
     }
     let problem = if dir.exists() {
