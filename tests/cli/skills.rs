@@ -153,6 +153,7 @@ fn c_24_2_a_directory_of_skills_is_the_agents_or_below_the_workspace() {
         ("skills: [nowhere]", "could not open DIR/agent/nowhere: No such file"),
         ("skills: [agent.yaml]", "DIR/agent/agent.yaml is not a directory"),
         ("skills: [../outside]", "DIR/outside is outside of the agent directory"),
+        ("skills: [linked]", "DIR/outside/skill is outside of the agent directory"),
         ("skills: ['${CWD}/../x']", "skills are in the agent directory, or below `${CWD}`"),
         ("skills: ['${RUN_DIR}/x']", "skills are in the agent directory, or below `${CWD}`"),
         ("skills: ['${HOME}/x']", "`${HOME}` is not an engine variable"),
@@ -163,18 +164,24 @@ fn c_24_2_a_directory_of_skills_is_the_agents_or_below_the_workspace() {
         sandbox.write("outside/skill/SKILL.md", skill("skill", "x"));
         sandbox.write("agent/one/same/SKILL.md", skill("same", "x"));
         sandbox.write("agent/two/same/SKILL.md", skill("same", "y"));
+        fs::create_dir(sandbox.path("agent/linked")).unwrap();
+        let link = sandbox.path("agent/linked/skill");
+        std::os::unix::fs::symlink("../../outside/skill", link).unwrap();
         let errors = refused(&sandbox);
         assert!(errors.contains(message), "{keys}: {errors}");
     }
     // The operator allows more, as for imports; `skill.md` and CRLF count too.
-    let sandbox = sandbox("skills: [../outside, '${AGENT_HOME}/one/']", "- say: done\n");
+    let sandbox = sandbox("skills: [../outside, '${AGENT_HOME}/one/', two]", "- say: done\n");
+    sandbox.write("elsewhere/linked/SKILL.md", skill("linked", "x"));
+    fs::create_dir(sandbox.path("agent/two")).unwrap();
+    std::os::unix::fs::symlink("../../elsewhere/linked", sandbox.path("agent/two/linked")).unwrap();
     sandbox.write("outside/crlf/skill.md", skill("crlf", "x").replace('\n', "\r\n"));
     sandbox.write("agent/one/same/SKILL.md", skill("same", "x"));
-    let allowed = sandbox.path("outside").display().to_string();
-    let run = sandbox.run_command("go", &[]).env("DELTA_IMPORT_PATH", allowed);
+    let allowed = ["outside", "elsewhere"].map(|dir| sandbox.path(dir).display().to_string());
+    let run = sandbox.run_command("go", &[]).env("DELTA_IMPORT_PATH", allowed.join(":"));
     run.output().expect_code(0);
     let list = tools(&sandbox)[0]["function"]["parameters"]["properties"]["name"]["enum"].clone();
-    assert_eq!(list, json!(["crlf", "same"]));
+    assert_eq!(list, json!(["crlf", "same", "linked"]));
 }
 
 #[test]

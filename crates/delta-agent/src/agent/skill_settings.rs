@@ -74,7 +74,7 @@ impl AgentLoader<'_> {
             }
             Err(error) => format!("could not open {}: {error}", dir.display()),
             Ok(path) if !path.is_dir() => format!("{} is not a directory", dir.display()),
-            Ok(path) if !path.starts_with(self.home) && !self.import_path.allows(&path) => {
+            Ok(path) if self.is_outside(&path) => {
                 format!("{} is outside of the agent directory", path.display())
             }
             Ok(_) => {
@@ -87,7 +87,12 @@ impl AgentLoader<'_> {
                 let skills = skill::read_author_skills(&dir, &root, &mut report);
                 self.report.diagnostics.append(&mut report.diagnostics);
                 match skills {
-                    Ok(skills) => return skills,
+                    Ok(skills) => match self.find_outer(&dir, &skills) {
+                        None => return skills,
+                        Some(path) => {
+                            format!("{} is outside of the agent directory", path.display())
+                        }
+                    },
                     Err(error) => format!("could not read {}: {error}", dir.display()),
                 }
             }
@@ -99,6 +104,17 @@ impl AgentLoader<'_> {
         };
         doc.report(item, problem, help);
         Vec::new()
+    }
+
+    /// Whether what is at `path`, which is canonical, is neither the author's nor allowed by the operator.
+    fn is_outside(&self, path: &Path) -> bool {
+        !path.starts_with(self.home) && !self.import_path.allows(path)
+    }
+
+    /// Where one of the skills in `dir` is, if a symlink leads out to it.
+    fn find_outer(&self, dir: &Path, skills: &[Skill]) -> Option<PathBuf> {
+        let mut paths = skills.iter().flat_map(|skill| dir.join(&skill.name).canonicalize());
+        paths.find(|path| self.is_outside(path))
     }
 
     /// The skills that the run was made with, and whose files may have changed since.
