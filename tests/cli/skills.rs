@@ -129,6 +129,7 @@ fn c_24_2_every_mistake_of_the_author_is_an_error() {
     }
     sandbox.write("agent/skills/j-no-file/README.md", "");
     sandbox.write("agent/skills/README.md", "a file is not a skill");
+    sandbox.write("agent/skills/null/SKILL.md", skill("null", "x"));
     let errors = refused(&sandbox);
     for message in [
         "the skill has no front matter\n  --> DIR/agent/skills/a-none/SKILL.md\n",
@@ -142,6 +143,8 @@ fn c_24_2_every_mistake_of_the_author_is_an_error() {
         "`description` is empty\n",
         "the skill has no instructions\n",
         "could not read the skill: it has no SKILL.md\n  --> DIR/agent/skills/j-no-file\n",
+        // Without quotes it was missing, and the help was to write it without quotes.
+        "help: write `name: \"null\"`\n",
     ] {
         assert!(errors.contains(message), "{message}\n{errors}");
     }

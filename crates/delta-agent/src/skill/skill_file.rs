@@ -78,8 +78,10 @@ impl SkillFile {
             }
         };
         if let Some(fields) = doc.fields(&doc.root, &SKILL_MAPPING) {
-            if let Some(node) = fields.require("name", dir_name) {
-                check_name(&doc, node, dir_name);
+            // Without quotes, YAML reads it as no value.
+            let example = if dir_name == "null" { "\"null\"" } else { dir_name };
+            if let Some(node) = fields.require("name", example) {
+                check_name(&doc, node, dir_name, example);
             }
             if let Some(node) = fields.require("description", "What it does, and when to use it") {
                 check_field_length(&doc, node, "description", MAX_DESCRIPTION_CHARS);
@@ -152,14 +154,15 @@ fn close(lines: &mut [String], end: Option<usize>) {
     }
 }
 
-fn check_name(doc: &YamlDocument, node: &YamlNode, dir_name: &str) {
+/// Checks the name in the front matter; `example` is the one of the directory as YAML.
+fn check_name(doc: &YamlDocument, node: &YamlNode, dir_name: &str, example: &str) {
     let Some(name) = node.scalar() else { return };
     if !is_skill_name(name) {
         let help = "use 1 to 64 lower-case letters, digits and single hyphens between them";
         doc.report(node, format!("`{name}` is not the name of a skill"), help);
     } else if name != dir_name {
         let message = format!("the skill `{name}` is in the directory `{dir_name}`");
-        doc.report(node, message, format!("write `name: {dir_name}`, or rename the directory"));
+        doc.report(node, message, format!("write `name: {example}`, or rename the directory"));
     }
 }
 
