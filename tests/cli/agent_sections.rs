@@ -187,6 +187,9 @@ fn c_1_4_a_schema_in_a_file_is_checked_as_a_whole() {
     let schema = "{\"type\": \"object\", \"unevaluatedProperties\": false, \"properties\": {\"a\": {\"pattern\": \"(?=a)\"}}}";
     sandbox.write("agent/s.json", schema);
     let said = refused(&sandbox);
+    // An editor may have put a byte order mark before it.
+    sandbox.write("agent/s.json", format!("\u{feff}{schema}"));
+    assert_eq!(refused(&sandbox), said);
     for expected in [
         "error: the schema of `finish`, /unevaluatedProperties: the keyword `unevaluatedProperties` is not supported\n",
         "error: the schema of `finish`, /properties/a/pattern: the pattern is not supported: lookahead and lookbehind are not supported\n",

@@ -3,6 +3,7 @@
 use super::agent_rights::AgentRights;
 use delta_base::id::SnapshotId;
 use delta_base::text::hidden_text::has_hidden_text;
+use delta_base::text::without_byte_order_mark;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -51,8 +52,9 @@ impl AgentsLock {
     /// # Errors
     /// It is something else; the message says what.
     pub fn parse(json: &[u8]) -> Result<Self, String> {
-        let value: serde_json::Value =
-            serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        let text = std::str::from_utf8(json).map_err(|_| "it is not UTF-8".to_owned())?;
+        let value: serde_json::Value = serde_json::from_str(without_byte_order_mark(text))
+            .map_err(|error| error.to_string())?;
         if has_hidden_text(&value) {
             return Err("it has hidden characters".to_owned());
         }

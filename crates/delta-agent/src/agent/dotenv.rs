@@ -4,6 +4,7 @@
 //! environment into a variable that does not count as a key. Error messages quote no value, because
 //! it may be a key.
 
+use delta_base::text::without_byte_order_mark;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 
 /// Parses the variables of a file, in file order; of duplicates the last one counts. `name` is the
@@ -12,7 +13,7 @@ use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 /// # Errors
 /// All problems, each with its line and column.
 pub fn parse_dotenv(name: &str, text: &str) -> Result<Vec<(String, String)>, DiagnosticReport> {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
+    let text = without_byte_order_mark(text).replace("\r\n", "\n");
     let mut reader =
         DotenvReader { file: name, text: &text, position: 0, report: DiagnosticReport::default() };
     let mut pairs = Vec::new();

@@ -3,6 +3,7 @@
 use super::AgentLoader;
 use crate::tool::{self, Tool, ValueSchema};
 use delta_base::durable::read_regular_text as read_text;
+use delta_base::text::without_byte_order_mark;
 use delta_run::state::FINISH_TOOL;
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode};
@@ -121,7 +122,8 @@ impl AgentLoader<'_> {
             Some(file) => {
                 let path = self.home.join(if self.is_copy { SCHEMA_COPY } else { file });
                 let schema = read_text(&path).map_err(|error| error.to_string()).and_then(|text| {
-                    let schema = serde_json::from_str(&text).map_err(|error| error.to_string());
+                    let json = without_byte_order_mark(&text);
+                    let schema = serde_json::from_str(json).map_err(|error| error.to_string());
                     self.source_files.push((SCHEMA_COPY, text));
                     schema
                 });

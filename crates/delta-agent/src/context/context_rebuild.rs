@@ -3,10 +3,10 @@
 //! depends on the outside world.
 
 use super::context_builder::{ContextPiece, RequestContext};
-use super::source_text::without_byte_order_mark;
 use super::token_budget::{self, JournalSelection, TokenMeter};
 use super::{ContextInputs, ContextManifest, ContextSource, SourceKind};
 use crate::skill;
+use delta_base::text::without_byte_order_mark;
 use delta_run::record::ContextBlock;
 use delta_run::state::RunState;
 

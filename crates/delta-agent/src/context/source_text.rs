@@ -1,5 +1,6 @@
 //! The text of a file in the context: what the author of an agent, a generator, a tool or a repository has written.
 
+use delta_base::text::without_byte_order_mark;
 use std::borrow::Cow;
 use std::io;
 
@@ -27,9 +28,4 @@ impl SourceText {
         let is_replaced = matches!(text, Cow::Owned(_));
         Ok(Self { text: without_byte_order_mark(&text).to_owned(), is_replaced })
     }
-}
-
-/// A text without the byte order mark that some editors put before it and that no model needs.
-pub(super) fn without_byte_order_mark(text: &str) -> &str {
-    text.strip_prefix('\u{feff}').unwrap_or(text)
 }

@@ -1,6 +1,7 @@
 //! SKILL.md: its front matter, checked against the specification of Agent Skills, and its text.
 
 use super::MAX_DESCRIPTION_CHARS;
+use delta_base::text::without_byte_order_mark;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode};
@@ -188,13 +189,13 @@ pub(super) fn is_skill_name(name: &str) -> bool {
 
 /// Whether the first line of a skill is the one before the front matter.
 fn begins_front_matter(text: &str) -> bool {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = without_byte_order_mark(text);
     text.trim_start().lines().next().is_some_and(|line| line.trim_end() == FENCE)
 }
 
 /// The front matter with its first fence, so that its lines have the numbers of the file, and the text after it.
 pub(super) fn split_front_matter(text: &str) -> Option<(&str, &str)> {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = without_byte_order_mark(text);
     let mut end = 0;
     let mut is_open = false;
     for line in text.split_inclusive('\n') {
