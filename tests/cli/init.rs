@@ -324,7 +324,7 @@ fn c_11_4_bad_names_and_templates_are_usage_errors() {
     for (args, message) in [
         (
             ["-y", "no name"],
-            "error: `no name` is not an agent name: expected 1 to 64 letters, digits, `.`, `_` or `-`, starting with a letter\n",
+            "error: `no name` is not an agent name: expected 1 to 64 letters, digits, `.`, `_` or `-`, starting with a letter, but not `null`\n",
         ),
         (["-t", "huge"], "error: invalid value 'huge' for '--template <TEMPLATE>'\n"),
     ] {

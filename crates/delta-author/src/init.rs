@@ -2,7 +2,7 @@
 
 use crate::init_provider::InitProvider;
 use clap::{Args, ValueEnum};
-use delta_agent::agent::agents_lock::is_agent_name;
+use delta_agent::agent::agents_lock::{AGENT_NAME_RULE, is_agent_name};
 use delta_base::shell_quote::shell_quote;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::strip_terminal_controls;
@@ -129,7 +129,7 @@ fn parse_agent_name(dir: &Path) -> Result<String, String> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     if !is_agent_name(&name) {
         return Err(format!(
-            "`{}` is not an agent name: expected 1 to 64 letters, digits, `.`, `_` or `-`, starting with a letter",
+            "`{}` is not an agent name: {AGENT_NAME_RULE}",
             strip_terminal_controls(&name)
         ));
     }

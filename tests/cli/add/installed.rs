@@ -62,9 +62,16 @@ fn c_36_16_a_lock_file_installs_the_same_agents_elsewhere() {
         command.output()
     };
     fs::create_dir(sandbox.path("there")).unwrap();
+    // The help named `--as`, which there is not for `--locked`.
+    sandbox.write("there/.local/share/delta/agents/reviewer/agent.yaml", "name: other\n");
+    let ran = there(&["--locked", "agents.lock.json"]).expect_code(1);
+    let hint = format!("help: give it another name: `delta add {url}@trunk --as NAME`\n");
+    assert!(ran.stderr.ends_with(&hint), "{ran:?}");
+    fs::remove_dir_all(sandbox.path("there/.local/share/delta/agents/reviewer")).unwrap();
+    sandbox.write("agents.lock.json", format!("\u{feff}{}", sandbox.read(LOCK)));
     there(&["--locked", "agents.lock.json"]).expect_code(0);
     let installed = sandbox.read("there/.local/share/delta/agents.lock.json");
-    assert_eq!(installed, sandbox.read("agents.lock.json"));
+    assert_eq!(installed, sandbox.read(LOCK));
     there(&["--locked", "agents.lock.json"]).expect_code(0);
     there(&["--update"]).expect_code(3);
 

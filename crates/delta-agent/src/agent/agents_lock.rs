@@ -77,6 +77,10 @@ impl AgentsLock {
     }
 }
 
+/// What [`is_agent_name`] expects, for messages.
+pub const AGENT_NAME_RULE: &str =
+    "expected 1 to 64 letters, digits, `.`, `_` or `-`, starting with a letter, but not `null`";
+
 /// Whether an agent can have this name: 1 to 64 letters, digits, `.`, `_` or `-`, starting with a letter.
 pub fn is_agent_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic())

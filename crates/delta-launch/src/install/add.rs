@@ -7,9 +7,10 @@ use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
 use delta_agent::agent::agent_rights::AgentRights;
 use delta_agent::agent::agent_tree::hash_agent_tree;
-use delta_agent::agent::agents_lock::{AgentsLock, LockedAgent, is_agent_name};
+use delta_agent::agent::agents_lock::{AGENT_NAME_RULE, AgentsLock, LockedAgent, is_agent_name};
 use delta_agent::agent::tool_imports::ImportPath;
 use delta_base::id::SnapshotId;
+use delta_base::shell_quote::shell_quote;
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
 use delta_base::terminal_text::escape_to_line;
@@ -63,10 +64,6 @@ Examples:
   delta add --locked agents.lock.json    # the same agents as elsewhere
 
 Exit codes: 0 done, 1 not installed, 3 a person has to decide, 126 refused";
-
-/// What a name has to be.
-const AGENT_NAME: &str =
-    "expected 1 to 64 letters, digits, `.`, `_` or `-`, starting with a letter";
 
 fn parse_tree(text: &str) -> Result<SnapshotId, String> {
     SnapshotId::parse(text).ok_or_else(|| "expected 64 hexadecimal digits".to_owned())
@@ -131,7 +128,7 @@ impl Installer {
         let before = self.lock.agents.get(name);
         let source = location.source();
         let problem = match before {
-            _ if !is_agent_name(name) => Some(AGENT_NAME.to_owned()),
+            _ if !is_agent_name(name) => Some(AGENT_NAME_RULE.to_owned()),
             Some(LockedAgent { source: other, .. }) if *other != source => {
                 Some(format!("it is the name of an agent from {}", escape_to_line(other)))
             }
@@ -142,7 +139,10 @@ impl Installer {
         };
         if let Some(problem) = problem {
             let message = format!("the name `{}` is refused: {problem}", escape_to_line(name));
-            return Err(CommandFailure::already_exists(message, "name it with `--as NAME`"));
+            // The name may be from a lock file, for which there is no `--as`.
+            let address = shell_quote(&location.address());
+            let hint = format!("give it another name: `delta add {address} --as NAME`");
+            return Err(CommandFailure::already_exists(message, hint));
         }
         let after = LockedAgent {
             source,

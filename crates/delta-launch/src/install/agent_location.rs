@@ -123,6 +123,14 @@ impl AgentLocation {
         Ok(Self { commit: agent.commit.clone().filter(|_| is_exact), ..location })
     }
 
+    /// What [`AgentLocation::parse`] parses.
+    pub fn address(&self) -> String {
+        match &self.reference {
+            Some(reference) => format!("{}@{reference}", self.source()),
+            None => self.source(),
+        }
+    }
+
     /// What agents.lock.json has of it, without the ref.
     pub fn source(&self) -> String {
         match &self.dir {
@@ -211,8 +219,8 @@ impl AgentLocation {
 
 impl std::fmt::Display for AgentLocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.source().strip_prefix("https://").unwrap_or(&self.source()))?;
-        self.reference.iter().try_for_each(|reference| write!(f, "@{reference}"))
+        let address = self.address();
+        f.write_str(address.strip_prefix("https://").unwrap_or(&address))
     }
 }
 
