@@ -326,6 +326,8 @@ fn c_11_4_bad_names_and_templates_are_usage_errors() {
             ["-y", "no name"],
             "error: `no name` is not an agent name: expected 1 to 64 letters, digits, `.`, `_` or `-`, starting with a letter, but not `null`\n",
         ),
+        // `new` would be created, and stay empty.
+        (["-y", "new/../agent"], "error: new/..: No such file or directory (os error 2)\n"),
         (["-t", "huge"], "error: invalid value 'huge' for '--template <TEMPLATE>'\n"),
     ] {
         let ran = sandbox.delta([&["init"], &args[..]].concat()).output().expect_code(2);

@@ -121,6 +121,10 @@ fn print_sandbox_note(dir: &Path) {
 
 /// The name of the agent in `dir`: the last part of its path.
 fn parse_agent_name(dir: &Path) -> Result<String, String> {
+    // A directory that only `..` leads out of would be created, and stay empty.
+    for path in dir.ancestors().filter(|path| path.ends_with("..")) {
+        path.metadata().map_err(|error| format!("{}: {error}", path.display()))?;
+    }
     let path = match dir.file_name() {
         Some(_) => dir.to_owned(),
         // `.` and `..` must be resolved to a name.
