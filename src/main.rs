@@ -17,6 +17,7 @@ use delta_launch::drive::{
     stop, tell, trust,
 };
 use delta_launch::install::add;
+use delta_launch::prepare::endpoint::encode_first_request;
 use delta_launch::transfer::{receive, send};
 use delta_operator::failure::CommandFailure;
 use delta_operator::global_options::GlobalOptions;
@@ -247,7 +248,9 @@ fn run_with_arguments(arguments: impl IntoIterator<Item = OsString>) -> ExitCode
         DeltaCommand::View(args) => finish(view::view_command(&args)),
         DeltaCommand::Replay(args) => finish(replay::replay_command(&args)),
         DeltaCommand::Verify(args) => finish(verify::verify_command(&args)),
-        DeltaCommand::Context(command) => finish(context::context_command(&command)),
+        DeltaCommand::Context(command) => {
+            finish(context::context_command(&command, encode_first_request))
+        }
         DeltaCommand::Acp(args) => finish(acp::acp_command(&args)),
         DeltaCommand::Mcp(command) => mcp::mcp_command(&command),
         DeltaCommand::Test(args) => test::test_command(&args),

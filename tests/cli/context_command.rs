@@ -517,22 +517,107 @@ fn c_8_7_a_preview_makes_no_workspace_and_says_what_a_run_would() {
     preview(&sandbox, &[]).expect_code(126);
 }
 
+/// It was in the form of Chat Completions, whatever form the run sends.
 #[test]
-fn c_8_7_a_tokenizer_counts_and_a_hook_is_not_run() {
+fn c_8_7_a_preview_is_in_the_form_of_the_endpoint() {
+    let pricing = "{input: 2, cached_input: 0.5, cache_write: 3, output: 8}";
+    for (form, llm, more) in [
+        ("openai", "\n  system_messages: merged", ""),
+        ("anthropic", "", ""),
+        ("anthropic", "\n  cache: {ttl: 1h}\n  stream: false", ""),
+        ("anthropic", "", "max_iterations: 1\n"),
+        ("responses", "", ""),
+        ("responses", &format!("\n  pricing: {pricing}"), "max_iterations: 1\n"),
+        ("gemini", "", ""),
+    ] {
+        let server = ScriptedServer::start(|_: &RecordedRequest| Answer::text("done"));
+        let is_of_openai = ["openai", "responses"].contains(&form);
+        let url = if is_of_openai { server.url() } else { server.root_url() };
+        let sandbox = Sandbox::new(DELTA);
+        let llm = format!("provider: {form}\n  model: test-model\n  base_url: {url}{llm}");
+        sandbox.agent(&llm, &format!("{NOTE}{more}"));
+        let sources = "sources:\n  - {type: file, path: system_prompt.md}\n  - {type: file, path: more.md}\n  - {type: journal}\n";
+        sandbox.write("agent/context.yaml", sources);
+        sandbox.write("agent/more.md", "word ".repeat(2000));
+        let seen = preview(&sandbox, &["-w", "work", "--request"]).expect_code(0);
+        assert_eq!(server.requests().len(), 0, "nothing is asked");
+        let run = ["run", "--agent", "agent", "-w", "work", "--run-id", "preview", "the task"];
+        sandbox.delta(run).env("DELTA_API_KEY", "k").output().expect_code(0);
+        assert_eq!(server.violations(), Vec::<String>::new(), "{form}");
+        let sent = String::from_utf8(server.requests()[0].bytes.clone()).unwrap();
+        assert_eq!(seen.stdout, sent, "{form}");
+    }
+}
+
+#[test]
+fn c_8_7_the_request_is_printed_without_a_key() {
+    let sandbox = Sandbox::new(DELTA);
+    let key_command = "provider: anthropic\n  model: claude-opus-4-5\n  api_key_command: [sh, -c, 'touch asked; echo k']";
+    for llm in ["provider: anthropic\n  model: claude-opus-4-5", key_command] {
+        sandbox.agent(llm, NOTE);
+        let seen = preview(&sandbox, &["--request"]).expect_code(0).json();
+        assert!(seen["tools"][0]["input_schema"].is_object(), "{seen}");
+    }
+    assert!(!sandbox.path("asked").exists() && !sandbox.path("agent/asked").exists());
+}
+
+/// A workspace that the run creates has the instructions of the repository that it is in; a symlink led to another path.
+#[test]
+fn c_8_7_a_workspace_that_is_not_there_yet_is_in_its_repository() {
+    let server = ScriptedServer::start(|_: &RecordedRequest| Answer::text("done"));
+    let sandbox = Sandbox::asking(DELTA, &server.url(), NOTE);
+    let sources = "sources:\n  - {type: agents_md}\n  - {type: journal}\n";
+    sandbox.write("agent/context.yaml", sources);
+    sandbox.write("agent/.git/HEAD", "ref: refs/heads/main\n");
+    sandbox.write("agent/AGENTS.md", "Of the agent.\n");
+    sandbox.write("repo/.git/HEAD", "ref: refs/heads/main\n");
+    sandbox.write("repo/AGENTS.md", "Of the repository.\n");
+    std::os::unix::fs::symlink("repo", sandbox.path("link")).unwrap();
+    let before = sandbox.files("");
+    for (number, more) in
+        [&[] as &[&str], &["-w", "repo/new/deep"], &["-w", "link/b"]].into_iter().enumerate()
+    {
+        let args = [&["--request"], more].concat();
+        let seen = preview(&sandbox, &args).expect_code(0);
+        let owner = if number == 0 { "Of the agent." } else { "Of the repository." };
+        assert!(seen.stdout.contains(owner), "{more:?}: {}", seen.stdout);
+        if number == 0 {
+            assert_eq!(sandbox.files(""), before);
+        }
+        let run = ["run", "--agent", "agent", "-y", "--run-id", "preview", "the task"];
+        let run = sandbox.delta(run.iter().chain(more).copied());
+        run.env("DELTA_API_KEY", "k").output().expect_code(0);
+        let sent = String::from_utf8(server.requests()[number].bytes.clone()).unwrap();
+        assert_eq!(seen.stdout, sent, "{more:?}");
+    }
+}
+
+/// It started the tokenizer, which can write, even for a workspace that does not exist.
+#[test]
+fn c_8_7_a_tokenizer_counts_when_it_is_asked_to_and_a_hook_is_not_run() {
     let sandbox = Sandbox::scripted(DELTA, NOTE, TURNS);
-    let manifest = "tokenizer: {command: ['${AGENT_HOME}/count']}\nsources:\n  - {type: journal}\n";
+    let manifest = "tokenizer: {command: ['${AGENT_HOME}/count']}\nsources:\n  - {type: journal, max_tokens: 60}\n";
     sandbox.write("agent/context.yaml", manifest);
-    sandbox.write_program("agent/count", "#!/bin/sh\nwc -w\n");
+    sandbox.write_program("agent/count", "#!/bin/sh\ntouch \"${0%/*}/ran\"\nwc -w\n");
     sandbox.write("agent/hooks.yaml", "pre_llm_request: {command: ['false']}\n");
-    // The workspace is not there.
+    let hook = "Note: the hook pre_llm_request did not run; it may change the request\n";
     let seen = preview(&sandbox, &["-w", "new", "--format", "json"]).normal(&sandbox);
-    assert_eq!(seen.json()["blocks"][0]["tokens"], 2 + 4);
+    assert_eq!(seen.json()["blocks"][0]["tokens"], 10);
     assert_eq!(
         seen.stderr,
-        "Note: no run was created and no LLM called; RUN_DIR is DIR/new/.delta/preview, which does not exist\n\
-         Note: the hook pre_llm_request did not run; it may change the request\n"
+        format!(
+            "Note: no run was created and no LLM called; RUN_DIR is DIR/new/.delta/preview, which does not exist\n\
+             Note: the tokenizer did not run; tokens are estimated, so a run may cut the request elsewhere; `--generate` runs it\n{hook}"
+        )
     );
     assert!(!sandbox.path("new").exists());
+    assert!(!sandbox.path("agent/ran").exists(), "the tokenizer is started");
+    sandbox.write("work/x", "");
+    let args = ["-w", "work", "--generate", "--format", "json"];
+    let seen = preview(&sandbox, &args).normal(&sandbox);
+    assert_eq!(seen.json()["blocks"][0]["tokens"], 2 + 4);
+    assert!(!seen.stderr.contains("tokenizer did not run"), "{}", seen.stderr);
+    assert!(sandbox.path("agent/ran").exists());
 }
 
 #[test]

@@ -215,6 +215,11 @@ impl ContextManifest {
         self.sources.insert(journal_index.unwrap_or(self.sources.len()), source);
     }
 
+    /// Whether a command counts the tokens.
+    pub fn has_tokenizer(&self) -> bool {
+        self.tokenizer.is_some()
+    }
+
     /// A warning for each pattern in `invalidate_on` that matches no file, because changes there
     /// would go unnoticed. `has_workspace` says whether the workspace exists.
     pub fn unmatched_patterns(&self, vars: &EngineVars, has_workspace: bool) -> Vec<String> {

@@ -136,13 +136,18 @@ pub fn is_file_no_follow(path: &Path) -> bool {
 
 /// Whether a file belongs to this user or to root: no other user can exchange what is in it.
 pub fn is_own_or_roots(metadata: &Metadata) -> bool {
-    metadata.uid() == rustix::process::geteuid().as_raw() || metadata.uid() == 0
+    metadata.uid() == current_user() || metadata.uid() == 0
+}
+
+/// The user of this process, to whom the files belong that it creates.
+pub fn current_user() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
 /// The user who owns `path` itself, unless it is the one of this process.
 pub fn owner_if_other(path: &Path) -> Option<u32> {
     let owner = metadata_no_follow(path).ok()?.uid();
-    (owner != rustix::process::geteuid().as_raw()).then_some(owner)
+    (owner != current_user()).then_some(owner)
 }
 
 /// The entries of one of delta's directories, in no order.

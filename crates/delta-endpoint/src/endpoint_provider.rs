@@ -198,6 +198,14 @@ impl EndpointProvider {
         self
     }
 
+    /// The body of a request in the endpoint's form, as this process would send it first.
+    ///
+    /// # Errors
+    /// The form cannot express the request.
+    pub fn request_body(&mut self, request: &LlmRequest<'_>) -> Result<Arc<String>, LlmError> {
+        Ok(self.encode(request, self.tier.tier)?.encoded.body)
+    }
+
     /// Whether requests have this key.
     pub fn has_key(&self, value: &str) -> bool {
         self.endpoint.api_key == Some(ApiKey::new(value.to_owned()))
@@ -245,6 +253,17 @@ impl EndpointProvider {
 
     /// Translates the request as the endpoint accepts it, as far as is known by now.
     fn encode(
+        &mut self,
+        request: &LlmRequest<'_>,
+        tier: ServiceTier,
+    ) -> Result<SentRequest, LlmError> {
+        self.translate(request, tier).map_err(|error| {
+            let form = self.codec.form().name();
+            LlmError::from_message(format!("the request cannot be sent to {form}: {error}"))
+        })
+    }
+
+    fn translate(
         &mut self,
         request: &LlmRequest<'_>,
         tier: ServiceTier,
@@ -453,10 +472,7 @@ impl Provider for EndpointProvider {
             if cancel.is_requested() {
                 return Err(LlmError::Cancelled);
             }
-            let sent = self.encode(request, tier).map_err(|error| {
-                let form = self.codec.form().name();
-                LlmError::from_message(format!("the request cannot be sent to {form}: {error}"))
-            })?;
+            let sent = self.encode(request, tier)?;
             if let Some(answers) = &self.answers
                 && let Some(reply) = answers.read(self.answer_key(answers, &sent), request.run_id)
             {

@@ -4,7 +4,10 @@
 
 use clap::{Args, Subcommand};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
+use delta_agent::agent::Agent;
+use delta_agent::agent::env_layers::EnvLayers;
 use delta_base::json::merge_objects;
+use delta_llm::llm::LlmRequest;
 use delta_operator::arguments::completion_candidates;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::run_argument::RunArgument;
@@ -16,6 +19,7 @@ use delta_report::request_breakdown::{RequestBlock, RequestBreakdown, RequestSum
 use iteration_request::IterationRequest;
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 mod cost;
 mod diff;
@@ -72,13 +76,20 @@ struct RequestViewOptions {
     format: TextOrJson,
 }
 
-/// Runs a subcommand.
-pub fn context_command(command: &ContextCommand) -> Result<(), CommandFailure> {
+/// Translates a first request of an agent, with the settings of its environment, into the form of its endpoint.
+pub type EncodeRequest =
+    fn(&Agent, &EnvLayers, &LlmRequest<'_>) -> Result<Arc<String>, CommandFailure>;
+
+/// Runs a subcommand; a preview is in the form into which `encode_request` translates it.
+pub fn context_command(
+    command: &ContextCommand,
+    encode_request: EncodeRequest,
+) -> Result<(), CommandFailure> {
     let text = match command {
         ContextCommand::Show(args) => show_request(args),
         ContextCommand::Diff(args) => diff::diff_requests(args),
         ContextCommand::Cost(args) => cost::report_cost(args),
-        ContextCommand::Preview(args) => preview::preview_request(args),
+        ContextCommand::Preview(args) => preview::preview_request(args, encode_request),
     };
     stdio::print_text(&text?);
     Ok(())

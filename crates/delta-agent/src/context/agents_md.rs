@@ -136,11 +136,19 @@ impl AgentsMdSource {
     }
 }
 
-/// The canonical path and the owner of a workspace that exists.
+/// The canonical path and the owner of a workspace. One that does not exist is not created yet: its path is canonical as far
+/// as it exists, and it will belong to this user.
 fn resolve_workspace(workspace: &Path) -> Option<(PathBuf, u32)> {
-    let path = workspace.canonicalize().ok()?;
-    let owner = durable::metadata_no_follow(&path).ok()?.uid();
-    Some((path, owner))
+    match workspace.canonicalize() {
+        Ok(path) => {
+            let owner = durable::metadata_no_follow(&path).ok()?.uid();
+            Some((path, owner))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Some((workspace.to_owned(), durable::current_user()))
+        }
+        Err(_) => None,
+    }
 }
 
 fn is_name_below(name: &str) -> bool {

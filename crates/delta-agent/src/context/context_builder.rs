@@ -37,7 +37,7 @@ pub struct ContextInputs<'a> {
     pub clock: Clock,
     /// The token counts of earlier requests.
     pub counter: &'a mut TokenCounter,
-    /// Whether generators run; otherwise their previous output is used.
+    /// Whether generators and the tokenizer run; otherwise the previous output is used, and tokens are estimated.
     pub run_generators: bool,
 }
 
@@ -90,7 +90,8 @@ impl ContextManifest {
         state: &'c RunState,
         inputs: &mut ContextInputs<'_>,
     ) -> Result<RequestContext<'c>, ContextError> {
-        let mut meter = TokenMeter { tokenizer: self.tokenizer.as_ref(), inputs };
+        let tokenizer = self.tokenizer.as_ref().filter(|_| inputs.run_generators);
+        let mut meter = TokenMeter { tokenizer, inputs };
         let mut prepared = Vec::with_capacity(self.sources.len());
         for source in &self.sources {
             let path = source.path(meter.inputs.vars);

@@ -8,13 +8,15 @@ use delta_base::engine_variables::EngineVars;
 use delta_base::redact::Secrets;
 use delta_base::url_secrets::url_secrets;
 use delta_endpoint::endpoint_provider::{EndpointProvider, KeyRefresh, RequestedTier};
-use delta_llm::llm::{Endpoint, LlmConfig, ProviderKind};
+use delta_llm::llm::{Endpoint, LlmConfig, LlmRequest, ProviderKind};
 use delta_operator::api_key::KeyCommand;
 use delta_operator::cancel::install_cancel;
 use delta_operator::failure::CommandFailure;
-use delta_words::{ServiceTier, TierChoice, WireForm};
+use delta_operator::prices::{self, RunPrices};
+use delta_words::{Pricing, ServiceTier, TierChoice, WireForm};
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// OpenAI's documents advise 15 minutes for `flex`, whose requests may wait before the first byte.
@@ -94,10 +96,7 @@ impl EndpointSetup<'_> {
         } else {
             self.resolve_with_agent_command(layers)?
         };
-        if self.max_iterations.unwrap_or(self.agent.max_iterations) == 1 {
-            // No later request of the run would read what this one writes.
-            endpoint.cache = endpoint.cache.for_single_request();
-        }
+        limit_cache(&mut endpoint, self.max_iterations.unwrap_or(self.agent.max_iterations));
         if self.tier != TierChoice::Direct {
             endpoint.timeout_ms = endpoint.timeout_ms.max(TIER_TIMEOUT_MS);
             endpoint.idle_timeout_ms = endpoint.idle_timeout_ms.max(TIER_TIMEOUT_MS);
@@ -155,6 +154,49 @@ impl EndpointSetup<'_> {
         let max_age = Some(Duration::from_millis(llm.api_key_ttl_ms));
         Ok((endpoint, Some(UsedKeyCommand { command, key, max_age })))
     }
+}
+
+/// Makes the endpoint of a run with this many LLM calls cache only what a request may read.
+fn limit_cache(endpoint: &mut Endpoint, max_iterations: u32) {
+    if max_iterations == 1 {
+        // No later request of the run would read what this one writes.
+        endpoint.cache = endpoint.cache.for_single_request();
+    }
+}
+
+/// The provider with the cache rules that the prices of its model, `llm`, imply.
+pub fn with_priced_cache(provider: EndpointProvider, llm: &LlmConfig) -> EndpointProvider {
+    let pricing = llm.pricing.as_ref();
+    let charges = pricing.is_some_and(Pricing::charges_cache_writes);
+    let min_prefix = pricing.and_then(|pricing| pricing.min_cached_prefix);
+    provider.with_cache_rules(charges, min_prefix)
+}
+
+/// The body of the first request of a run of `agent`, in the form of its endpoint. Needs no key, and connects to nothing.
+///
+/// # Errors
+/// The address or the proxy cannot be used, or the form cannot express the request.
+pub fn encode_first_request(
+    agent: &Agent,
+    layers: &EnvLayers,
+    request: &LlmRequest<'_>,
+) -> Result<Arc<String>, CommandFailure> {
+    if agent.llm.wire_form().is_none() {
+        return Ok(Arc::clone(request.body));
+    }
+    // Nothing is sent, so any key is as good as the one that a run would ask for, and any host may get it.
+    let key = "none".to_owned();
+    let mut endpoint = Endpoint::resolve_with_command_key(
+        &agent.llm,
+        key,
+        &|name| layers.settings(name),
+        &|_| true,
+    )?;
+    limit_cache(&mut endpoint, agent.max_iterations);
+    let mut llm = agent.llm.clone();
+    prices::apply_prices(&mut llm, &endpoint.base_url, &RunPrices::of_parent()?)?;
+    let provider = EndpointProvider::new(endpoint, llm.model.clone())?;
+    Ok(with_priced_cache(provider, &llm).request_body(request)?)
 }
 
 /// Refuses a tier that the model of `llm` cannot have.

@@ -1,6 +1,8 @@
 //! An agent that is ready for a run: loaded, with its variables, keys, endpoint and limits. Creates and changes nothing.
 
-use crate::prepare::endpoint::{EndpointSetup, PreparedEndpoint, check_tier, choose_tier};
+use crate::prepare::endpoint::{
+    EndpointSetup, PreparedEndpoint, check_tier, choose_tier, with_priced_cache,
+};
 use delta_agent::agent::Agent;
 use delta_agent::agent::env_layers::EnvLayers;
 use delta_agent::child_environment::ChildEnvironment;
@@ -32,7 +34,6 @@ use delta_run::limits::bounds::{Nesting, RunBounds};
 use delta_run::record::agent_copy;
 use delta_run::sweep::answer_scope::{ANSWERS_VARIABLE, AnswerScope};
 use delta_run::workspace::Workspace;
-use delta_words::Pricing;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -212,11 +213,7 @@ impl PreparedAgent {
             .into_iter()
             .zip(agent.llm.models())
             .map(|(it, llm)| {
-                let pricing = llm.pricing.as_ref();
-                let charges = pricing.is_some_and(Pricing::charges_cache_writes);
-                let min_prefix = pricing.and_then(|pricing| pricing.min_cached_prefix);
-                let provider = it.into_provider(&secrets).with_cache_rules(charges, min_prefix);
-                provider
+                with_priced_cache(it.into_provider(&secrets), llm)
                     .with_cache_job(cache_job)
                     .with_tier(choose_tier(llm, tier))
                     .with_answers(answers.clone())

@@ -1,9 +1,10 @@
 //! `delta context preview`: builds the first request of a run without creating the run.
 
-use super::RequestViewOptions;
+use super::{EncodeRequest, RequestViewOptions};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use delta_agent::agent::Agent;
+use delta_agent::agent::env_layers::EnvLayers;
 use delta_agent::child_environment::ChildEnvironment;
 use delta_agent::context::{ContextInputs, ContextProgram, TokenCounter};
 use delta_agent::hook::HookPoint;
@@ -11,7 +12,7 @@ use delta_base::engine_variables::EngineVars;
 use delta_base::hex::encode_hex;
 use delta_base::redact::Secrets;
 use delta_base::{durable, random, time};
-use delta_llm::llm::ModelChoice;
+use delta_llm::llm::{LlmRequest, ModelChoice};
 use delta_operator::arguments::{
     agent_choice, budget, completion_candidates, message, project_skills, run_sandbox,
 };
@@ -26,10 +27,11 @@ use delta_run::budget::ledger;
 use delta_run::limits::token_estimate::TokenRatio;
 use delta_run::record::{ContextBlock, RequestBody};
 use delta_run::state::RunState;
-use delta_run::workspace::{self, Workspace};
+use delta_run::workspace::{self, Workspace, resolve_existing};
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The run id of the preview.
 const PREVIEW_RUN_NAME: &str = "preview";
@@ -37,6 +39,7 @@ const PREVIEW_RUN_NAME: &str = "preview";
 /// Show the first request of a run without creating a run or calling the LLM
 ///
 /// Generators do not run: delta uses the files that they wrote earlier, and skips a block whose file is missing.
+/// Nor does a tokenizer: tokens are estimated.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -65,10 +68,10 @@ pub struct PreviewArgs {
     project_skills: bool,
     #[command(flatten)]
     env_files: EnvFileOptions,
-    /// Run the generators in the workspace, which must exist, with a temporary run directory
+    /// Run generators and tokenizer in the workspace, which must exist, with a temporary run directory
     #[arg(long, requires = "work_dir")]
     generate: bool,
-    /// Print the exact request, byte for byte
+    /// Print the exact request in the form of the endpoint, as a run with the id `preview` would send it
     #[arg(long, conflicts_with_all = ["format", "block"])]
     request: bool,
     #[command(flatten)]
@@ -81,12 +84,16 @@ struct PreviewSetup {
     vars: EngineVars,
     secrets: Secrets,
     environment: ChildEnvironment,
+    layers: EnvLayers,
     /// The run directory for generators.
     temporary: Option<TemporaryRunDir>,
 }
 
 /// Renders the preview.
-pub fn preview_request(args: &PreviewArgs) -> Result<String, CommandFailure> {
+pub fn preview_request(
+    args: &PreviewArgs,
+    encode_request: EncodeRequest,
+) -> Result<String, CommandFailure> {
     // clap requires one of them.
     let task = args.text.as_deref().or(args.message.as_deref()).unwrap_or_default();
     let message = message::read_message(task)?;
@@ -98,11 +105,14 @@ pub fn preview_request(args: &PreviewArgs) -> Result<String, CommandFailure> {
     let agent = Agent::load(&home, &models, &trust::read_import_path())?;
     agent.warnings.iter().for_each(|warning| stdio::print_error_line(warning));
     let setup = PreviewSetup::prepare(agent, args)?;
-    let FirstRequest { body, blocks, ratio } = setup.first_request(&message)?;
+    let request = setup.first_request(&message)?;
+    let encoded = args.request.then(|| setup.encode(&message, &request, encode_request));
+    let encoded = encoded.transpose()?;
     setup.print_notes();
-    if args.request {
-        return Ok(body.text().as_str().to_owned());
+    if let Some(encoded) = encoded {
+        return Ok(Arc::unwrap_or_clone(encoded));
     }
+    let FirstRequest { body, blocks, ratio, .. } = request;
     let breakdown = RequestBreakdown::parse(body.text(), &blocks, ratio).map_err(|error| {
         CommandFailure::damaged(format!("could not parse the request: {error}"), None)
     })?;
@@ -120,6 +130,8 @@ struct FirstRequest {
     body: RequestBody,
     blocks: Vec<ContextBlock>,
     ratio: TokenRatio,
+    /// The number of messages with which every run of the agent begins.
+    constant_messages: usize,
 }
 
 impl PreviewSetup {
@@ -144,7 +156,7 @@ impl PreviewSetup {
         let temporary = args.generate.then(TemporaryRunDir::create).transpose()?;
         let run_dir = match &temporary {
             Some(temporary) => temporary.0.clone(),
-            None => unused_path(&cwd.join(".delta")),
+            None => unused_path(&Workspace { root: cwd.clone() }.control_dir()),
         };
         let vars = EngineVars { agent_home: agent.home.clone(), cwd, run_dir };
         // Runs that a generator starts are charged to the budget of the enclosing run.
@@ -167,7 +179,7 @@ impl PreviewSetup {
         } else {
             environment
         };
-        Ok(Self { agent, vars, secrets, environment, temporary })
+        Ok(Self { agent, vars, secrets, environment, layers, temporary })
     }
 
     fn first_request(&self, message: &str) -> Result<FirstRequest, CommandFailure> {
@@ -175,14 +187,8 @@ impl PreviewSetup {
         let mut state = RunState::default();
         let template = self.agent.context.task_template();
         state.conversation.push_user_message_with(&self.secrets.redact(message), &[], template);
-        let launch = |generator: &ContextProgram| {
-            let mut launch = self.environment.launch_generator(1, &generator.pass_env);
-            // The tokenizer runs even if the workspace does not exist yet.
-            if !launch.cwd.is_dir() {
-                launch.cwd.clone_from(&self.vars.agent_home);
-            }
-            launch
-        };
+        let launch =
+            |generator: &ContextProgram| self.environment.launch_generator(1, &generator.pass_env);
         let mut inputs = ContextInputs {
             iteration: 1,
             ratio: state.ratio,
@@ -200,7 +206,35 @@ impl PreviewSetup {
         let demand = CallDemand::First;
         let basis = RequestBasis { sandbox, has_current_rules: true, demand, model_changes: 0 };
         let body = build_request_body(&self.agent, &basis, &messages, &self.secrets);
-        Ok(FirstRequest { body, blocks: context.blocks, ratio: state.ratio })
+        let constant_messages = context.constant_messages;
+        Ok(FirstRequest { body, blocks: context.blocks, ratio: state.ratio, constant_messages })
+    }
+
+    /// The body of the request as the endpoint would get it.
+    fn encode(
+        &self,
+        message: &str,
+        request: &FirstRequest,
+        encode_request: EncodeRequest,
+    ) -> Result<Arc<String>, CommandFailure> {
+        let request = LlmRequest {
+            body: request.body.text(),
+            task: message,
+            last_user_message: message,
+            last_message: request.body.last_message(),
+            model_changes: 0,
+            has_fallback: !self.agent.llm.fallback.is_empty(),
+            script_turn: 0,
+            is_live: false,
+            previous_body: None,
+            previous_exchange: None,
+            has_native: false,
+            forces_call: CallDemand::First.is_forced(),
+            run_id: PREVIEW_RUN_NAME,
+            constant_messages: request.constant_messages,
+            images: None,
+        };
+        encode_request(&self.agent, &self.layers, &request)
     }
 
     /// Prints how the preview differs from a run.
@@ -214,6 +248,11 @@ impl PreviewSetup {
                 "Note: no run was created and no LLM called; RUN_DIR is {run_dir}, which does not exist"
             ),
         });
+        if self.temporary.is_none() && self.agent.context.has_tokenizer() {
+            stdio::print_error_line(
+                "Note: the tokenizer did not run; tokens are estimated, so a run may cut the request elsewhere; `--generate` runs it",
+            );
+        }
         if self.agent.hooks.get(HookPoint::PreLlmRequest).is_some() {
             stdio::print_error_line(
                 "Note: the hook pre_llm_request did not run; it may change the request",
@@ -229,14 +268,17 @@ fn preview_workspace(
     agent: &Agent,
 ) -> Result<PathBuf, CommandFailure> {
     match work_dir {
-        None => Ok(Workspace::next_path(&agent.home)),
+        None => Ok(resolve_existing(&Workspace::next_path(&agent.home))),
         Some(dir) if must_exist || dir.exists() => Ok(Workspace::open_existing(dir)?.root),
-        Some(dir) => std::path::absolute(dir).map_err(|error| {
-            CommandFailure::config(
-                format!("could not resolve the workspace {}: {error}", dir.display()),
-                None,
-            )
-        }),
+        Some(dir) => {
+            let path = std::path::absolute(dir).map_err(|error| {
+                CommandFailure::config(
+                    format!("could not resolve the workspace {}: {error}", dir.display()),
+                    None,
+                )
+            })?;
+            Ok(resolve_existing(&path))
+        }
     }
 }
 
