@@ -46,7 +46,7 @@ fn compare(limit: &str, yaml: &str) {
 
 fn manifest(yaml: &str) -> ContextManifest {
     let doc = YamlDocument::parse("context.yaml".to_owned(), yaml.to_owned()).unwrap();
-    ContextManifest::read(&doc).unwrap()
+    ContextManifest::read(&doc, "system_prompt.md").unwrap()
 }
 
 fn show(what: &str, first: Duration, last: Duration) {

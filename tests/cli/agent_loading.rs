@@ -222,6 +222,33 @@ fn c_1_2_a_missing_context_yaml_prints_the_default_ready_to_paste() {
     }
 }
 
+/// The context.yaml in a message named system_prompt.md, which such an agent does not have.
+#[test]
+fn c_1_2_the_default_context_names_the_system_prompt_of_the_agent() {
+    for (name, path) in
+        [("prompt.md", "${AGENT_HOME}/prompt.md"), ("a/it's #1.md", "${AGENT_HOME}/a/it''s #1.md")]
+    {
+        let sandbox = agent(format!("{GOOD}system_prompt: \"{name}\"\n"));
+        std::fs::remove_file(sandbox.path("agent/system_prompt.md")).unwrap();
+        sandbox.write(&format!("agent/{name}"), "Be brief.\n");
+        std::fs::remove_file(sandbox.path("agent/context.yaml")).unwrap();
+        let missing = refused(&sandbox);
+        let line = format!("path: '{path}'\n");
+        assert!(missing.contains(&line), "{missing}");
+        for empty in ["[]\n", "sources: []\n"] {
+            sandbox.write("agent/context.yaml", empty);
+            let said = refused(&sandbox);
+            assert!(said.contains(&line), "{said}");
+        }
+        let (_, content) = missing.split_once("\n\n").unwrap();
+        sandbox.write("agent/context.yaml", content);
+        sandbox.run("hi", &[]).expect_code(0);
+        std::fs::remove_file(sandbox.path("agent/context.yaml")).unwrap();
+        sandbox.delta(["tool", "migrate", "agent", "--write"]).output().expect_code(0);
+        sandbox.delta(["run", "--agent", "agent", "-w", "work", "hi"]).output().expect_code(0);
+    }
+}
+
 #[test]
 fn c_1_2_the_system_prompt_is_there_and_says_something() {
     let sandbox = agent(GOOD);

@@ -28,7 +28,7 @@ const NOTICE: &str = "# Context Block: journal\n\n[";
 fn manifest(budget: &str) -> ContextManifest {
     let yaml = format!("sources:\n  - {{type: journal{budget}}}\n");
     let doc = YamlDocument::parse("context.yaml".to_owned(), yaml).unwrap();
-    let manifest = ContextManifest::read(&doc).unwrap();
+    let manifest = ContextManifest::read(&doc, "system_prompt.md").unwrap();
     let mut report = DiagnosticReport::default();
     doc.drain_diagnostics(&mut report);
     assert!(report.is_empty());

@@ -1,7 +1,7 @@
 //! An agent directory, loaded and checked as a whole before a run creates anything.
 
 use crate::ask_human;
-use crate::context::{ContextManifest, DEFAULT_MANIFEST, SYSTEM_PROMPT_FILE};
+use crate::context::{ContextManifest, SYSTEM_PROMPT_FILE, default_manifest};
 use crate::hook::{self, AgentHooks};
 use crate::mcp_server::AgentMcpServer;
 use crate::skill::Skill;
@@ -153,6 +153,7 @@ impl Agent {
             warnings: Vec::new(),
             has_hooks_file: hook::has_hooks_file(&home),
             is_copy,
+            system_prompt: SYSTEM_PROMPT_FILE.to_owned(),
         };
         let main = loader.load_main_file(models);
         let context = loader.load_context();
@@ -331,6 +332,8 @@ struct AgentLoader<'a> {
     has_hooks_file: bool,
     /// Whether `home` is the copy in a run directory, where every file has the name of its copy.
     is_copy: bool,
+    /// The name of the system prompt, once agent.yaml is read.
+    system_prompt: String,
 }
 
 impl AgentLoader<'_> {
@@ -496,9 +499,10 @@ impl AgentLoader<'_> {
     /// Checks the system prompt. It reaches the LLM because context.yaml names it, but an agent
     /// without one is broken.
     fn load_system_prompt(&mut self, doc: &YamlDocument, fields: MappingFields<'_>) {
-        let name = fields.text("system_prompt").filter(|_| !self.is_copy);
-        let name = name.unwrap_or(SYSTEM_PROMPT_FILE);
-        let path = crate::context::with_txt_fallback(self.home.join(name));
+        if let Some(name) = fields.text("system_prompt").filter(|_| !self.is_copy) {
+            name.clone_into(&mut self.system_prompt);
+        }
+        let path = crate::context::with_txt_fallback(self.home.join(&self.system_prompt));
         let problem = match read_text(&path) {
             Ok(text) if text.trim().is_empty() => "the system prompt is empty".to_owned(),
             Ok(text) => {
@@ -532,7 +536,7 @@ impl AgentLoader<'_> {
             };
             let help = format!(
                 "it lists what the LLM sees; {migrate}create it with this content:\n\n{}",
-                DEFAULT_MANIFEST.trim_end()
+                default_manifest(&self.system_prompt).trim_end()
             );
             let help = misnamed_file_help(self.home, CONTEXT_FILE).unwrap_or(help);
             let message = format!("context.yaml not found in {}", self.home.display());
@@ -541,7 +545,7 @@ impl AgentLoader<'_> {
         }
         let text = self.read_source(&path)?;
         let doc = self.parse_source(CONTEXT_FILE, &path, text)?;
-        let manifest = ContextManifest::read(&doc);
+        let manifest = ContextManifest::read(&doc, &self.system_prompt);
         doc.drain_diagnostics(self.report);
         manifest
     }

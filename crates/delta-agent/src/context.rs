@@ -37,19 +37,25 @@ pub use context_rebuild::{RecordedBlock, SystemPromptCopy};
 pub use source_text::NOT_UTF8;
 pub use token_budget::TokenCounter;
 
-/// The content that the error about a missing context.yaml suggests.
-pub const DEFAULT_MANIFEST: &str = "\
+/// The content that the error about a missing context.yaml suggests, for an agent with this `system_prompt`.
+pub fn default_manifest(system_prompt: &str) -> String {
+    let home = if Path::new(system_prompt).is_absolute() { "" } else { "${AGENT_HOME}/" };
+    let prompt = system_prompt.replace('\'', "''");
+    format!(
+        "\
 sources:
   - type: file
     id: system_prompt
-    path: '${AGENT_HOME}/system_prompt.md'
+    path: '{home}{prompt}'
   - type: file
     id: workspace_guide
-    path: '${CWD}/DELTA.md'
+    path: '${{CWD}}/DELTA.md'
     on_missing: skip
   - type: journal
     id: conversation_history
-";
+"
+    )
+}
 
 /// The type of the block with the catalogue of skills.
 const SKILLS_TYPE: &str = "skills";
@@ -235,11 +241,15 @@ impl ContextManifest {
         warnings
     }
 
-    /// Reads context.yaml; problems are added to the report of `doc`.
-    pub fn read(doc: &YamlDocument) -> Option<Self> {
+    /// Reads context.yaml of an agent with this `system_prompt`; problems are added to the report of `doc`.
+    pub fn read(doc: &YamlDocument, system_prompt: &str) -> Option<Self> {
+        let default_help = || {
+            let content = default_manifest(system_prompt);
+            format!("write this content:\n{}", content.trim_end())
+        };
         doc.expect_mapping_or(&doc.root, "context.yaml", || {
             if doc.root.items().is_empty() {
-                format!("write this content:\n{DEFAULT_MANIFEST}").trim_end().to_owned()
+                default_help()
             } else {
                 "write a line `sources:` before the list".to_owned()
             }
@@ -248,8 +258,7 @@ impl ContextManifest {
         let node = fields.require("sources", "[{type: journal}]")?;
         let items = doc.expect_list(node, "`sources`")?;
         if items.is_empty() {
-            let help = format!("write this content:\n{DEFAULT_MANIFEST}").trim_end().to_owned();
-            doc.report(node, "`sources` is empty, so the LLM would see nothing", help);
+            doc.report(node, "`sources` is empty, so the LLM would see nothing", default_help());
         }
         let tokenizer =
             fields.non_null("tokenizer").and_then(|node| ContextProgram::read(doc, node));

@@ -1,6 +1,6 @@
 //! Migrates an agent directory from an older format: computes the new files, and writes nothing.
 
-use delta_agent::context::DEFAULT_MANIFEST;
+use delta_agent::context::{SYSTEM_PROMPT_FILE, default_manifest};
 use delta_agent::tool;
 use delta_agent::tool::yaml_edit::{apply_edits, is_flow_node, node_end};
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
@@ -50,7 +50,10 @@ pub fn plan_migration(home: &Path) -> Result<MigrationPlan, DiagnosticReport> {
     let (name, text) = read_main_file(home)?;
     let (mut plan, after) = migrate_main_file(home, name, &text)?;
     if !home.join("context.yaml").exists() {
-        plan.add_file("context.yaml", DEFAULT_MANIFEST.to_owned());
+        let doc = parse_main_file(name, &after)?;
+        let prompt = doc.root.get("system_prompt").and_then(YamlNode::scalar);
+        let context = default_manifest(prompt.unwrap_or(SYSTEM_PROMPT_FILE));
+        plan.add_file("context.yaml", context);
     }
     if name != "agent.yaml" || after != text {
         plan.changes.push(FileChange {

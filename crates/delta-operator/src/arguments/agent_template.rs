@@ -133,7 +133,7 @@ fn render_file(path: &str, text: &str, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use delta_agent::context::DEFAULT_MANIFEST;
+    use delta_agent::context::{SYSTEM_PROMPT_FILE, default_manifest};
     use std::collections::BTreeSet;
     use std::fs;
     use std::path::Path;
@@ -173,6 +173,7 @@ mod tests {
         let (name, text) = COMMON_FILES[0];
         let plain = |line: &&str| !line.trim().is_empty() && !line.trim().starts_with('#');
         let lines: Vec<&str> = text.lines().filter(plain).collect();
-        assert_eq!((name, lines), ("context.yaml", DEFAULT_MANIFEST.lines().collect()));
+        let default = default_manifest(SYSTEM_PROMPT_FILE);
+        assert_eq!((name, lines), ("context.yaml", default.lines().collect()));
     }
 }
