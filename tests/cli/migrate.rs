@@ -235,6 +235,51 @@ fn c_11_9_a_migration_that_was_interrupted_is_taken_up() {
     }
 }
 
+/// Lint pointed to a migration that changed nothing.
+#[test]
+fn c_11_9_old_names_in_hooks_yaml_become_the_present_ones() {
+    let main = "name: n\nllm: {provider: script, model: s}\n";
+    for (old, new, place) in [
+        (
+            "# Gates.\npre_llm_req: {command: ['true']}   # one\n\"post_tool_exec\":\n  command: ['true']\non_error: {command: ['true']}\n",
+            "# Gates.\npre_llm_request: {command: ['true']}   # one\npost_tool_execution:\n  command: ['true']\non_error: {command: ['true']}\n",
+            "2:1",
+        ),
+        (
+            "{lifecycle_hooks: {pre_tool_exec: {command: [pre_tool_exec]}}}\n",
+            "{lifecycle_hooks: {pre_tool_execution: {command: [pre_tool_exec]}}}\n",
+            "1:20",
+        ),
+    ] {
+        let files = [("agent.yaml", main), ("context.yaml", CONTEXT), ("hooks.yaml", old)];
+        let sandbox = directory(&files);
+        sandbox.write("agent/s", "turns: []\n");
+        let linted = sandbox.delta(["tool", "lint", "agent"]).output().expect_code(1).stdout;
+        let place = format!("/agent/hooks.yaml:{place}\n");
+        let (before, after) = linted.split_once(&place).unwrap_or_else(|| panic!("{linted}"));
+        assert!(before.contains("warning[outdated]: the hook `p"), "{linted}");
+        assert!(after.contains("delta tool migrate"), "{linted}");
+        let ran = sandbox.delta(["tool", "migrate", "agent"]).output().expect_code(1);
+        assert!(ran.stdout.starts_with("--- hooks.yaml\n+++ hooks.yaml\n@@ "), "{}", ran.stdout);
+        assert_eq!(sandbox.read("agent/hooks.yaml"), old);
+        let ran = sandbox.delta(["tool", "migrate", "agent", "--write"]).output().expect_code(0);
+        assert_eq!(ran.stderr, "written: hooks.yaml\n");
+        assert_eq!(sandbox.read("agent/hooks.yaml"), new);
+        let again = sandbox.delta(["tool", "migrate", "agent"]).output();
+        again.expect(0, "", "");
+        let linted = sandbox.delta(["tool", "lint", "agent"]).output().stdout;
+        assert!(!linted.contains("outdated"), "{linted}");
+    }
+    // A file with both names does not load; what it means is the author's decision.
+    let both = "pre_llm_req: {command: [a]}\npre_llm_request: {command: [b]}\n";
+    let files = [("agent.yaml", main), ("context.yaml", CONTEXT), ("hooks.yaml", both)];
+    let sandbox = directory(&files);
+    let note =
+        "note: the hook `pre_llm_req` keeps its old name: hooks.yaml has `pre_llm_request` too\n";
+    sandbox.delta(["tool", "migrate", "agent", "--write"]).output().expect(0, "", note);
+    assert_eq!(sandbox.read("agent/hooks.yaml"), both);
+}
+
 #[test]
 fn c_11_9_what_does_not_load_is_not_migrated() {
     let broken =

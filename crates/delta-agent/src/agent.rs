@@ -109,8 +109,10 @@ pub struct Agent {
     pub hooks: AgentHooks,
     /// The files it was loaded from, as pairs of the name of the copy and the text.
     pub source_files: Vec<(&'static str, String)>,
-    /// Warnings for the operator about an agent that works nevertheless.
+    /// Warnings for the operator that are about no place in a file.
     pub warnings: Vec<String>,
+    /// Warnings about outdated names in its files; the messages are for the operator.
+    pub outdated: Vec<Diagnostic>,
 }
 
 impl Agent {
@@ -151,6 +153,7 @@ impl Agent {
             report: &mut report,
             source_files: Vec::new(),
             warnings: Vec::new(),
+            outdated: Vec::new(),
             has_hooks_file: hook::has_hooks_file(&home),
             is_copy,
             system_prompt: SYSTEM_PROMPT_FILE.to_owned(),
@@ -158,17 +161,24 @@ impl Agent {
         let main = loader.load_main_file(models);
         let context = loader.load_context();
         let mut hooks = loader.load_hooks();
-        let AgentLoader { source_files, warnings, .. } = loader;
+        let AgentLoader { source_files, warnings, outdated, .. } = loader;
         if let (Some(main), Some(hooks)) = (&main, &mut hooks) {
             main.sandbox.apply_to_hooks(hooks, &mut report);
         }
         match (main, context) {
             (Some(main), Some(context)) if report.is_empty() => {
                 let hooks = hooks.unwrap_or(main.hooks);
-                Ok(Self { context, hooks, source_files, warnings, ..main }.with_offered_skills())
+                let agent = Self { context, hooks, source_files, warnings, outdated, ..main };
+                Ok(agent.with_offered_skills())
             }
             _ => Err(report),
         }
+    }
+
+    /// Every warning for the operator about an agent that works nevertheless.
+    pub fn all_warnings(&self) -> Vec<String> {
+        let outdated = self.outdated.iter().map(|outdated| outdated.message.clone());
+        self.warnings.iter().cloned().chain(outdated).collect()
     }
 
     /// Whether a tool, a generator or a hook has a sandbox.
@@ -327,6 +337,7 @@ struct AgentLoader<'a> {
     report: &'a mut DiagnosticReport,
     source_files: Vec<(&'static str, String)>,
     warnings: Vec<String>,
+    outdated: Vec<Diagnostic>,
     /// Determined once: if hooks.yaml disappeared between two checks, the agent would run without
     /// its hooks.
     has_hooks_file: bool,
@@ -442,6 +453,7 @@ impl AgentLoader<'_> {
             hooks,
             source_files: Vec::new(),
             warnings: Vec::new(),
+            outdated: Vec::new(),
         })
     }
 
@@ -528,8 +540,10 @@ impl AgentLoader<'_> {
         if !path.exists() {
             // A directory without agent.yaml is probably not an agent, and one message is enough.
             legacy_names::find_main_file(self.home, &mut Vec::new())?;
+            let outdated = self.outdated.iter().map(|outdated| &outdated.message);
+            let mut warnings = self.warnings.iter().chain(outdated);
             let prefix = legacy_names::DEPRECATION_WARNING;
-            let migrate = if self.warnings.iter().any(|warning| warning.starts_with(prefix)) {
+            let migrate = if warnings.any(|warning| warning.starts_with(prefix)) {
                 "`delta tool migrate` updates the whole directory to the current form; or "
             } else {
                 ""
@@ -562,29 +576,34 @@ impl AgentLoader<'_> {
         let path = self.home.join(hook::HOOKS_FILE);
         let text = self.read_source(&path)?;
         let doc = self.parse_source(hook::HOOKS_FILE, &path, text)?;
-        let hooks = AgentHooks::read_file(&doc, &mut self.warnings);
+        let hooks = AgentHooks::read_file(&doc, &mut self.outdated);
         doc.drain_diagnostics(self.report);
         Some(hooks)
     }
 
     /// Reads the hooks in agent.yaml, where they were configured before hooks.yaml existed.
     fn read_hooks_section(&mut self, doc: &YamlDocument, fields: MappingFields<'_>) -> AgentHooks {
-        let Some(node) = fields.get(hook::HOOKS_SECTION) else { return AgentHooks::default() };
+        let Some((key, node)) = fields.node.entry(hook::HOOKS_SECTION) else {
+            return AgentHooks::default();
+        };
         let section = hook::HOOKS_SECTION;
         let file = hook::HOOKS_FILE;
         if self.has_hooks_file {
-            self.warnings.push(format!(
+            let message = format!(
                 "Warning: `{section}` in {} is ignored because {file} exists; remove it",
                 doc.name
-            ));
+            );
+            let help = format!("move what you need of it to {file}, and remove it");
+            self.outdated.push(doc.diagnostic_at(key, message, help));
             return AgentHooks::default();
         }
-        self.warnings.push(format!(
+        let message = format!(
             "{} `{section}` in {}: move its contents to {file}",
             legacy_names::DEPRECATION_WARNING,
             doc.name
-        ));
-        AgentHooks::read(doc, node, &format!("`{section}`"), &mut self.warnings)
+        );
+        self.outdated.push(doc.diagnostic_at(key, message, None));
+        AgentHooks::read(doc, node, &format!("`{section}`"), &mut self.outdated)
     }
 
     fn read_source(&mut self, path: &Path) -> Option<String> {

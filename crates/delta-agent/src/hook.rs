@@ -7,6 +7,7 @@ use delta_base::engine_variables::{find_unknown_variables, unknown_variable_help
 use delta_base::suggest;
 use delta_run::state::{ON_ITERATION_END, ON_ITERATION_START};
 use delta_sandbox::{DeclaredProfile, SANDBOX_SHAPE, SandboxSetting};
+use delta_yaml::diagnostic::Diagnostic;
 use delta_yaml::yaml::mapping_schema::{DefaultValue as Otherwise, KeySchema, ValueShape};
 use delta_yaml::yaml::{self, MappingFields, MappingSchema, YamlDocument, YamlNode};
 use std::path::Path;
@@ -221,6 +222,11 @@ impl HookPoint {
         matches!(self, Self::PreLlmRequest | Self::PreToolExecution)
     }
 
+    /// The hook with this deprecated name.
+    pub fn from_old_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|hook| hook.old_name() == Some(name))
+    }
+
     fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|hook| hook.name() == name || hook.old_name() == Some(name))
     }
@@ -278,8 +284,8 @@ impl AgentHooks {
         configured.map(HookPoint::name).collect()
     }
 
-    /// Reads hooks.yaml. Problems are added to the report of `doc`, deprecations to `warnings`.
-    pub fn read_file(doc: &YamlDocument, warnings: &mut Vec<String>) -> Self {
+    /// Reads hooks.yaml. Problems are added to the report of `doc`, old names to `outdated`.
+    pub fn read_file(doc: &YamlDocument, outdated: &mut Vec<Diagnostic>) -> Self {
         let section = doc.root.entry(HOOKS_SECTION).map(|(_, section)| section);
         if [Some(&doc.root), section].into_iter().flatten().any(is_empty_mapping) {
             let help = "write the hooks, such as `pre_tool_execution: {command: [PROGRAM]}`, or remove the file";
@@ -291,7 +297,7 @@ impl AgentHooks {
             return Self::default();
         }
         let Some(section) = section else {
-            return Self::read(doc, &doc.root, HOOKS_FILE, warnings);
+            return Self::read(doc, &doc.root, HOOKS_FILE, outdated);
         };
         for (key, _) in doc.root.entries() {
             let name = key.scalar().unwrap_or_default();
@@ -303,7 +309,7 @@ impl AgentHooks {
                 );
             }
         }
-        Self::read(doc, section, &format!("`{HOOKS_SECTION}`"), warnings)
+        Self::read(doc, section, &format!("`{HOOKS_SECTION}`"), outdated)
     }
 
     /// Reads the mapping of hooks in `node`, which messages call `label`. A null node means no
@@ -312,7 +318,7 @@ impl AgentHooks {
         doc: &YamlDocument,
         node: &YamlNode,
         label: &str,
-        warnings: &mut Vec<String>,
+        outdated: &mut Vec<Diagnostic>,
     ) -> Self {
         let mut hooks = Self::default();
         if node.is_null() || doc.expect_mapping(node, label).is_none() {
@@ -329,10 +335,11 @@ impl AgentHooks {
             };
             if hook.old_name() == Some(name) {
                 let new = hook.name();
-                warnings.push(format!(
+                let message = format!(
                     "[DEPRECATION WARNING] the hook `{name}` is now called `{new}`; rename it in {}",
                     doc.name
-                ));
+                );
+                outdated.push(doc.diagnostic_at(key, message, None));
                 if node.get(new).is_some() {
                     let message =
                         format!("`{name}` is the old name of `{new}`, which is configured as well");

@@ -13,8 +13,8 @@ use std::process::ExitCode;
 /// Migrate an agent directory from an older format
 ///
 /// Prints the changes as a unified diff; `--write` applies them. config.yaml becomes agent.yaml, `lifecycle_hooks` hooks.yaml,
-/// `command:` `exec:` or `shell:` with the same command lines, and a missing context.yaml is written. For each part that is not
-/// migrated, a line on stderr says why.
+/// old names of hooks the present ones, `command:` `exec:` or `shell:` with the same command lines, and a missing context.yaml
+/// is written. For each part that is not migrated, a line on stderr says why.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -170,8 +170,12 @@ pub fn lint_agent(home: &Path, allowed: &ImportPath, launch: &LaunchContext) -> 
     let mut agent = None;
     let mut findings: Vec<LintFinding> = match loaded {
         Ok(loaded) => {
+            let file = home.display().to_string();
             let warnings = loaded.warnings.iter();
-            let findings = warnings.map(|warning| outdated_finding(&home, warning)).collect();
+            let warnings =
+                warnings.map(|warning| Diagnostic::for_file(file.as_str(), warning.as_str(), None));
+            let findings = warnings.chain(loaded.outdated.iter().cloned());
+            let findings = findings.map(outdated_finding).collect();
             agent = Some(loaded);
             findings
         }
@@ -331,13 +335,15 @@ fn is_echo(finding: &LintFinding, error: &Diagnostic) -> bool {
 }
 
 /// The finding for a warning of the loader: an outdated name or location, or a file that another one overrides.
-fn outdated_finding(home: &Path, warning: &str) -> LintFinding {
+fn outdated_finding(warning: Diagnostic) -> LintFinding {
     let text = ["[DEPRECATION WARNING] ", "Warning: "]
         .iter()
-        .find_map(|prefix| warning.strip_prefix(prefix))
-        .unwrap_or(warning);
-    let help = "`delta tool migrate` shows what to change".to_owned();
-    let diagnostic = Diagnostic::for_file(home.display().to_string(), text, Some(help));
+        .find_map(|prefix| warning.message.strip_prefix(prefix))
+        .unwrap_or(&warning.message);
+    let message = text.to_owned();
+    let help =
+        warning.help.or_else(|| Some("`delta tool migrate` shows what to change".to_owned()));
+    let diagnostic = Diagnostic { message, help, ..warning };
     LintFinding { rule: "outdated", level: LintLevel::Warning, diagnostic }
 }
 

@@ -1,24 +1,17 @@
 //! Migrates an agent directory from an older format: computes the new files, and writes nothing.
 
 use delta_agent::context::{SYSTEM_PROMPT_FILE, default_manifest};
+use delta_agent::hook::{HOOKS_FILE, HookPoint};
 use delta_agent::tool;
 use delta_agent::tool::yaml_edit::{apply_edits, is_flow_node, node_end};
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::{YamlDocument, YamlNode};
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 use std::fs;
 use std::path::Path;
 
 /// The key of the main file that hooks.yaml replaces.
 const HOOKS_KEY: &str = "lifecycle_hooks";
-
-/// The old names of hooks, each with the present one.
-const HOOK_RENAMES: [(&str, &str); 4] = [
-    ("pre_llm_req", "pre_llm_request"),
-    ("post_llm_resp", "post_llm_response"),
-    ("pre_tool_exec", "pre_tool_execution"),
-    ("post_tool_exec", "post_tool_execution"),
-];
 
 /// A change of one file.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,8 +42,9 @@ pub struct MigrationPlan {
 pub fn plan_migration(home: &Path) -> Result<MigrationPlan, DiagnosticReport> {
     let (name, text) = read_main_file(home)?;
     let (mut plan, after) = migrate_main_file(home, name, &text)?;
+    plan.rename_hooks(home)?;
     if !home.join("context.yaml").exists() {
-        let doc = parse_main_file(name, &after)?;
+        let doc = parse_file(name, &after)?;
         let prompt = doc.root.get("system_prompt").and_then(YamlNode::scalar);
         let context = default_manifest(prompt.unwrap_or(SYSTEM_PROMPT_FILE));
         plan.add_file("context.yaml", context);
@@ -74,12 +68,12 @@ fn migrate_main_file(
 ) -> Result<(MigrationPlan, String), DiagnosticReport> {
     let path = home.join(name).display().to_string();
     let mut plan = MigrationPlan { changes: Vec::new(), unchanged: Vec::new() };
-    let doc = parse_main_file(&path, text)?;
+    let doc = parse_file(&path, text)?;
     let migrated = tool::migrate::migrate_tools(&doc)?;
     for (tool, reason) in migrated.unchanged {
         plan.unchanged.push(format!("the tool `{tool}` keeps `command:`: {reason}"));
     }
-    let doc = parse_main_file(&path, &migrated.text)?;
+    let doc = parse_file(&path, &migrated.text)?;
     let after = match doc.root.entry(HOOKS_KEY) {
         Some((key, value)) => {
             for (name, hook) in value.entries() {
@@ -139,7 +133,7 @@ fn read_main_file(home: &Path) -> Result<(&'static str, String), DiagnosticRepor
     Ok((name, text))
 }
 
-fn parse_main_file(path: &str, text: &str) -> Result<YamlDocument, DiagnosticReport> {
+fn parse_file(path: &str, text: &str) -> Result<YamlDocument, DiagnosticReport> {
     YamlDocument::parse(path, text)
         .map_err(|diagnostic| DiagnosticReport { diagnostics: vec![diagnostic] })
 }
@@ -161,6 +155,45 @@ impl MigrationPlan {
         });
     }
 
+    /// Gives the hooks of hooks.yaml their present names.
+    fn rename_hooks(&mut self, home: &Path) -> Result<(), DiagnosticReport> {
+        let path = home.join(HOOKS_FILE);
+        // The loader reports a file that cannot be read.
+        let Ok(text) = fs::read_to_string(&path) else { return Ok(()) };
+        let doc = parse_file(&path.display().to_string(), &text)?;
+        let hooks = doc.root.get(HOOKS_KEY).unwrap_or(&doc.root);
+        for (name, _) in hooks.entries() {
+            let name = name.scalar().unwrap_or_default();
+            let new_name = HookPoint::from_old_name(name).map(HookPoint::name);
+            if let Some(new_name) = new_name.filter(|new_name| hooks.get(new_name).is_some()) {
+                self.unchanged.push(format!(
+                    "the hook `{name}` keeps its old name: {HOOKS_FILE} has `{new_name}` too"
+                ));
+            }
+        }
+        let renames: Vec<_> = hook_renames(hooks)
+            .into_iter()
+            .map(|(name, new_name)| (name.span.clone(), new_name.to_owned()))
+            .collect();
+        if renames.is_empty() {
+            return Ok(());
+        }
+        let after = apply_edits(&text, renames);
+        if parse_json(&after) != renamed_hooks_file(&doc) {
+            self.unchanged.push(format!(
+                "the hooks of {HOOKS_FILE} keep their old names: they cannot be changed as they are written"
+            ));
+            return Ok(());
+        }
+        self.changes.push(FileChange {
+            old_name: Some(HOOKS_FILE),
+            new_name: HOOKS_FILE,
+            before: text,
+            after,
+        });
+        Ok(())
+    }
+
     /// Moves `lifecycle_hooks:` of `doc` to hooks.yaml. Returns the new text of the main file.
     fn move_hooks(
         &mut self,
@@ -169,7 +202,7 @@ impl MigrationPlan {
         key: &YamlNode,
         value: &YamlNode,
     ) -> String {
-        let path = home.join("hooks.yaml");
+        let path = home.join(HOOKS_FILE);
         let cut = cut_out_entry(doc, key, value)
             .filter(|(rest, hooks)| preserves_content(doc, rest, hooks));
         let obstacle = match (cut, fs::read_to_string(&path)) {
@@ -179,7 +212,7 @@ impl MigrationPlan {
             (Some(_), Ok(_)) => "hooks.yaml already exists and has other contents",
             (Some(_), Err(_)) if path.exists() => "hooks.yaml already exists and cannot be read",
             (Some((rest, hooks)), Err(_)) => {
-                self.add_file("hooks.yaml", hooks);
+                self.add_file(HOOKS_FILE, hooks);
                 return rest;
             }
         };
@@ -197,10 +230,8 @@ fn cut_out_entry(doc: &YamlDocument, key: &YamlNode, value: &YamlNode) -> Option
     let start = comment_start(text, key.span.start);
     let end = node_end(text, value).max(key.span.end);
     let end = text[end..].find('\n').map_or(text.len(), |newline| end + newline + 1);
-    let renames = value.entries().iter().filter_map(|(name, _)| {
-        let (_, new_name) = HOOK_RENAMES.iter().find(|(old, _)| name.scalar() == Some(old))?;
-        let range = name.span.start - start..name.span.end - start;
-        value.get(new_name).is_none().then(|| (range, (*new_name).to_owned()))
+    let renames = hook_renames(value).into_iter().map(|(name, new_name)| {
+        (name.span.start - start..name.span.end - start, new_name.to_owned())
     });
     let mut entry = apply_edits(&text[start..end], renames.collect());
     if !entry.ends_with('\n') {
@@ -223,26 +254,43 @@ fn comment_start(text: &str, line_start: usize) -> usize {
     start
 }
 
+/// The content of hooks.yaml with the present names of its hooks.
+fn renamed_hooks_file(doc: &YamlDocument) -> Option<Json> {
+    let Some(Json::Object(mut root)) = doc.to_json(&doc.root) else { return None };
+    match root.get_mut(HOOKS_KEY) {
+        Some(Json::Object(hooks)) => *hooks = with_present_names(std::mem::take(hooks)),
+        _ => root = with_present_names(root),
+    }
+    Some(Json::Object(root))
+}
+
 /// Whether the two new texts together have the content of `doc`, except for the old names of hooks.
 fn preserves_content(doc: &YamlDocument, rest: &str, hooks: &str) -> bool {
     let Some(Json::Object(mut expected_rest)) = doc.to_json(&doc.root) else { return false };
     let Some(Json::Object(old_hooks)) = expected_rest.shift_remove(HOOKS_KEY) else { return false };
-    let expected_hooks: serde_json::Map<String, Json> =
-        old_hooks.into_iter().map(|(name, hook)| (present_hook_name(doc, name), hook)).collect();
+    let expected_hooks = with_present_names(old_hooks);
     parse_json(rest) == Some(Json::Object(expected_rest))
         && parse_json(hooks) == Some(serde_json::json!({ HOOKS_KEY: expected_hooks }))
 }
 
-/// The present name of a hook, unless the file has a hook of that name too.
-fn present_hook_name(doc: &YamlDocument, name: String) -> String {
-    match HOOK_RENAMES.iter().find(|(old_name, _)| *old_name == name) {
-        Some((_, new_name)) if !has_hook(doc, new_name) => (*new_name).to_owned(),
-        _ => name,
-    }
+/// The old names among the keys of `hooks`, each with the present name, unless the mapping has that name too.
+fn hook_renames(hooks: &YamlNode) -> Vec<(&YamlNode, &'static str)> {
+    let names = hooks.entries().iter().filter_map(|(name, _)| {
+        let new_name = HookPoint::from_old_name(name.scalar()?)?.name();
+        hooks.get(new_name).is_none().then_some((name, new_name))
+    });
+    names.collect()
 }
 
-fn has_hook(doc: &YamlDocument, hook: &str) -> bool {
-    doc.root.get(HOOKS_KEY).is_some_and(|hooks| hooks.get(hook).is_some())
+/// The hooks with their present names, except one whose present name another hook has.
+fn with_present_names(hooks: Map<String, Json>) -> Map<String, Json> {
+    let names: Vec<String> = hooks.keys().cloned().collect();
+    let renamed = hooks.into_iter().map(|(name, hook)| {
+        let new_name = HookPoint::from_old_name(&name).map(HookPoint::name);
+        let new_name = new_name.filter(|new_name| !names.iter().any(|name| name == new_name));
+        (new_name.map_or(name, str::to_owned), hook)
+    });
+    renamed.collect()
 }
 
 fn parse_json(text: &str) -> Option<Json> {

@@ -129,7 +129,7 @@ pub fn load_agent(home: &Path, options: &RunOptions) -> Result<Agent, CommandFai
     let home = &find_existing_agent(home)?;
     let models = &ModelSelection { settings: options.llm.clone(), ..models };
     let agent = Agent::load(home, models, &trust::read_import_path())?;
-    options.print_notes(&agent.warnings);
+    options.print_notes(&agent.all_warnings());
     options.print_notes(&misspelled_setting_notes(&options.llm));
     Ok(agent)
 }

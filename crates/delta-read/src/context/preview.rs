@@ -103,7 +103,7 @@ pub fn preview_request(
         None => agent_choice::choose_agent(None, args.model.as_ref())?.home,
     };
     let agent = Agent::load(&home, &models, &trust::read_import_path())?;
-    agent.warnings.iter().for_each(|warning| stdio::print_error_line(warning));
+    agent.all_warnings().iter().for_each(|warning| stdio::print_error_line(warning));
     let setup = PreviewSetup::prepare(agent, args)?;
     let request = setup.first_request(&message)?;
     let encoded = args.request.then(|| setup.encode(&message, &request, encode_request));
