@@ -126,6 +126,77 @@ fn c_11_8_each_agent_of_the_corpus_has_exactly_its_findings() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The script of a hook was seen only as the first or second word, and only if the agent directory has one of its name.
+#[test]
+fn c_11_8_a_hook_whose_script_is_in_the_workspace_is_reported() {
+    let sandbox = with_tool("  - {name: list, description: Lists, exec: ls}\n");
+    sandbox.write("agent/script.yaml", "turns: []\n");
+    sandbox.write_program("agent/tools/gate.py", "#!/bin/sh\n");
+    let found = |command: &str, more: &str| {
+        let hook = format!("pre_tool_execution:\n  command: {command}\n{more}");
+        sandbox.write("agent/hooks.yaml", hook);
+        let ran = lint(&sandbox, &["agent", "--level", "info"]);
+        let lines = ran.stdout.lines();
+        let lines = lines.filter_map(|line| line.strip_prefix("warning[relative-program]: `"));
+        let words: Vec<String> =
+            lines.map(|line| line.split_once('`').unwrap().0.to_owned()).collect();
+        (words, ran.stdout)
+    };
+    for (command, word) in [
+        ("[python3, tools/gate.py]", "tools/gate.py"),
+        ("[python3, gate.py]", "gate.py"),
+        ("[python3, -u, ./gate.py, --strict]", "./gate.py"),
+        ("[python3, -X, dev, gate.py]", "gate.py"),
+        ("[sh, -e, check.sh]", "check.sh"),
+        ("[bash, -o, pipefail, check.sh]", "check.sh"),
+        ("[bash, --norc, check.sh]", "check.sh"),
+        ("[sh, +e, check.sh]", "check.sh"),
+        ("[node, check.js]", "check.js"),
+        ("[deno, run, --allow-read, check.ts]", "check.ts"),
+        ("[perl, '${CWD}/check.pl']", "${CWD}/check.pl"),
+        ("[awk, -f, check.awk]", "check.awk"),
+        ("[./check.sh]", "./check.sh"),
+        ("[env, MODE=strict, ./check.sh]", "./check.sh"),
+        ("[env, -i, '${CWD}/check.sh']", "${CWD}/check.sh"),
+        ("[timeout, '5', ./check.sh]", "./check.sh"),
+        ("[timeout, '5', env, python3, gate.py]", "gate.py"),
+        ("[timeout, '5', sh, -c, './check.sh; true']", "./check.sh"),
+        ("[sh, -c, ./check.sh]", "./check.sh"),
+        ("[sh, -c, 'set -e; . ./check.sh']", "./check.sh"),
+        ("[sh, -ec, 'grep -q x y && exec ${CWD}/check.sh']", "${CWD}/check.sh"),
+        ("[bash, -c, 'python3 gate.py \"$1\"', --]", "gate.py"),
+        ("[sh, -c, 'cd ${CWD} && cd sub && ./check.sh']", "./check.sh"),
+        ("[delta-sessions, tools/gate.py]", "tools/gate.py"),
+    ] {
+        let (words, all) = found(command, "");
+        assert_eq!(words, [word], "{command}: {all}");
+        assert_eq!(found(command, "  x-lint-allow: relative-program\n").0.len(), 0, "{command}");
+    }
+    for command in [
+        "[python3, '${AGENT_HOME}/tools/gate.py', src/main.py]",
+        "[python3, -c, 'print(1/2)']",
+        "[python3, -m, json.tool]",
+        "[sh, -c, 'grep -q x src/main.rs && cp a/b c/d']",
+        "[sh, -c, 'cd \"$1\" && git diff', --, src/main.rs]",
+        "[sh, -c, '${AGENT_HOME}/tools/gate.py a/b']",
+        "[sh, -c, '\"$0\"', /bin/true]",
+        "[sh, -c, 'cd ${AGENT_HOME} && ./tools/gate.py']",
+        "[sh, -c, 'cat > seen', tools/gate.py]",
+        "[deno, fmt]",
+        "[delta-sessions, --repo, owner/name]",
+        "[git, diff, --stat, --, src/main.rs]",
+        "[curl, -s, 'http://127.0.0.1:9/x']",
+        "[delta-sessions, 'http://127.0.0.1:9/x', 'a b/c', /bin/true, '--x=a/b']",
+        "[perl, -ne, 'print if m/a/', src/main.rs]",
+        "[sed, -n, 's/a/b/p', src/main.rs]",
+        "[awk, '{print $1}', src/main.rs]",
+        "[env, PATH=bin/x, sh, -s]",
+    ] {
+        let (words, all) = found(command, "");
+        assert!(words.is_empty(), "{command}: {all}");
+    }
+}
+
 #[test]
 fn c_11_8_findings_are_the_result_and_the_level_decides_the_exit_code() {
     let tool = "  - name: read\n    description: Reads\n    exec: cat ${path}\n";

@@ -1,7 +1,7 @@
 //! The commands of a tool in one form, whichever syntax the tool is written in.
 
 use delta_agent::tool::{CommandPart, InjectAs, ParameterType, Tool, ToolParameter};
-use delta_base::engine_variables::EngineVariable;
+use delta_base::engine_variables::{EngineVariable, StringPart, parse_plain_string};
 use delta_base::shell_quote;
 use delta_shell::{ExecWord, OutlinePart, Placeholder, ShellOutline, SimpleCommand, TemplatePart};
 use std::collections::HashMap;
@@ -193,6 +193,29 @@ impl LintWord {
 
     pub fn from_text(text: &str) -> Self {
         Self { parts: vec![WordPart::Text(text.to_owned())] }
+    }
+
+    /// A word of a command that is not a tool.
+    pub fn from_plain_string(text: &str) -> Self {
+        let parts = parse_plain_string(text).into_iter().map(|piece| match piece {
+            StringPart::Text(text) => WordPart::Text(text),
+            StringPart::Variable(variable) => WordPart::Variable(variable),
+        });
+        Self { parts: parts.collect() }
+    }
+
+    /// A word of a script in such a command.
+    pub fn from_plain_script(word: &[OutlinePart]) -> Self {
+        let parts = word.iter().map(|part| match part {
+            OutlinePart::Text(text) => WordPart::Text(text.clone()),
+            OutlinePart::Placeholder(Placeholder::Variable { variable, .. }) => {
+                WordPart::Variable(*variable)
+            }
+            OutlinePart::Placeholder(Placeholder::Parameter { .. })
+            | OutlinePart::Variable { .. }
+            | OutlinePart::Unknown => WordPart::Unknown,
+        });
+        Self { parts: parts.collect() }
     }
 }
 

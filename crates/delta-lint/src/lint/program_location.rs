@@ -109,14 +109,8 @@ fn launch_of<'a>(
 /// Checks the program of a command in agent.yaml, context.yaml or hooks.yaml that is not a tool.
 pub(super) fn check_program_node(doc: &YamlDocument, node: &YamlNode, linter: &mut Linter<'_>) {
     let Some(text) = node.scalar() else { return };
-    let parts: Vec<WordPart> = parse_plain_string(text)
-        .into_iter()
-        .map(|piece| match piece {
-            StringPart::Text(text) => WordPart::Text(text),
-            StringPart::Variable(variable) => WordPart::Variable(variable),
-        })
-        .collect();
-    let Some(location) = ProgramLocation::from_parts(&parts) else { return };
+    let word = LintWord::from_plain_string(text);
+    let Some(location) = ProgramLocation::from_parts(&word.parts) else { return };
     if let Some(problem) = location.find_problem(linter, linter.launch, false) {
         linter.warn(problem.rule, doc.diagnostic_at(node, problem.message, problem.help));
     }

@@ -115,6 +115,59 @@ impl Interpreter {
         }
     }
 
+    /// The words among `arguments` that name a file with the program.
+    pub fn program_files(self, arguments: &[LintWord]) -> Vec<&LintWord> {
+        let operand = |options| program_operand(arguments, options).into_iter().collect();
+        match self {
+            Self::Shell => operand(&ProgramOptions {
+                text_letters: "cs",
+                value_letters: "oO",
+                long_values: &["--rcfile", "--init-file"],
+                ..NO_OPTIONS
+            }),
+            Self::Python => {
+                operand(&ProgramOptions { text_letters: "cm", value_letters: "XW", ..NO_OPTIONS })
+            }
+            Self::Perl => {
+                operand(&ProgramOptions { text_letters: "eE", value_letters: "IMm", ..NO_OPTIONS })
+            }
+            Self::Ruby => {
+                operand(&ProgramOptions { text_letters: "e", value_letters: "CEIr", ..NO_OPTIONS })
+            }
+            Self::Node => operand(&ProgramOptions {
+                text_letters: "ep",
+                value_letters: "Cr",
+                long_texts: &["--eval", "--print"],
+                long_values: &["--require", "--import", "--loader"],
+                // deno and bun have commands where node has the file.
+                subcommand: Some("run"),
+                needs_path: true,
+            }),
+            Self::Php => operand(&ProgramOptions {
+                text_letters: "r",
+                value_letters: "cdz",
+                long_texts: &["--run"],
+                ..NO_OPTIONS
+            }),
+            Self::Lua => {
+                operand(&ProgramOptions { text_letters: "e", value_letters: "l", ..NO_OPTIONS })
+            }
+            Self::Statistics => {
+                operand(&ProgramOptions { text_letters: "e", needs_path: true, ..NO_OPTIONS })
+            }
+            Self::Awk | Self::Sed | Self::Jq | Self::Sql | Self::Make => {
+                words_after_option(arguments, &['f'], &["--file", "--from-file", "--makefile"])
+            }
+            Self::Source => operands(arguments, &[]).take(1).collect(),
+            Self::Ssh
+            | Self::Su
+            | Self::Watch
+            | Self::Eval
+            | Self::Parallel
+            | Self::ShellOption => Vec::new(),
+        }
+    }
+
     /// The help that says how to pass the value `source` to the program `name` instead.
     pub fn argument_help(self, source: &str, name: &str) -> String {
         let example = match self {
@@ -176,6 +229,77 @@ impl Interpreter {
             _ => "a program",
         }
     }
+}
+
+/// The options before the file of a program.
+#[derive(Clone, Copy)]
+struct ProgramOptions {
+    /// The letters of the options with which the program comes from elsewhere than a file.
+    text_letters: &'static str,
+    /// The letters of the options that take a value.
+    value_letters: &'static str,
+    long_texts: &'static [&'static str],
+    long_values: &'static [&'static str],
+    /// The word that may precede the file.
+    subcommand: Option<&'static str>,
+    /// Whether a name without an extension and a directory is something else.
+    needs_path: bool,
+}
+
+const NO_OPTIONS: ProgramOptions = ProgramOptions {
+    text_letters: "",
+    value_letters: "",
+    long_texts: &[],
+    long_values: &[],
+    subcommand: None,
+    needs_path: false,
+};
+
+/// The file of the program: the first word that is neither an option nor the value of one.
+fn program_operand<'a>(
+    arguments: &'a [LintWord],
+    options: &ProgramOptions,
+) -> Option<&'a LintWord> {
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        let prefix = word.fixed_prefix();
+        let text = word.fixed_text();
+        if prefix == "--" {
+            return words.next();
+        }
+        if options.subcommand.is_some() && text == options.subcommand {
+            continue;
+        }
+        // Shells switch options off with `+`.
+        if !prefix.starts_with(['-', '+']) || prefix == "-" {
+            let is_path = text.is_none_or(|text| text.contains(['.', '/']));
+            return Some(word).filter(|_| is_path || !options.needs_path);
+        }
+        if prefix.starts_with("--") {
+            let (name, value) =
+                prefix.split_once('=').map_or((prefix, false), |(name, _)| (name, true));
+            if options.long_texts.contains(&name) {
+                return None;
+            }
+            if options.long_values.contains(&name) && !value {
+                words.next();
+            }
+            continue;
+        }
+        let letters = &prefix[1..];
+        // What follows the first letter with a value is the value.
+        let at = letters.find(|letter| {
+            options.text_letters.contains(letter) || options.value_letters.contains(letter)
+        });
+        let Some(at) = at else { continue };
+        if letters[at..].starts_with(|letter| options.text_letters.contains(letter)) {
+            return None;
+        }
+        if at + 1 == letters.len() {
+            words.next();
+        }
+    }
+    None
 }
 
 /// The command of `watch`, which gives it to a shell unless `-x` is present.
