@@ -60,7 +60,9 @@ fn c_7_3_a_server_that_refuses_a_long_request_before_its_end_is_heard() {
         stream.read_exact(&mut [0; 1000]).unwrap();
         let error = json!({"error": {"message": "too long"}}).to_string();
         let head = "HTTP/1.1 413 X\r\nContent-Type: application/json\r\nConnection: close";
-        write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{error}", error.len()).unwrap();
+        let answer = format!("{head}\r\nContent-Length: {}\r\n\r\n{error}", error.len());
+        // In one piece: the reset that follows would discard what is not sent yet.
+        stream.write_all(answer.as_bytes()).unwrap();
     });
     // More than the sockets hold.
     let message = json!({"role": "user", "content": "x".repeat(32_000_000)});

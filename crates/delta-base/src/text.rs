@@ -5,7 +5,7 @@ pub mod hidden_text;
 pub mod text_diff;
 pub mod text_width;
 
-/// A text without the byte order mark that some editors put before it, and that is no part of it.
+/// A text without the byte order mark that some editors put before it.
 pub fn without_byte_order_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }

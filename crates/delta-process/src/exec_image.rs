@@ -95,7 +95,7 @@ pub(super) fn end_with_parent(parent: Pid, signal: Signal) -> Result<(), Errno> 
     if rustix::process::getppid() == Some(parent) {
         return Ok(());
     }
-    // The parent ended before the first line. The error only ends this process: nobody is left to read it.
+    // The parent ended before the first line. The error only ends this process, because no other can read it.
     Err(Errno::SRCH)
 }
 

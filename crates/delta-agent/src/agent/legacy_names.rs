@@ -9,7 +9,7 @@ const OLD_MAIN_FILE: &str = "config.yaml";
 /// The prefix of every deprecation warning.
 pub(super) const DEPRECATION_WARNING: &str = "[DEPRECATION WARNING]";
 
-/// Whether this user may not look for the main file in `home`, which may be there. Reading it says so.
+/// Whether this user may not look for the main file in `home`, which may be there: reading it fails with the reason.
 pub fn is_unsearchable(home: &Path) -> bool {
     let main_file = fs::symlink_metadata(home.join(MAIN_FILE));
     main_file.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)

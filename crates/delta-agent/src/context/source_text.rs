@@ -18,7 +18,7 @@ impl SourceText {
     /// The text of a file with these bytes, without a byte order mark.
     ///
     /// # Errors
-    /// There is a NUL byte, as in UTF-16 and in what is no text: the LLM would read rubbish.
+    /// There is a NUL byte, as in UTF-16 and in binary files: the LLM would read rubbish.
     pub(super) fn decode(bytes: &[u8]) -> io::Result<Self> {
         if bytes.contains(&0) {
             let reason = "it is not UTF-8 text: it contains a NUL byte";
