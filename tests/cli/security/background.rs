@@ -312,7 +312,7 @@ fn c_22_1_the_shown_command_line_is_safe() {
     assert_eq!(left_in(&sandbox), Vec::<i32>::new());
 }
 
-const SERVER: &str = "  - name: start\n    shell: ${AGENT_HOME}/../daemon; until test -s pid; do :; done; echo started\n    background: run\n";
+const SERVER: &str = "  - name: start\n    shell: ${AGENT_HOME}/../daemon; until test -s pid && grep -q sleep /proc/$(cat pid)/cmdline; do :; done; echo started\n    background: run\n";
 const LOOK: &str =
     "    shell: kill -0 $(cat pid) && echo alive; setsid sleep 1000 >/dev/null 2>&1 &\n";
 
