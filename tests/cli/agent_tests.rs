@@ -352,6 +352,30 @@ fn c_17_2_nothing_of_a_test_lives_on_when_it_is_stopped() {
     }
 }
 
+/// Nothing but the kernel is left to end a tool where the run is killed too.
+#[test]
+fn c_17_2_no_tool_lives_on_when_the_run_of_a_test_is_killed_too() {
+    let wait = "task: x\nllm: {turns: [{call: [{tool: sh, args: {code: 'echo $$ > \"$AGENT_HOME/pid\"; exec sleep 1000'}}]}]}\nexpect: {result: x}\n";
+    let sandbox = agent(&[("a", wait)]);
+    let yaml = sandbox.read("agent/agent.yaml");
+    let surviving = yaml.replace("stdin: code\n", "stdin: code\n    survive: true\n");
+    sandbox.write("agent/agent.yaml", surviving);
+    let mut child = sandbox.delta(["test", "agent"]).env("TMPDIR", sandbox.path("tmp")).spawn();
+    let tool: i32 = until_line(&sandbox.path("agent/pid")).parse().unwrap();
+    let mut files = sandbox.files("tmp").into_iter();
+    let journal = files.find(|file| file.ends_with("/journal.jsonl")).unwrap();
+    let start: Value =
+        serde_json::from_str(sandbox.read(&format!("tmp/{journal}")).lines().next().unwrap())
+            .unwrap();
+    let run = u32::try_from(start["pid"].as_u64().unwrap()).unwrap();
+    // So that it has no time to end anything itself.
+    assert!(
+        send_signal("STOP", run) && send_signal("KILL", child.id()) && send_signal("KILL", run)
+    );
+    child.wait().unwrap();
+    until("the end of the tool", || (!is_alive(tool)).then_some(()));
+}
+
 const WRONG: &str = r#"task: Do it
 files: {kept: "one\ntwo\n"}
 llm:
