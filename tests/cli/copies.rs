@@ -66,3 +66,21 @@ fn c_11_2_only_a_run_in_its_workspace_is_changed() {
     let ran = sandbox.delta(["show", "agent/"]).output().expect_code(1);
     assert!(ran.stderr.starts_with("error: agent/ is not a run directory\n"), "{ran:?}");
 }
+
+#[test]
+fn c_11_2_the_commands_that_a_refusal_names_are_about_the_copy() {
+    let turns = "- call: [{tool: ask_human, args: {prompt: 'ok?'}}]\n- say: done\n";
+    let sandbox = Sandbox::scripted(DELTA, "", turns);
+    sandbox.run("go", &[]).expect_code(101);
+    let mut copy = Command::new("cp");
+    copy.arg("-r").arg(sandbox.path("work")).arg(sandbox.path("copy"));
+    assert!(copy.status().unwrap().success());
+    let refusals = [
+        (&["pack", "r", "-w", "copy"][..], 1, "delta answer r -w copy"),
+        (&["diff", "r", "-w", "copy", "--call"], 2, "delta show r -w copy"),
+    ];
+    for (command, code, named) in refusals {
+        let refused = sandbox.delta(command).output().expect_code(code).stderr;
+        assert!(refused.contains(named), "{refused}");
+    }
+}

@@ -5,16 +5,16 @@ use delta_base::durable::{self, FileError};
 use delta_base::shell_quote::shell_quote_path;
 use delta_operator::command_line;
 use delta_operator::failure::CommandFailure;
-use delta_operator::runs::own_run;
 use delta_operator::runs::run_argument::LocatedRun;
 use delta_operator::runs::run_arguments::RunArguments;
 use delta_operator::runs::run_list::{RunListEntry, RunListStatus};
+use delta_operator::runs::{agent_hint, own_run};
 use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_run::ownership::Ownership;
 use delta_run::ownership::claim::{ClaimPatience, OwnershipError};
 use delta_run::record::{self, PACK_FILE, PackSummary};
-use delta_run::run_result::{ContinueCommand, open_request_hint};
+use delta_run::run_result::open_request_hint;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
@@ -67,7 +67,7 @@ pub fn pack_command(args: &PackArgs) -> ExitCode {
                     .status
                     .map_or_else(|| "has not started".to_owned(), |status| format!("is {status}"));
                 let message = format!("run {id} {status}; delta packs only runs that have ended");
-                let next = ContinueCommand::from_state(&state);
+                let next = agent_hint::named_continue_command(run, &state);
                 let hint = open_request_hint(&state, &next)
                     .unwrap_or_else(|| format!("to continue it: {next}"));
                 return Err(CommandFailure::run_active(message, hint));

@@ -10,7 +10,7 @@ use delta_operator::arguments::{completion_candidates, message};
 use delta_operator::cancel;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
-use delta_operator::runs::{own_run, run_list};
+use delta_operator::runs::{agent_hint, own_run, run_list};
 use delta_program::default_format::TextOrJson;
 use delta_program::stdio;
 use delta_run::event::{MessageSource, MessageTime, RunStatus};
@@ -19,7 +19,6 @@ use delta_run::mailbox::{
     count_waiting, new_message_source,
 };
 use delta_run::ownership::Ownership;
-use delta_run::run_result::ContinueCommand;
 use delta_run::state::RunState;
 use serde_json::json;
 use std::path::PathBuf;
@@ -242,7 +241,7 @@ fn check_open(
 fn continue_hint(run: &LocatedRun, state: &RunState, text: Option<&str>) -> String {
     let text = text.unwrap_or("TEXT");
     let is_short = text.len() <= MAX_REPEATED_BYTES && !text.contains('\n');
-    let next = ContinueCommand::from_state(state).with_work_dir(&run.workspace_argument);
+    let next = agent_hint::named_continue_command(run, state);
     next.with_message(if is_short { text } else { "TEXT" }).to_string()
 }
 
@@ -279,7 +278,7 @@ fn report(
         return;
     }
     if !is_active {
-        let next = ContinueCommand::from_state(state).with_work_dir(&run.workspace_argument);
+        let next = agent_hint::named_continue_command(run, state);
         stdio::print_error_line(&format!(
             "note: no process works on run {}; `{next}` receives the message",
             run.id

@@ -1,6 +1,7 @@
 //! Whether a command that continues a run has to name its agent, and what the user has to know before that.
 
 use crate::runs::own_run;
+use crate::runs::run_argument::LocatedRun;
 use crate::state;
 use delta_base::id::RunId;
 use delta_base::shell_quote::shell_quote_path;
@@ -36,6 +37,12 @@ impl AgentHint {
             format!("no seal of yours covers its agent: look at {quoted_home} before you load it");
         Self { agent: Some(home.to_owned()), warning: Some(warning) }
     }
+}
+
+/// The command that continues a run, with its workspace as the user named it.
+pub fn named_continue_command(run: &LocatedRun, state: &RunState) -> ContinueCommand {
+    let hint = AgentHint::new(&run.id, &run.dir, state);
+    ContinueCommand::from_state(state).with_work_dir(&run.workspace_argument).with_agent(hint.agent)
 }
 
 /// The command that continues this process's own run.

@@ -23,20 +23,22 @@ pub fn diff_stage(args: &DiffArgs) -> ExitCode {
 }
 
 fn render_stage(args: &DiffArgs) -> Result<String, CommandFailure> {
-    let LocatedRun { id, dir, workspace, .. } = args.run.find(&args.work_dir)?;
+    let LocatedRun { id, dir, workspace, workspace_argument, .. } =
+        args.run.find(&args.work_dir)?;
     let state = own_run::fold_journal(&id, &dir)?;
+    let next = ContinueCommand::from_state(&state).with_work_dir(&workspace_argument);
     if args.call || state.stage.is_none() {
         if let Some(call) = staged_call::pending_call(&state) {
             return staged_call::render_call(args, &id, &dir, &state, call);
         }
         if args.call {
             let message = format!("run {id} does not ask whether to apply the changes of a call");
-            let show = ContinueCommand::from_state(&state).to_reader("show");
+            let show = next.to_reader("show");
             return Err(CommandFailure::not_found(message, format!("`{show}` shows its status")));
         }
     }
     let stage = stage::require_stage(&state.stage, &id).map_err(|failure| {
-        let diff = ContinueCommand::from_state(&state).to_reader("diff");
+        let diff = next.to_reader("diff");
         let hint = format!("`{diff} 0` compares the workspace with its state before the run");
         failure.with_hint(hint)
     })?;
