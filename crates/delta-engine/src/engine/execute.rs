@@ -227,21 +227,19 @@ impl<'a> Engine<'a> {
                 };
                 let timeout = Duration::from_millis(tool.timeout_ms);
                 let held_call = call.surviving.as_ref();
+                let argv = held_call.map_or(&invocation.argv[..], HeldCall::argv);
+                let timeout = held_call.map_or(timeout, |_| HeldCall::patience(timeout));
                 ProcessCommand {
                     program: held_call
                         .map_or(call.program.as_deref(), |held_call| Some(held_call.program())),
-                    argv: held_call.map_or(&invocation.argv[..], HeldCall::argv),
-                    context: &call.launch,
                     stdin: held_call.map_or(invocation.stdin.as_bytes(), |_| &[]),
-                    timeout: held_call.map_or(timeout, |_| HeldCall::patience(timeout)),
                     spool: Some(spool),
-                    excerpt_bytes: tool.max_output_bytes,
                     capture_whole: matches!(
                         tool.output,
                         ToolOutput::Image | ToolOutput::TextAndImages | ToolOutput::Json
                     ),
                     marks,
-                    ends_its_children: false,
+                    ..ProcessCommand::new(argv, &call.launch, timeout, tool.max_output_bytes)
                 }
             })
             .collect();
