@@ -413,6 +413,32 @@ fn c_13_6_a_lack_of_descriptors_stops_the_run_and_loses_nothing() {
     sweep("emfile", Victim::Continue);
 }
 
+/// A whole answer was paid for, and a message to go on would ask for it again.
+#[test]
+fn c_13_6_a_recorded_answer_is_the_result_whichever_operation_fails() {
+    let make = || Sandbox::scripted(DELTA, "", "- say: the answer\n");
+    let sandbox = make();
+    let count = operations(&sandbox, sandbox.run_command("go", &[]));
+    let numbers: Vec<usize> = (1..=count).collect();
+    let judged = in_parallel(&numbers, |number| {
+        let sandbox = make();
+        let ran = sandbox.run_command("go", &[]).env("DELTA_FAILPOINT", format!("eio:{number}"));
+        check_fault("eio", 0, &ran.output());
+        let journal = fs::read_to_string(sandbox.path("work/.delta/r/journal.jsonl"));
+        if !journal.is_ok_and(|journal| journal.contains("\"THOUGHT\"")) {
+            return false;
+        }
+        if sandbox.events("ENGINE_END").is_empty() {
+            resume(&sandbox, &[]).expect_code(0);
+        }
+        assert_eq!(sandbox.events("ENGINE_END")[0]["status"], "COMPLETED", "{number}");
+        assert_eq!(sandbox.events("THOUGHT").len(), 1, "asked again after {number}");
+        true
+    });
+    let answered = judged.iter().filter(|has_answer| **has_answer).count();
+    assert!((2..count).contains(&answered), "{answered} of {count} have an answer");
+}
+
 /// The metadata is written once a second. If that failed, the stream of events lacked what the journal had.
 #[test]
 fn c_12_1_a_stream_has_every_event_of_the_journal_whatever_fails() {
