@@ -86,6 +86,43 @@ fn c_28_4_the_option_and_the_configuration_name_the_directory() {
     assert_eq!(listed.expect_code(0).stdout.lines().count(), 1);
 }
 
+/// Without it, the command would look into the workspace, where the run is not.
+#[test]
+fn c_28_4_every_command_that_is_printed_has_the_option() {
+    let tools = "  - name: note\n    shell: echo noted > note\n  - name: fail\n    shell: exit 1\n";
+    let turns = "- call: [{tool: note}]\n- say: done\n- error: broken\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, turns);
+    fs::create_dir(sandbox.path("work")).unwrap();
+    let delta = |command: &str| {
+        let args: Vec<&str> = command.split(' ').chain(["-w", "work", "--runs-dir", "D"]).collect();
+        let ran = sandbox.delta(args).output();
+        format!("{}\n{}", ran.stdout, ran.stderr)
+    };
+    let mut printed = 0;
+    for command in [
+        "run --agent agent --run-id r -m go --stage",
+        "show r",
+        "apply r",
+        "rollback r --to 0",
+        "discard r",
+        "show nothing",
+        "continue r -m more",
+        "show r",
+        "run --agent agent --run-id r -m go --ensure",
+        "rm r --dry-run",
+        "cost r",
+    ] {
+        let text = delta(command);
+        let named: Vec<&str> = text.split(" -w ").skip(1).collect();
+        printed += named.len();
+        for rest in named {
+            let line = rest.lines().next().unwrap();
+            assert!(line.contains(" --runs-dir "), "{command} prints -w {line}");
+        }
+    }
+    assert!(printed >= 10, "only {printed} commands");
+}
+
 /// With a mistake in the file, every command looked into the workspace and said that there was no run.
 #[test]
 fn c_28_4_a_configuration_with_a_mistake_hides_no_run() {

@@ -9,7 +9,6 @@ use anstyle::{AnsiColor, Style};
 use delta_base::durable::LogFile;
 use delta_base::id::SnapshotId;
 use delta_base::redact::{is_redactable_answer, redact_answers};
-use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal;
 use delta_base::terminal::input_line::InputLine;
@@ -23,6 +22,7 @@ use delta_run::run::RunNotice;
 use delta_run::run_result::{UsageTotal, call_diff_command};
 use delta_run::state::sensitive_questions::SensitiveQuestions;
 use delta_run::state::{MISSING_CALL_REMINDER, RunState};
+use delta_run::workspace;
 use delta_words::{Attempt, TryNumber};
 use std::collections::HashMap;
 use std::io::Write;
@@ -510,7 +510,7 @@ impl ProgressPrinter {
 
     fn show_start(&mut self, start: &EngineStart) {
         self.agent_home.clone_from(&start.agent_home);
-        let work_dir = shell_quote_path(Path::new(&start.work_dir));
+        let work_dir = workspace::quote_workspace(Path::new(&start.work_dir));
         self.show_command = format!("delta show {} -w {work_dir} -v", start.run_id);
         self.diff_command = call_diff_command(Some(start));
         let model = strip_terminal_controls(start.config.model().unwrap_or_default());

@@ -560,7 +560,8 @@ pub fn lost_events_hint(id: &RunId, run_dir: &Path) -> String {
     )
 }
 
-/// The workspace of the run in `dir`, quoted for the shell.
+/// The words of a printed command after `-w` for the run in `dir`.
 pub fn quote_workspace_of(dir: &Path) -> String {
-    shell_quote_path(dir.ancestors().nth(2).unwrap_or(dir))
+    let root = workspace::workspace_of_run(dir);
+    workspace::quote_workspace(root.as_deref().unwrap_or(dir))
 }

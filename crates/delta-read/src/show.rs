@@ -5,7 +5,6 @@ use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::id::RunId;
 use delta_base::redact::redact_answers;
-use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal::input_line::InputLine;
 use delta_base::terminal_text::strip_terminal_controls;
@@ -40,6 +39,7 @@ use delta_run::run_tree::sensitive_answers;
 use delta_run::run_tree::{self, ChildRunEntry, RunTreeTotal};
 use delta_run::state::stage::StageDir;
 use delta_run::state::{HumanRequest, RunState};
+use delta_run::workspace;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -343,7 +343,7 @@ fn print_summary(
         return;
     }
     if state.stage.is_some() && StageDir::new(&run.dir).has_changes() {
-        let work_dir = shell_quote_path(&run.workspace_argument);
+        let work_dir = workspace::quote_workspace(&run.workspace_argument);
         print_line(&format!("its changes are staged: delta diff {} -w {work_dir}", run.id));
     }
     tools_at_work_lines(&run.dir).iter().for_each(|line| print_line(line));

@@ -11,6 +11,7 @@ use delta_run::limits::token_estimate::TokenRatio;
 use delta_run::record::{self, ContextBlock, RecordError, RecordedRequests, SentCall};
 use delta_run::run_tree;
 use delta_run::state::RunState;
+use delta_run::workspace;
 use delta_words::{CacheUse, TokenPrices, Usage, WireExchange, WireForm};
 use paid_again::{
     MIN_PREFIX_TOKENS, OpeningRequest, PaidAgain, PricedRequest, RequestChange, SharedPrefix,
@@ -161,8 +162,7 @@ impl TreeCost {
     pub fn read(run_dir: &Path, work_dir: &Path) -> Self {
         let below = run_tree::find_runs_below(run_dir);
         let dirs_below = below.dirs.into_iter().map(|dir| {
-            // DIR/.delta/RUN
-            let work_dir = dir.ancestors().nth(2).unwrap_or(&dir).to_owned();
+            let work_dir = workspace::workspace_of_run(&dir).unwrap_or_else(|| dir.clone());
             (dir, work_dir)
         });
         let dirs = [(run_dir.to_owned(), work_dir.to_owned())].into_iter().chain(dirs_below);

@@ -478,10 +478,7 @@ impl fmt::Display for ReplyCommand {
 
 impl ContinueCommand {
     fn write_options(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, " -w {}", shell_quote_path(&self.work_dir))?;
-        if let Some(dir) = workspace::runs_dir_option() {
-            write!(f, " --runs-dir {}", shell_quote_path(dir))?;
-        }
+        write!(f, " -w {}", workspace::quote_workspace(&self.work_dir))?;
         if let Some(agent) = &self.agent {
             write!(f, " --agent {}", shell_quote_path(agent))?;
         }

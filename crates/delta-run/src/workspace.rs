@@ -6,6 +6,7 @@ use crate::ownership::claim::OwnershipError;
 use crate::run_tree;
 use delta_base::durable::{self, FileError};
 use delta_base::id::RunId;
+use delta_base::shell_quote::shell_quote_path;
 use delta_base::{hex, terminal_text};
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
@@ -50,6 +51,16 @@ pub fn runs_dir_option() -> Option<&'static Path> {
     runs_dir_setting().filter(|(_, is_option)| *is_option).map(|(dir, _)| dir.as_path())
 }
 
+/// The words of a printed command after `-w`: the workspace at `root`, quoted, and `--runs-dir` where the command needs it to
+/// find the runs.
+pub fn quote_workspace(root: &Path) -> String {
+    let root = shell_quote_path(root);
+    match runs_dir_option() {
+        Some(dir) => format!("{root} --runs-dir {}", shell_quote_path(dir)),
+        None => root,
+    }
+}
+
 /// The directory for the runs of all workspaces, if they are not in the workspaces.
 pub fn runs_dir() -> Option<&'static Path> {
     runs_dir_setting().map(|(dir, _)| dir.as_path())
@@ -68,6 +79,11 @@ fn name_in_runs_dir(root: &Path) -> String {
 pub fn workspace_of_control(control: &Path) -> Option<PathBuf> {
     let parent = control.parent()?;
     Some(recorded_workspace(parent).unwrap_or_else(|| parent.to_owned()))
+}
+
+/// The workspace of the run in `run_dir`.
+pub fn workspace_of_run(run_dir: &Path) -> Option<PathBuf> {
+    workspace_of_control(run_dir.parent()?)
 }
 
 /// The workspace whose runs are in `dir`, an entry of the directory for all runs.

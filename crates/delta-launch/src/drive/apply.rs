@@ -6,7 +6,6 @@ use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::durable;
 use delta_base::id::{RunId, SnapshotId};
-use delta_base::shell_quote::shell_quote_path;
 use delta_operator::arguments::completion_candidates;
 use delta_operator::cancel;
 use delta_operator::env_files::EnvFileOptions;
@@ -19,6 +18,7 @@ use delta_program::stdio;
 use delta_run::event::{Payload, StageApply};
 use delta_run::record;
 use delta_run::state::stage::StageDir;
+use delta_run::workspace;
 use delta_snapshot::{EntryKind, SnapshotChange, SnapshotDiff, StagedMerge};
 use serde_json::json;
 use std::path::PathBuf;
@@ -225,7 +225,7 @@ fn find_directory_side(change: &SnapshotChange) -> Option<&'static str> {
 /// Prints how the workspace gets its previous state again: it is staged, and applied.
 fn print_undo(run: &LocatedRun, outcome: &ApplyOutcome) {
     let id = &run.id;
-    let workspace = shell_quote_path(&run.workspace_argument);
+    let workspace = workspace::quote_workspace(&run.workspace_argument);
     let saved = outcome.saved.to_string();
     let digits = &saved[..MIN_ID_DIGITS];
     let mut text = format!(

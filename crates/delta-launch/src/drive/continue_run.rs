@@ -13,7 +13,7 @@ use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::durable::{self, FileError};
 use delta_base::id::RunId;
 use delta_base::redact::Secrets;
-use delta_base::shell_quote::{shell_quote, shell_quote_path};
+use delta_base::shell_quote::shell_quote;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::time::{self, format_duration};
@@ -724,7 +724,7 @@ fn run_in_use_failure(error: OwnershipError, id: &RunId, dir: &Path) -> CommandF
     let hint = match find_original_workspace(id, dir) {
         Some(original) => format!(
             "it works on the original of this copy: watch it with `delta show {id} -w {} --follow`",
-            shell_quote_path(&original)
+            workspace::quote_workspace(&original)
         ),
         None => {
             let workspace = quote_workspace_of(dir);
@@ -740,7 +740,7 @@ fn run_in_use_failure(error: OwnershipError, id: &RunId, dir: &Path) -> CommandF
 fn find_original_workspace(id: &RunId, dir: &Path) -> Option<PathBuf> {
     let recorded =
         PathBuf::from(fold_journal(id, dir).ok()?.start?.work_dir).canonicalize().ok()?;
-    let here = dir.ancestors().nth(2)?.canonicalize().ok()?;
+    let here = workspace::workspace_of_run(dir)?.canonicalize().ok()?;
     let original = Workspace { root: recorded.clone() };
     (recorded != here && original.find_run(id).ok()?.is_some()).then_some(recorded)
 }

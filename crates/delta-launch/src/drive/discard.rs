@@ -4,7 +4,6 @@ use crate::drive::continue_run::ClaimedRun;
 use crate::drive::rollback::open_rollback_observer;
 use clap::Args;
 use clap::builder::Resettable;
-use delta_base::shell_quote::shell_quote_path;
 use delta_operator::cancel;
 use delta_operator::env_files::EnvFileOptions;
 use delta_operator::failure::CommandFailure;
@@ -16,6 +15,7 @@ use delta_program::stdio;
 use delta_run::event::Payload;
 use delta_run::record;
 use delta_run::state::stage::StageDir;
+use delta_run::workspace;
 use std::process::ExitCode;
 
 /// Discard the changes of staged runs
@@ -96,7 +96,7 @@ fn discard_run(args: &DiscardArgs, run: &LocatedRun) -> Result<String, CommandFa
     opened.commit_act()?;
     layers.clear()?;
     let saved = saved.tree.to_string();
-    let work_dir = shell_quote_path(&run.workspace_argument);
+    let work_dir = workspace::quote_workspace(&run.workspace_argument);
     Ok(format!(
         "Discarded the staged changes of run {id}; undo it with: delta rollback {id} -w {work_dir} --to {}",
         &saved[..MIN_ID_DIGITS]

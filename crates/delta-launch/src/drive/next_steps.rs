@@ -1,6 +1,5 @@
 //! What a command prints on stderr about a run that it leaves: how to answer it, to continue it, or to take its changes.
 
-use delta_base::shell_quote::shell_quote;
 use delta_base::terminal;
 use delta_operator::arguments::options::RunOptions;
 use delta_operator::runs::agent_hint;
@@ -10,6 +9,7 @@ use delta_run::journal;
 use delta_run::run_result::{ContinueCommand, RunResult, describe_waiting, open_request_hint};
 use delta_run::state::stage::StageDir;
 use delta_run::state::{HumanRequest, RunState};
+use delta_run::workspace;
 use std::path::Path;
 
 fn print_continue_command(command: &ContinueCommand) {
@@ -28,7 +28,7 @@ pub fn print_next_steps(
         && StageDir::new(run_dir).has_changes()
     {
         let id = &start.run_id;
-        let workspace = shell_quote(&start.work_dir);
+        let workspace = workspace::quote_workspace(Path::new(&start.work_dir));
         options.print_notes(&[
             "The changes are staged. See them, apply them or discard them with:".to_owned(),
             format!("  delta diff {id} -w {workspace}"),
@@ -90,8 +90,11 @@ pub fn follow_up_command(options: &RunOptions, state: &RunState) -> Option<Strin
     }
     let next = agent_hint::own_continue_command(state);
     let is_here = std::env::current_dir().is_ok_and(|dir| dir == Path::new(&start.work_dir));
-    let plain =
-        format!("delta continue --run-id {} -w {}", start.run_id, shell_quote(&start.work_dir));
+    let plain = format!(
+        "delta continue --run-id {} -w {}",
+        start.run_id,
+        workspace::quote_workspace(Path::new(&start.work_dir))
+    );
     let next = next.to_string();
     Some(if is_here && next == plain { "delta continue".to_owned() } else { next })
 }

@@ -21,7 +21,7 @@ use delta_run::journal;
 use delta_run::ownership::Ownership;
 use delta_run::ownership::claim::{ClaimPatience, OwnershipError};
 use delta_run::state::HumanRequest;
-use delta_run::workspace::{Workspace, run_removal};
+use delta_run::workspace::{self, Workspace, run_removal};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -383,7 +383,7 @@ fn claim_for_removal(
     };
     let refuse_active = |pid: Option<u32>| {
         let pid = pid.map_or_else(String::new, |pid| format!(" (PID {pid})"));
-        let work_dir = shell_quote_path(&run.workspace);
+        let work_dir = workspace::quote_workspace(&run.workspace);
         let hint = format!("stop it with `delta stop {id} -w {work_dir}`");
         refuse(format!("a process works on it{pid}"), Some(hint))
     };
@@ -408,7 +408,7 @@ fn claim_for_removal(
         return refuse(reason, Some(hint));
     }
     if current.calls_at_work > 0 {
-        let work_dir = shell_quote_path(&run.workspace);
+        let work_dir = workspace::quote_workspace(&run.workspace);
         let hint = format!("end it with `delta stop {id} -w {work_dir}`");
         return refuse("a tool of it is at work".to_owned(), Some(hint));
     }

@@ -22,7 +22,7 @@ use delta_run::event::Payload;
 use delta_run::record;
 use delta_run::run::{RunNotice, RunObserver};
 use delta_run::state::RunState;
-use delta_run::workspace::Workspace;
+use delta_run::workspace::{self, Workspace};
 use delta_sandbox::outside_git_directories;
 use delta_snapshot::{SnapshotDiff, SnapshotStore};
 use serde_json::json;
@@ -98,7 +98,7 @@ pub fn rollback_command(args: &RollbackArgs) -> ExitCode {
                 stdio::print_error_line(&format!(
                     "Undo it with: delta rollback {} -w {} --to {}",
                     run.id,
-                    shell_quote_path(&run.workspace_argument),
+                    workspace::quote_workspace(&run.workspace_argument),
                     &saved[..MIN_ID_DIGITS]
                 ));
             }
@@ -186,8 +186,9 @@ fn check_nested_workspaces(
         let nested = Workspace::open_existing(&root)?;
         if let Some(run) = run_list::find_active_run(&nested, None)? {
             stage::check_no_tool_at_work(&run, &nested.run_dir(&run), &nested.root)?;
-            let dir = shell_quote_path(&args.work_dir.join(relative));
-            let message = format!("run {run} is active in {dir}");
+            let root = args.work_dir.join(relative);
+            let message = format!("run {run} is active in {}", shell_quote_path(&root));
+            let dir = workspace::quote_workspace(&root);
             let hint =
                 format!("wait for it or stop it; `delta show {run} -w {dir}` shows its progress");
             return Err(CommandFailure::run_active(message, hint));

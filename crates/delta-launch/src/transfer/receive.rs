@@ -472,8 +472,9 @@ impl ArrivingRun {
     /// Prints where the run is, what it may do, and how it continues.
     fn report(&self, agent: Option<&Path>, is_accepted: bool) {
         let Manifest { run_id: id, left, moves, from, .. } = &self.manifest;
-        let workspace = shell_quote_path(&self.workspace.root);
-        let mut notes = vec![format!("Received run {id} in {workspace}")];
+        let workspace = workspace::quote_workspace(&self.workspace.root);
+        let place = shell_quote_path(&self.workspace.root);
+        let mut notes = vec![format!("Received run {id} in {place}")];
         notes.extend(agent.map(describe_rights));
         if !left.is_empty() {
             notes.push(format!("not received: {}", strip_terminal_controls(&left.join(", "))));
@@ -494,7 +495,7 @@ impl ArrivingRun {
     fn print_undo(&self) {
         let Some(saved) = self.files.as_ref().and_then(|files| files.saved) else { return };
         let id = &self.manifest.run_id;
-        let workspace = shell_quote_path(&self.workspace.root);
+        let workspace = workspace::quote_workspace(&self.workspace.root);
         let saved = saved.to_string();
         let digits = &saved[..MIN_ID_DIGITS];
         stdio::print_error_line(&format!(

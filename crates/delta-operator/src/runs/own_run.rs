@@ -13,7 +13,7 @@ use delta_run::journal::{self, JournalContents, JournalError, JournalFold};
 use delta_run::ownership::owner_process::{self, OwnerStatus};
 use delta_run::run_result::RunResult;
 use delta_run::state::RunState;
-use delta_run::workspace::Workspace;
+use delta_run::workspace::{self, Workspace};
 use delta_run::{run, run_tree};
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,7 @@ pub fn find_run_dir(id: &RunId, workspace: &Workspace) -> Result<PathBuf, Comman
     let hint = match other_workspaces.as_slice() {
         [] => format!(
             "`delta list-runs -w {}` lists the runs there; `-w DIR` names another workspace",
-            shell_quote_path(&workspace.root)
+            workspace::quote_workspace(&workspace.root)
         ),
         dirs => {
             let options: Vec<_> =

@@ -63,7 +63,7 @@ impl LocatedRun {
 
     /// The workspace, quoted for the shell.
     pub fn quoted_workspace(&self) -> String {
-        shell_quote_path(&self.workspace.root)
+        workspace::quote_workspace(&self.workspace.root)
     }
 }
 
@@ -97,7 +97,7 @@ impl RunArgument {
             let message = format!("the {noun} for the run `{first}` is missing");
             let workspace = match work_dir.to_str() {
                 Some(".") => String::new(),
-                _ => format!(" -w {}", shell_quote_path(work_dir)),
+                _ => format!(" -w {}", workspace::quote_workspace(work_dir)),
             };
             let hint = format!("write `delta {command} {first}{workspace} TEXT`");
             return Err(CommandFailure::usage(message, hint));
@@ -294,7 +294,7 @@ fn find_id(name: &str, workspace: &Workspace) -> Result<RunId, CommandFailure> {
         (0, Some(id)) => Ok(id),
         (0, None) => {
             let message = format!("no id of a run in {root} ends with `{name}`");
-            let quoted_root = shell_quote_path(&workspace.root);
+            let quoted_root = workspace::quote_workspace(&workspace.root);
             let hint = format!("`delta list-runs -w {quoted_root}` lists the runs there");
             Err(CommandFailure::not_found(message, hint))
         }

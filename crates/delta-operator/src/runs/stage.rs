@@ -5,14 +5,13 @@ use crate::runs::{own_run, restore_point, run_list};
 use delta_base::durable;
 use delta_base::id::{RunId, SnapshotId};
 use delta_base::redact::Secrets;
-use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_process::own_program;
 use delta_run::event::StageApply;
 use delta_run::record::surviving_call::SurvivingCall;
 use delta_run::state::stage::{StageDir, StageState};
-use delta_run::workspace::Workspace;
+use delta_run::workspace::{self, Workspace};
 use delta_sandbox::{StageError, StageLayers, check_stage, enter_stage};
 use delta_snapshot::{MergeRules, SnapshotStore, StagedMerge, StagedSnapshot, StagedTrees};
 use std::path::Path;
@@ -76,7 +75,7 @@ pub fn check_no_active_run(workspace: &Workspace, id: &RunId) -> Result<(), Comm
     let Some(other) = run_list::find_active_run(workspace, Some(id))? else { return Ok(()) };
     check_no_tool_at_work(&other, &workspace.run_dir(&other), &workspace.root)?;
     let message = format!("run {other} is active in this workspace");
-    let dir = shell_quote_path(&workspace.root);
+    let dir = workspace::quote_workspace(&workspace.root);
     let hint = format!("wait for it or stop it; `delta show {other} -w {dir}` shows its progress");
     Err(CommandFailure::run_active(message, hint))
 }
@@ -91,7 +90,7 @@ pub fn check_no_tool_at_work(
     let Some(call) = calls.first() else { return Ok(()) };
     let tool = call.command().map_or_else(|_| "a tool".to_owned(), |command| command.tool);
     let message = format!("{} of run {id} is at work", strip_terminal_controls(&tool));
-    let dir = shell_quote_path(workspace);
+    let dir = workspace::quote_workspace(workspace);
     let hint = format!("wait for it, or end it with `delta stop {id} -w {dir}`");
     Err(CommandFailure::run_active(message, hint))
 }

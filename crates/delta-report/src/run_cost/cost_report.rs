@@ -3,10 +3,10 @@
 use super::paid_again::{PaidAgain, PaidAgainCause, UnreadPrefix, judge_first_requests};
 use super::{JudgedRun, RunCost};
 use delta_base::id::RunId;
-use delta_base::shell_quote::shell_quote_path;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::text::text_width::clip_to_width;
 use delta_run::event::round_usd;
+use delta_run::workspace;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -278,7 +278,7 @@ impl CostCause {
             _ => None,
         };
         let run = &most.run.run_id;
-        let dir = shell_quote_path(&most.run.work_dir);
+        let dir = workspace::quote_workspace(&most.run.work_dir);
         let later = most.paid.iteration;
         let command = match most.paid.before {
             None => format!("delta context show {run} --iteration {later} -w {dir}"),

@@ -8,7 +8,6 @@ use clap::ValueEnum;
 use delta_agent::agent::Agent;
 use delta_base::id::RunId;
 use delta_base::redact::{Secrets, redact_answers};
-use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::terminal_text::{strip_terminal_controls, truncate_to_line};
 use delta_base::url_secrets::url_secrets;
@@ -25,7 +24,7 @@ use delta_run::journal::{JournalError, JournalFold};
 use delta_run::ownership::Ownership;
 use delta_run::run_result::RunResult;
 use delta_run::state::{RunState, run_metadata};
-use delta_run::workspace::Workspace;
+use delta_run::workspace::{self, Workspace};
 use std::path::{Path, PathBuf};
 
 /// An error after which the run can continue without a message: the same step can succeed later, or the LLM is asked again.
@@ -318,7 +317,7 @@ fn print_stored_error(result: &RunResult) {
         Some(_) => format!("the same command with `--retry {}`, or ", error.kind),
         None => String::new(),
     };
-    let work_dir = shell_quote_path(Path::new(&result.metadata.workspace_path));
+    let work_dir = workspace::quote_workspace(Path::new(&result.metadata.workspace_path));
     stdio::print_error_line(&format!(
         "help: to continue it: {retry_choice}`delta continue {id} -w {work_dir} -m MESSAGE`"
     ));

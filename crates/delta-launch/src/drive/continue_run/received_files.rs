@@ -28,7 +28,7 @@ pub fn finish_restore(run_dir: &Path, state: &RunState) -> Result<(), CommandFai
     let outcome = nonce.map(|nonce| transfers::find_outcome(nonce)).transpose()?.flatten();
     let Some(TransferOutcome::Received(arrival)) = outcome else { return Ok(()) };
     let is_this_run = run_dir.canonicalize().is_ok_and(|dir| dir == arrival.run_dir);
-    let root = run_dir.parent().and_then(workspace::workspace_of_control);
+    let root = workspace::workspace_of_run(run_dir);
     if let Some((tree, root)) = arrival.tree.zip(root).filter(|_| is_this_run) {
         let mut store = restore_point::open_run_store(run_dir, state)?;
         protect_as(&arrival, &mut store);

@@ -3,7 +3,7 @@
 use delta_operator::arguments::agent_choice::workspaces_home;
 use delta_operator::runs::run_list::{RunListEntry, read_runs_of};
 use delta_run::run_tree;
-use delta_run::workspace::Workspace;
+use delta_run::workspace::{self, Workspace};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -35,7 +35,7 @@ pub fn find_links(targets: &[RunListEntry]) -> Vec<RunLink> {
             roots.extend(homes.join("workspaces").join(name).canonicalize());
         }
         for child in run_tree::read_child_runs(&target.dir()) {
-            let child_root = Path::new(&child.run_dir).ancestors().nth(2);
+            let child_root = workspace::workspace_of_run(Path::new(&child.run_dir));
             roots.extend(child_root.and_then(|root| root.canonicalize().ok()));
         }
     }

@@ -6,11 +6,10 @@ use crate::failure::CommandFailure;
 use crate::runs::run_list::table;
 use delta_base::durable;
 use delta_base::id::RunId;
-use delta_base::shell_quote::shell_quote_path;
 use delta_run::ownership::Ownership;
 use delta_run::record::surviving_call::SurvivingCall;
 use delta_run::run_files::JOURNAL_FILE;
-use delta_run::workspace::Workspace;
+use delta_run::workspace::{self, Workspace};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -81,7 +80,7 @@ pub fn render_candidates(ids: &[RunId], workspace: &Workspace) -> String {
     let mut lines = table::render_plain_lines(&runs, table::ListColumns::default());
     let more = dirs.len().saturating_sub(MAX_CANDIDATES);
     if more > 0 {
-        let root = shell_quote_path(&workspace.root);
+        let root = workspace::quote_workspace(&workspace.root);
         lines.push_str(&format!("and {more} more: delta list-runs -w {root}"));
     }
     lines.trim_end().to_owned()
