@@ -518,6 +518,24 @@ fn c_38_3_commands_that_start_unasked_start_nothing_that_a_configuration_names()
         name_programs(&sandbox, dir, driver);
         sandbox.write(&format!("{dir}/a.md"), "2\n");
     }
+    // A name that is no text.
+    sandbox.write("work/.gitattributes", b"*.md filter=x diff=x\n*.txt filter=\xff diff=\xff\n");
+    sandbox.write("work/b.txt", "1\n");
+    git(&sandbox, "work", &["add", "b.txt"]);
+    let program = format!("touch {}; cat", sandbox.path("work/PWNED").display());
+    let sections = [("filter", "clean"), ("diff", "textconv")].map(|(section, key)| {
+        [
+            format!("[{section} \"").as_bytes(),
+            b"\xff",
+            format!("\"]\n\t{key} = \"{program}\"\n").as_bytes(),
+        ]
+        .concat()
+    });
+    let config = std::fs::read(sandbox.path("work/.git/config")).unwrap();
+    sandbox.write("work/.git/config", [&config[..], &sections.concat()].concat());
+    sandbox.write("work/b.txt", "2\n");
+    // The commands here may have started them.
+    let _ = std::fs::remove_file(sandbox.path("work/PWNED"));
     let commands = [
         "git status",
         "git status -v",
@@ -525,6 +543,7 @@ fn c_38_3_commands_that_start_unasked_start_nothing_that_a_configuration_names()
         "git diff HEAD",
         "git diff --cached",
         "git log -p",
+        "git log -p signed -- x--no-index a.md",
         "git  'log' signed",
         "git show signed",
         "git blame a.md",
@@ -551,10 +570,15 @@ fn c_25_3_a_command_of_git_that_looks_needs_a_repository() {
     let sandbox = coding();
     sandbox.write("work/app/.env", "KEY=secret\n");
     sandbox.write("work/none/x", "x\n");
-    let diff = ("run", json!({"command": "git diff none -- app"}));
-    let observations = run_answer(&sandbox, &[diff]);
-    assert!(observations[0].contains("not a git repository"), "{}", observations[0]);
-    assert!(!observations[0].contains("secret"), "{}", observations[0]);
+    sandbox.write("work/z--no-index/x", "x\n");
+    sandbox.write("work/z --no-index z/x", "x\n");
+    let commands =
+        ["git diff none -- app", "git diff z--no-index -- app", "git diff 'z --no-index z' -- app"];
+    let calls = commands.map(|command| ("run", json!({"command": command})));
+    for observation in run_answer(&sandbox, &calls) {
+        assert!(observation.contains("not a git repository"), "{observation}");
+        assert!(!observation.contains("secret"), "{observation}");
+    }
 }
 
 /// git prints the lines of its own files that it does not understand, and such a file can be a link.
@@ -568,9 +592,14 @@ fn c_25_3_a_command_of_git_that_looks_reads_no_file_through_a_link_in_the_reposi
         ["git status", "git log", "git branch -v", "git tag", "git stash list", "git blame a"];
     let mut calls = commands.map(|command| ("run", json!({"command": command}))).to_vec();
     calls.push(("search", json!({"pattern": "1"})));
+    let config = ["config", "core.attributesFile", ".env"];
+    git(&sandbox, "work", &config);
+    std::fs::rename(sandbox.path("work/.git/info"), sandbox.path("info")).unwrap();
+    std::os::unix::fs::symlink(sandbox.path("info"), sandbox.path("work/.git/info")).unwrap();
     let files = [
         "shallow",
         "packed-refs",
+        // In a directory that is a link.
         "info/grafts",
         "objects/info/alternates",
         "rebase-merge/git-rebase-todo",
@@ -589,6 +618,56 @@ fn c_25_3_a_command_of_git_that_looks_reads_no_file_through_a_link_in_the_reposi
     }
     let observations = run_answer(&sandbox, &calls);
     assert!(observations[5].contains(") 1\n"), "{observations:?}");
+}
+
+/// A file `.git` can name any repository; those that git makes are named by it too.
+#[test]
+fn c_25_3_a_command_of_git_that_looks_reads_the_repository_of_its_directory() {
+    let sandbox = coding();
+    // The sandbox would hide the other directories.
+    let agent = sandbox.read("made/agent.yaml");
+    sandbox.write("made/agent.yaml", agent.replace("sandbox: workspace", "sandbox: off"));
+    sandbox.write("private/notes.txt", "SECRET\n");
+    for args in [&["init", "-q"][..], &["add", "-A"], &["commit", "-q", "-m", "first"]] {
+        git(&sandbox, "private", args);
+    }
+    let private = sandbox.path("private/.git").display().to_string();
+    let looks = |sandbox: &Sandbox| {
+        let observation = run_answer(sandbox, &[("run", json!({"command": "git log -p"}))]);
+        std::fs::remove_dir_all(sandbox.path("work/.delta")).unwrap();
+        observation[0].clone()
+    };
+    sandbox.write("work/.git", format!("gitdir: {private}\n"));
+    let refused = looks(&sandbox);
+    assert!(refused.contains("does not name this directory"), "{refused}");
+    std::fs::remove_file(sandbox.path("work/.git")).unwrap();
+    // A linked work tree that is forged.
+    git(&sandbox, "work", &["init", "-q"]);
+    // The commits and the branches of another one.
+    let alternates = format!("{private}/objects\n");
+    sandbox.write("work/.git/objects/info/alternates", alternates);
+    std::fs::remove_dir_all(sandbox.path("work/.git/refs")).unwrap();
+    std::os::unix::fs::symlink(format!("{private}/refs"), sandbox.path("work/.git/refs")).unwrap();
+    sandbox.write("work/.git/HEAD", sandbox.read("private/.git/HEAD"));
+    assert!(looks(&sandbox).contains("does not name this directory"));
+    std::fs::remove_dir_all(sandbox.path("work/.git")).unwrap();
+    git(&sandbox, "work", &["init", "-q"]);
+    sandbox.write("work/.git/commondir", format!("{private}\n"));
+    sandbox.write("work/.git/HEAD", sandbox.read("private/.git/HEAD"));
+    assert!(!looks(&sandbox).contains("SECRET"));
+    std::fs::remove_dir_all(sandbox.path("work")).unwrap();
+    // One that git made, and a submodule.
+    git(&sandbox, "private", &["worktree", "add", "-q", "../work"]);
+    assert!(looks(&sandbox).contains("+SECRET"));
+    std::fs::remove_dir_all(sandbox.path("work")).unwrap();
+    let add = ["-c", "protocol.file.allow=always", "submodule", "add", "-q", "./.git", "sub"];
+    git(&sandbox, "private", &add);
+    std::fs::rename(sandbox.path("private"), sandbox.path("work")).unwrap();
+    let sub = ["run", "--agent", "made", "--model", "script:turns.yaml", "-w", "work/sub"];
+    let options = ["--run-id", "r", "-q", "--approve-all", "-m", "go"];
+    sandbox.delta(sub).args(options).output().expect_code(0);
+    let journal = sandbox.read("work/sub/.delta/r/journal.jsonl");
+    assert!(journal.contains("+SECRET"), "{journal}");
 }
 
 /// A repository can say that its files are elsewhere.

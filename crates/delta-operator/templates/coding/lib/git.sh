@@ -20,10 +20,16 @@ only_look() {
     set_config log.showSignature false
     set_config format.pretty medium
     set_config blame.ignoreRevsFile ""
+    set_config core.attributesFile /dev/null
+    set_config mailmap.file /dev/null
     # In a submodule, git would follow the configuration there.
     set_config diff.ignoreSubmodules dirty
     set_config diff.submodule short
     set_config status.submoduleSummary false
+    # In another locale, names with bytes that are no characters would match nothing.
+    locale=${LC_ALL-}
+    LC_ALL=C
+    export LC_ALL
     drivers='^(diff\.external|filter\..*\.(clean|smudge|process)|diff\..*\.(textconv|command)|submodule\..*\.ignore)$'
     keys=$(
         modules=$(git rev-parse --show-toplevel 2> /dev/null)/.gitmodules || :
@@ -44,20 +50,54 @@ only_look() {
     done
     unset IFS
     set +f
+    LC_ALL=$locale
+    [ -n "$locale" ] || unset LC_ALL
 }
 
 # find_link: prints a file of the repository that is a link to a file of another name, if there is one: git prints the lines
 # there that it does not understand.
 find_link() {
-    find "$(git rev-parse --git-dir)/" "$(git rev-parse --git-common-dir)/" -maxdepth 3 \
-        \( -path '*/objects/??' -o -path '*/refs' -o -path '*/hooks' -o -path '*/modules' \) -prune -o -type l -print |
+    # Directories can be links, too.
+    find -L "$(git rev-parse --git-dir)/" "$(git rev-parse --git-common-dir)/" -maxdepth 3 \
+        \( -path '*/objects/??' -o -path '*/refs' -o -path '*/hooks' -o -path '*/modules' \) -prune -o -type f -print \
+        2> /dev/null |
         while IFS= read -r link; do
+            [ -L "$link" ] || continue
             target=$(realpath -m -- "$link")
-            if [ -f "$link" ] && [ "${target##*/}" != "${link##*/}" ]; then
+            if [ "${target##*/}" != "${link##*/}" ]; then
                 printf '%s\n' "$link"
                 break
             fi
         done
+}
+
+# find_elsewhere: prints the repository, or a directory in it, if it is outside of its work tree and does not name it. A file
+# `.git` can name any, and a link too.
+find_elsewhere() {
+    top=$(git rev-parse --show-toplevel 2> /dev/null) || return 0
+    common=$(realpath -m -- "$(git rev-parse --git-common-dir)")
+    own=$(realpath -m -- "$(git rev-parse --git-dir)")
+    for dir in "$common"/* "$own"/*; do
+        if [ -L "$dir" ] && [ -d "$dir" ]; then
+            case $(realpath -m -- "$dir") in
+                "$common"/* | "$top"/*) ;;
+                *) printf '%s\n' "$dir" && return 0 ;;
+            esac
+        fi
+    done
+    case $common in "$top"/*) return 0 ;; esac
+    case $own in
+        # A linked work tree.
+        "$common"/worktrees/*) [ "$(realpath -m -- "$(cat "$own/gitdir")")" != "$top/.git" ] || return 0 ;;
+        # A submodule.
+        "$common")
+            if tree=$(git config --local core.worktree); then
+                tree=$(cd -- "$own" && realpath -m -- "$tree")
+                case $(pwd -P)/ in "$tree"/*) return 0 ;; esac
+            fi
+            ;;
+    esac
+    printf '%s\n' "$common"
 }
 
 # is_followed FILE: whether git follows the file: its configuration with what it includes, and hooks, wherever they are.
