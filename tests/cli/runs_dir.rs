@@ -7,6 +7,7 @@ use std::fs;
 use std::process::Command;
 use test_support::needs;
 use test_support::sandbox::{Delta, Sandbox};
+use test_support::wait::until_line;
 
 const TOOLS: &str = "  - name: look\n    shell: test -d \"$RUN_DIR/io\" && ls -A; head -c 70000 /dev/zero | tr '\\0' x\n";
 const TURNS: &str = "- call: [{tool: look}]\n- call: [{tool: ask_human, args: {prompt: Really?}}]\n- say: done\n- say: again\n";
@@ -121,6 +122,59 @@ fn c_28_4_every_command_that_is_printed_has_the_option() {
         }
     }
     assert!(printed >= 10, "only {printed} commands");
+}
+
+/// What `.delta` in the workspace shows is in the directory for all runs.
+#[test]
+fn c_28_4_the_directory_for_runs_and_other_paths_lead_to_the_same_workspace() {
+    let sandbox = sandbox();
+    let run = ["run", "--agent", "agent", "-w", "work", "--run-id", "r", "-m", "go", "-q"];
+    outside(&sandbox, &run).output().expect_code(101);
+    let place = format!("runs/{}", entries(&sandbox, "runs").remove(0));
+    let root = sandbox.path("work").canonicalize().unwrap().display().to_string();
+    for dir in ["runs", &place] {
+        let waiting = sandbox.delta(["inbox", dir]).output().expect_code(0).stdout;
+        let command = format!("-w {root} --runs-dir ");
+        assert!(waiting.contains(&command), "{waiting}");
+        let listed = sandbox.delta(["list-runs", "-r", dir, "--format", "json"]).output();
+        assert_eq!(listed.expect_code(0).json()[0]["workspace"], root);
+    }
+    // Tools would work among the records.
+    for command in [&["answer", "r", "yes"] as &[&str], &["list-runs"]] {
+        let ran = sandbox.delta([command, &["-w", &place]].concat()).output().expect_code(126);
+        assert!(ran.stderr.contains(&format!("-w {root} --runs-dir ")), "{}", ran.stderr);
+    }
+    let noted = sandbox.delta(["list-runs", "-r", "."]).output().expect_code(0).stderr;
+    assert!(noted.contains(&format!("-w {root} --runs-dir ")), "{noted}");
+}
+
+#[test]
+fn c_28_4_a_run_at_work_is_seen_from_everywhere_and_is_no_copy() {
+    let tools = "  - name: note\n    shell: echo noted > note\n  - name: hold\n    shell: echo held > held; cat gate\n\
+                 snapshots: true\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, "- call: [{tool: note}]\n- say: done\n");
+    sandbox.write("agent/hold.yaml", "turns: [{call: [{tool: hold}]}, {say: done}]\n");
+    fs::create_dir_all(sandbox.path("work/sub")).unwrap();
+    assert!(Command::new("mkfifo").arg(sandbox.path("work/sub/gate")).status().unwrap().success());
+    let run = ["run", "--agent", "agent", "-w", "work", "--run-id", "r", "-m", "go", "-q"];
+    outside(&sandbox, &run).output().expect_code(0);
+    let nested = ["run", "--agent", "agent", "-w", "work/sub", "--run-id", "n", "-m", "go", "-q"];
+    let at_work =
+        outside(&sandbox, &[&nested[..], &["--model", "script:hold.yaml"]].concat()).spawn();
+    until_line(&sandbox.path("work/sub/held"));
+    // Its directory would be deleted.
+    let refused = outside(&sandbox, &["rollback", "r", "-w", "work", "--to", "0"]).output();
+    assert!(refused.expect_code(1).stderr.contains("run n is active in "));
+    let again = outside(&sandbox, &["continue", "n", "-w", "work/sub", "-m", "x"]).output();
+    let refused = again.expect_code(1).stderr;
+    assert!(refused.contains("sends it a message") && !refused.contains("copy"), "{refused}");
+    fs::write(sandbox.path("work/sub/gate"), "go\n").unwrap();
+    assert!(at_work.wait_with_output().unwrap().status.success());
+    // Through a link too, and by a relative path.
+    std::os::unix::fs::symlink("work", sandbox.path("link")).unwrap();
+    let root = sandbox.path("work").canonicalize().unwrap();
+    let listed = outside(&sandbox, &["list-runs", "-w", "link", "--format", "json"]).output();
+    assert_eq!(listed.expect_code(0).json()[0]["workspace"], root.display().to_string());
 }
 
 /// With a mistake in the file, every command looked into the workspace and said that there was no run.

@@ -38,6 +38,28 @@ fn c_26_2_a_sweep_that_is_started_again_does_nothing_again() {
     assert_eq!(sandbox.files("s/workers"), Vec::<String>::new());
 }
 
+/// A scratch directory is often behind a link.
+#[test]
+fn c_28_4_a_sweep_behind_a_link_finds_its_runs_in_the_directory_for_runs() {
+    let sandbox = acting_sandbox();
+    write_sweep(&sandbox, 2, 1, "");
+    fs::create_dir(sandbox.path("real")).unwrap();
+    std::os::unix::fs::symlink("real", sandbox.path("link")).unwrap();
+    let sweep = |args: &[&str]| {
+        let delta = sandbox.delta(["sweep"].iter().chain(args).copied());
+        delta.env("DELTA_RUNS_DIR", sandbox.path("runs")).output()
+    };
+    let link = sandbox.path("link/s").display().to_string();
+    let ran = sweep(&["run", "sweep.yaml", "-d", &link]).expect_code(0);
+    assert!(ran.stdout.contains("\n2 of 2 finished"), "{}", ran.stdout);
+    for dir in [&*link, "link/s", "real/s"] {
+        let cost = sweep(&["cost", dir]).expect_code(0).stdout;
+        assert!(!cost.contains("not judged"), "{dir}: {cost}");
+        assert!(sweep(&["run", dir]).expect_code(0).stdout.starts_with("2 of 2 finished"), "{dir}");
+    }
+    assert_eq!(effects(&sandbox).values().sum::<usize>(), 2);
+}
+
 /// The pool is killed after so many effects, a few times; then it ends.
 #[test]
 fn c_26_2_a_pool_that_is_killed_loses_nothing_and_repeats_nothing() {

@@ -93,6 +93,24 @@ fn recorded_workspace(dir: &Path) -> Option<PathBuf> {
     (dir.file_name()? == &*name_in_runs_dir(&root)).then_some(root)
 }
 
+/// The directory for all runs that `path` is, or is an entry of, with the workspaces that have runs in `path`.
+fn runs_dir_at(path: &Path) -> Option<(&Path, Vec<PathBuf>)> {
+    if let Some(root) = recorded_workspace(path) {
+        return Some((path.parent()?, vec![root]));
+    }
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let roots: Vec<PathBuf> =
+        entries.filter_map(|entry| recorded_workspace(&entry.path())).collect();
+    (!roots.is_empty()).then_some((path, roots))
+}
+
+/// Why the entry `path` of a directory for all runs is no workspace; `None` if it is not one.
+fn explain_runs_entry(path: &Path) -> Option<String> {
+    let root = recorded_workspace(path)?;
+    let [root, dir] = [&root, path.parent()?].map(shell_quote_path);
+    Some(format!("it has the runs of another directory: write `-w {root} --runs-dir {dir}`"))
+}
+
 /// The workspaces at and below `path` that have runs in the directory for all runs; empty if there is none.
 pub fn workspaces_in_runs_dir(path: &Path) -> Vec<PathBuf> {
     let Some(dir) = runs_dir() else { return Vec::new() };
@@ -191,7 +209,10 @@ impl Workspace {
         if root.to_str().is_none() {
             return Err(unusable(path, "its path is not UTF-8"));
         }
-        Ok(Self { root })
+        match explain_runs_entry(&root) {
+            Some(reason) => Err(unusable(path, reason)),
+            None => Ok(Self { root }),
+        }
     }
 
     /// Checks that a directory for runs is not `.delta`, directly in one, or in the directory of a run, whose removal would
@@ -382,7 +403,12 @@ impl Workspace {
     /// The directory with all runs, whether it exists or not.
     pub fn control_dir(&self) -> PathBuf {
         match runs_dir() {
-            Some(dir) => dir.join(name_in_runs_dir(&self.root)).join(CONTROL_DIR),
+            Some(dir) => {
+                // Each workspace has one name, whatever leads to it.
+                let root = self.root.canonicalize();
+                let name = name_in_runs_dir(root.as_deref().unwrap_or(&self.root));
+                dir.join(name).join(CONTROL_DIR)
+            }
             None => self.root.join(CONTROL_DIR),
         }
     }

@@ -177,10 +177,16 @@ fn check_nested_workspaces(
     args: &RollbackArgs,
     workspace: &Workspace,
 ) -> Result<(), CommandFailure> {
-    for relative in store.nested_workspaces() {
+    let below = workspace::workspaces_in_runs_dir(&workspace.root).into_iter();
+    let outside =
+        below.filter_map(|root| Some(root.strip_prefix(&workspace.root).ok()?.to_owned()));
+    for relative in store.nested_workspaces().into_iter().chain(outside) {
         let root = workspace.root.join(&relative);
-        let control = root.join(".delta");
-        if !durable::is_dir_no_follow(&control) {
+        let nested = Workspace { root: root.clone() };
+        if root == workspace.root
+            || !root.is_dir()
+            || !durable::is_dir_no_follow(&nested.control_dir())
+        {
             continue;
         }
         let nested = Workspace::open_existing(&root)?;

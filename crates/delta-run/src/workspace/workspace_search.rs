@@ -18,7 +18,9 @@ pub struct WorkspaceSearch {
     pub unreadable: Vec<FileError>,
 }
 
-/// Finds the workspaces at and below `roots`. A root may be a symlink to a directory; below it no symlink is followed.
+/// Finds the workspaces at and below `roots`. A root may be a symlink to a directory; below it no symlink is followed. A
+/// directory for the runs of all workspaces, or an entry of it, is one that the process then uses: its workspaces are found
+/// wherever they are.
 ///
 /// # Errors
 /// A root is missing or cannot be reached.
@@ -30,6 +32,16 @@ pub fn find_workspaces(roots: &[&Path]) -> Result<WorkspaceSearch, FileError> {
     }
     // In this order a root comes before the roots inside it, which its search covers unless it skips them.
     let mut searched: Vec<PathBuf> = Vec::new();
+    if let [root] = sorted_roots.iter().collect::<Vec<_>>()[..]
+        && let Some((dir, roots)) = workspace::runs_dir_at(root)
+        && workspace::runs_dir().is_none_or(|known| known == dir)
+    {
+        if workspace::runs_dir().is_none() {
+            workspace::set_runs_dir(dir.to_owned(), true);
+        }
+        search.workspaces.extend(roots.into_iter().map(|root| Workspace { root }));
+        sorted_roots.clear();
+    }
     for root in sorted_roots {
         if !searched.iter().any(|outer| is_searched_from(&root, outer)) {
             search.visit(root.clone());
@@ -82,12 +94,17 @@ impl WorkspaceSearch {
     }
 
     fn add_workspace(&mut self, root: &Path) {
-        if root.to_str().is_some() {
-            self.workspaces.push(Workspace { root: root.to_owned() });
+        let reason = if root.to_str().is_some() {
+            workspace::explain_runs_entry(root)
         } else {
-            let reason = "its path is not UTF-8";
-            let source = io::Error::new(io::ErrorKind::InvalidData, reason);
-            self.unreadable.push(FileError::at("read", root)(source));
+            Some("its path is not UTF-8".to_owned())
+        };
+        match reason {
+            None => self.workspaces.push(Workspace { root: root.to_owned() }),
+            Some(reason) => {
+                let source = io::Error::new(io::ErrorKind::InvalidData, reason);
+                self.unreadable.push(FileError::at("read", root)(source));
+            }
         }
     }
 }
