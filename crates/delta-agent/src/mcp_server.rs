@@ -447,6 +447,7 @@ impl AgentMcpServer {
                 ));
             }
         }
+        let server_sha256 = locked.sha256();
         let mut tools = Vec::new();
         for (index, tool) in locked.tools.iter().enumerate() {
             if !self.is_selected(&tool.name) {
@@ -463,7 +464,7 @@ impl AgentMcpServer {
                 ));
                 continue;
             }
-            match self.build_tool(locked, tool) {
+            match self.build_tool(&server_sha256, tool) {
                 Ok(tool) => tools.push(tool),
                 Err(problem) => problems.push(problem),
             }
@@ -498,11 +499,8 @@ impl AgentMcpServer {
         }
     }
 
-    fn build_tool(
-        &self,
-        locked: &LockedServer,
-        definition: &LockedTool,
-    ) -> Result<Tool, Diagnostic> {
+    /// The tool of a definition; `server_sha256` is of the whole server that is locked.
+    fn build_tool(&self, server_sha256: &str, definition: &LockedTool) -> Result<Tool, Diagnostic> {
         let server_name = definition.name.as_str();
         let name = self.llm_name(server_name);
         if !tool::is_tool_name(&name) {
@@ -558,7 +556,7 @@ impl AgentMcpServer {
             schema: Some(Arc::new(ValueSchema { json: portable, validator })),
             mcp: Some(Arc::new(McpTool {
                 server: self.name.clone(),
-                server_sha256: locked.sha256(),
+                server_sha256: server_sha256.to_owned(),
                 settings: self.yaml.clone(),
             })),
             file: self.file.clone(),

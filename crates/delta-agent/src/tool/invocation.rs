@@ -13,7 +13,7 @@ use delta_words::CallArguments;
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The command line of a checked call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -446,12 +446,17 @@ impl<'de> serde::Deserialize<'de> for ArgumentEntries<'de> {
                 self,
                 mut map: A,
             ) -> Result<ArgumentEntries<'de>, A::Error> {
-                let mut entries: Vec<(String, &'de RawValue)> = Vec::new();
-                while let Some((name, value)) = map.next_entry::<String, &'de RawValue>()? {
-                    entries.retain(|(other, _)| *other != name);
-                    entries.push((name, value));
+                let mut all: Vec<(String, &'de RawValue)> = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    all.push(entry);
                 }
-                Ok(ArgumentEntries(entries))
+                let mut seen = HashSet::new();
+                let is_last: Vec<bool> =
+                    all.iter().rev().map(|(name, _)| seen.insert(&**name)).collect();
+                let is_last = is_last.into_iter().rev();
+                let entries =
+                    all.into_iter().zip(is_last).filter_map(|(entry, last)| last.then_some(entry));
+                Ok(ArgumentEntries(entries.collect()))
             }
         }
         deserializer.deserialize_map(Visitor)
