@@ -361,6 +361,8 @@ fn c_25_9_ensure_reports_the_stored_error_of_a_failed_run() {
         let ran = sandbox.run("task", &[&["--ensure"], more].concat()).expect_code(1);
         let expected = "error: run r FAILED earlier: broken\nhelp: to continue it: ";
         assert!(ran.stderr.starts_with(expected), "{more:?}: {}", ran.stderr);
+        // An error of a script is a turn of it, which is not tried again.
+        assert!(!ran.stderr.contains("--retry"), "{}", ran.stderr);
     }
     // With the hint of the error.
     let turns = "- call: [{tool: note, args: {text: a}}]\n- say: done\n";

@@ -192,12 +192,26 @@ fn c_33_5_a_message_is_no_approval() {
     assert_eq!(received(&sandbox), ["yes"]);
 }
 
+/// A text like an option, in the command that sends it.
+#[test]
+fn c_25_6_the_command_for_a_text_with_a_dash_works_as_it_is_printed() {
+    let sandbox = in_state("COMPLETED");
+    let refused = tell(&sandbox, &["r", "--", "-x"]).expect_code(1).stderr;
+    let (_, command) = refused.split_once("delta ").unwrap();
+    let words = command.lines().next().unwrap().trim_matches('`').split(' ');
+    let ran = sandbox.delta(words.chain(["--format", "raw"])).output().expect_code(0);
+    assert_eq!(ran.stdout, "seen -x\n");
+}
+
 #[test]
 fn c_33_5_a_message_is_no_answer() {
     let sandbox = in_state("WAITING_FOR_INPUT");
     let ran = tell(&sandbox, &["r", "yes"]).expect_code(0);
-    let note = "note: run r waits for an answer, and a message is not an answer\n";
-    assert!(ran.stderr.ends_with(note), "{}", ran.stderr);
+    let note = "note: run r waits for an answer, and a message is not an answer\n\
+                The agent still waits for your answer:\n  delta answer r -w work --request-id ";
+    assert!(ran.stderr.starts_with(note), "{}", ran.stderr);
+    let shown = sandbox.delta(["show", "r", "-w", "work"]).output().stdout;
+    assert!(shown.contains("\n1 message waits until the run has its answer\n"), "{shown}");
     resume(&sandbox, &[]).expect_code(1);
     let ran = resume(&sandbox, &["-m", "certainly"]).expect_code(0);
     assert_eq!(ran.stdout, "seen yes\n");

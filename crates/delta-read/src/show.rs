@@ -380,7 +380,7 @@ fn next_step_lines(state: &RunState, run: &LocatedRun) -> Vec<String> {
     };
     let next = name_run(ContinueCommand::from_state(state));
     let mut lines: Vec<String> = warning.into_iter().collect();
-    lines.extend(describe_waiting(mailbox::count_waiting(&run.dir), &next));
+    lines.extend(describe_waiting(mailbox::count_waiting(&run.dir), state, &next));
     match (state.status, state.human_request()) {
         (Some(RunStatus::Running), _) => {
             lines.push(format!("its process has died; continue with: {next}"));

@@ -172,9 +172,13 @@ impl UsageTotal {
 }
 
 /// Says that messages wait, and what receives them; `None` if none waits.
-pub fn describe_waiting(count: usize, next: &ContinueCommand) -> Option<String> {
+pub fn describe_waiting(count: usize, state: &RunState, next: &ContinueCommand) -> Option<String> {
     let (noun, verb) = if count == 1 { ("message", "waits") } else { ("messages", "wait") };
-    (count > 0).then(|| format!("{count} {noun} {verb}: {next}"))
+    let until = match state.human_request() {
+        Some(_) => " until the run has its answer".to_owned(),
+        None => format!(": {next}"),
+    };
+    (count > 0).then(|| format!("{count} {noun} {verb}{until}"))
 }
 
 /// What a run and all runs below it have used, in words.
@@ -489,7 +493,11 @@ impl ContinueCommand {
         let words = self.limit_option.iter().flat_map(|option| option.split(' '));
         words.into_iter().try_for_each(|word| write!(f, " {}", shell_quote(word)))?;
         self.retry.iter().try_for_each(|kind| write!(f, " --retry {kind}"))?;
-        self.message.iter().try_for_each(|message| write!(f, " -m {}", quote_prose(message)))?;
+        if let Some(message) = &self.message {
+            // As a word of its own, it would be an option.
+            let joint = if message.starts_with('-') { '=' } else { ' ' };
+            write!(f, " -m{joint}{}", quote_prose(message))?;
+        }
         if self.asks_again { f.write_str(" -i") } else { Ok(()) }
     }
 }

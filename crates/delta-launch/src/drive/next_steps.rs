@@ -38,7 +38,7 @@ pub fn print_next_steps(
     }
     let next = agent_hint::own_continue_command(state);
     if result.status != RunStatus::Completed
-        && let Some(line) = describe_waiting(result.waiting_messages, &next)
+        && let Some(line) = describe_waiting(result.waiting_messages, state, &next)
     {
         options.print_notes(&[line]);
     }

@@ -19,6 +19,7 @@ use delta_run::mailbox::{
     count_waiting, new_message_source,
 };
 use delta_run::ownership::Ownership;
+use delta_run::run_result::open_request_hint;
 use delta_run::state::RunState;
 use serde_json::json;
 use std::path::PathBuf;
@@ -277,17 +278,18 @@ fn report(
     if is_received {
         return;
     }
-    if !is_active {
-        let next = agent_hint::named_continue_command(run, state);
+    let id = &run.id;
+    let next = agent_hint::named_continue_command(run, state);
+    if let Some(hint) = open_request_hint(state, &next) {
         stdio::print_error_line(&format!(
-            "note: no process works on run {}; `{next}` receives the message",
-            run.id
+            "note: run {id} waits for an answer, and a message is not an answer"
         ));
-    }
-    if state.human_request().is_some() {
+        if !is_active {
+            stdio::print_error_line(&hint);
+        }
+    } else if !is_active {
         stdio::print_error_line(&format!(
-            "note: run {} waits for an answer, and a message is not an answer",
-            run.id
+            "note: no process works on run {id}; `{next}` receives the message"
         ));
     }
 }

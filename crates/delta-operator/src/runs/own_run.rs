@@ -143,19 +143,22 @@ pub fn check_is_own(id: &RunId, dir: &Path, folded: &JournalFold) -> Result<(), 
     if let Some(owner) = other_run_owner(dir) {
         return Err(other_owner_failure(id, dir, owner));
     }
-    let reason = match state::seal_key() {
+    let (reason, accept) = match state::seal_key() {
         Ok(_) => match &folded.seals.signer {
-            Some(Signer::Accepted(name)) => format!("it has a seal of {name}, not of you"),
-            _ => "it has no seal of yours".to_owned(),
+            Some(Signer::Accepted(name)) => (format!("it has a seal of {name}, not of you"), ""),
+            _ => ("it has no seal of yours".to_owned(), ""),
         },
-        Err(missing) => format!("delta could not check its seal ({})", missing.reason()),
+        Err(missing) => (
+            format!("delta could not check its seal ({})", missing.reason()),
+            "set DELTA_STATE_DIR to a directory of yours for the key, and ",
+        ),
     };
     let home = folded.state.start.as_ref().map_or("", |start| &start.agent_home);
     let message = format!(
         "run {id} is foreign: {reason}, so delta does not load {}",
         if home.is_empty() { "its agent".to_owned() } else { strip_terminal_controls(home) }
     );
-    Err(CommandFailure::config(message, trust_hint(id, dir)))
+    Err(CommandFailure::config(message, trust_hint(id, dir, accept)))
 }
 
 /// Refuses to change a run that was sent to another place, or that is a copy.
@@ -183,12 +186,12 @@ pub fn other_owner_failure(id: &RunId, dir: &Path, owner: u32) -> CommandFailure
     CommandFailure::config(message, hint)
 }
 
-/// How to continue a foreign run.
-fn trust_hint(id: &RunId, dir: &Path) -> String {
+/// How to continue a foreign run; `before` is to be done before it can be accepted.
+fn trust_hint(id: &RunId, dir: &Path, before: &str) -> String {
     let workspace = quote_workspace_of(dir);
     format!(
         "look at it with `delta show {id} -w {workspace}`; then name the agent with `--agent DIR`,\n\
-         or accept the run with `delta trust {id} -w {workspace}`"
+         or {before}accept the run with `delta trust {id} -w {workspace}`"
     )
 }
 

@@ -116,7 +116,7 @@ pub fn ensure_run(
         }
         next => {
             let result = claimed.stored_result()?;
-            result.iter().for_each(print_stored_error);
+            result.iter().for_each(|result| print_stored_error(result, claimed.state()));
             if let Err(missing) = next
                 && !options.quiet
                 && let Some(waiting) = result.as_ref().filter(|result| is_waiting(result))
@@ -167,7 +167,7 @@ fn take_stored_result(
     if let Some(note) = folded.seals.accepted_note(id) {
         stdio::print_error_line(&note);
     }
-    result.iter().for_each(print_stored_error);
+    result.iter().for_each(|result| print_stored_error(result, &folded.state));
     Ok(result)
 }
 
@@ -302,7 +302,7 @@ fn print_other_settings_note(
 }
 
 /// Prints the error of a run that FAILED earlier, whatever the verbosity: the run itself printed it in another process.
-fn print_stored_error(result: &RunResult) {
+fn print_stored_error(result: &RunResult, state: &RunState) {
     let Some(error) = result.error.as_ref().filter(|_| result.status == RunStatus::Failed) else {
         return;
     };
@@ -312,9 +312,9 @@ fn print_stored_error(result: &RunResult) {
     if let Some(details) = &error.details {
         stdio::print_error_line(&format!("help: {details}"));
     }
-    let kinds = RetriedError::value_variants();
-    let retry_choice = match kinds.iter().find(|retried| retried.kind() == error.kind) {
-        Some(_) => format!("the same command with `--retry {}`, or ", error.kind),
+    let mut kinds = RetriedError::value_variants().iter().map(|retried| retried.kind());
+    let retry_choice = match kinds.find(|kind| state.failed_with(kind)) {
+        Some(kind) => format!("the same command with `--retry {kind}`, or "),
         None => String::new(),
     };
     let work_dir = workspace::quote_workspace(Path::new(&result.metadata.workspace_path));
