@@ -357,7 +357,7 @@ mod tests {
         root.build();
         let line = |name| match name {
             "continue" => "Takes the options of `delta run` too",
-            _ => "Takes the options of `delta continue` too",
+            _ => "Takes most options of `delta continue` too",
         };
         for name in ["continue", "approve", "deny", "answer", "fork"] {
             let command = root.find_subcommand_mut(name).unwrap();

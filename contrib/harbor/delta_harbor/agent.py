@@ -35,12 +35,15 @@ INSTALLED = "/usr/local/bin/delta"
 # Errors of a RunResult that say something about the agent or the model, not about the machine: the trial is verified.
 OUTCOMES = {
     "content_filter",
+    "context_length",
     "empty_response",
     "ended_by_hook",
     "length",
     "limit",
+    "loop",
     "max_iterations",
     "refusal",
+    "text_call",
 }
 
 

@@ -26,13 +26,16 @@ from delta_inspect.upload import make_directory, upload_agent, upload_program
 # Errors of a RunResult that say something about the agent or the model, not about the machine: the sample is scored.
 OUTCOMES = {
     "content_filter",
+    "context_length",
     "empty_response",
     "ended_by_hook",
     "interrupted",
     "length",
     "limit",
+    "loop",
     "max_iterations",
     "refusal",
+    "text_call",
 }
 
 # The address of the bridge for each wire form; it speaks all four.

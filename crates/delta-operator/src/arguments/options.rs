@@ -23,7 +23,7 @@ use delta_words::TierChoice;
 
 /// The line in the help of a command whose other options [`show_only`] leaves out.
 pub const CONTINUE_OPTIONS: &str =
-    "Takes the options of `delta continue` too; `delta run --help` lists them";
+    "Takes most options of `delta continue` too; `delta run --help` lists them";
 /// The same line of `continue`, which shares options with `run`.
 pub const RUN_OPTIONS: &str =
     "Takes the options of `delta run` too: model, output, approvals, limits, sandbox";

@@ -86,8 +86,9 @@ pub fn pack_sweep_command(args: &PackSweepArgs) -> Result<ExitCode, CommandFailu
     let dir = absolute_dir(&args.dir)?;
     let plan = read_existing_plans(&dir)?;
     if workspace::runs_dir().is_some() {
-        let message = "the records of runs are not in their workspaces";
-        return Err(CommandFailure::config(message, "pack without `--runs-dir`"));
+        let message = "the records of the runs are in a directory for the runs of all workspaces";
+        let hint = "a sweep can be packed if it was run without `--runs-dir`";
+        return Err(CommandFailure::config(message, hint));
     }
     let cancel = cancel::install_cancel()?;
     let mut results = ResultReader::open(&dir)?.results;
