@@ -419,6 +419,16 @@ fn c_33_11_the_limits_of_a_working_run_change_and_later_processes_keep_them() {
 }
 
 #[test]
+fn c_33_11_a_run_beyond_its_new_limit_says_how_many_iterations_it_had() {
+    let sandbox = scripted("- call: [{tool: note}]\n- call: [{tool: hold}]\n- say: done\n");
+    let child = start(&sandbox, &[]);
+    tell(&sandbox, &["r", "--max-iterations", "1"]).expect_code(0);
+    release(&sandbox);
+    let ran = end(child).expect_code(1);
+    assert!(ran.stderr.contains("the task is not finished after 2 iterations"), "{}", ran.stderr);
+}
+
+#[test]
 fn c_33_11_a_limit_of_a_run_without_a_ledger_binds_its_next_call() {
     let sandbox = scripted("- call: [{tool: hold}]\n- say: done\n");
     let child = start(&sandbox, &[]);

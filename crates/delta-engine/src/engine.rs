@@ -372,9 +372,11 @@ impl<'a> Engine<'a> {
                 ErrorDetails { kind: ENDED_BY_HOOK.to_owned(), ..ErrorDetails::default() };
             self.record_error(run, message.clone(), details, true);
         }
-        if let RunEnding::OutOfIterations { allowed } = ending {
-            let count = if allowed == 1 { "iteration" } else { "iterations" };
-            let error_message = format!("the task is not finished after {allowed} {count}");
+        if matches!(ending, RunEnding::OutOfIterations) {
+            // Not the limit, which a message may have set lower.
+            let done = run.state().own_iterations();
+            let noun = if done == 1 { "iteration" } else { "iterations" };
+            let error_message = format!("the task is not finished after {done} {noun}");
             let hint = "continue with `-m`: the count starts again with each process; `--max-iterations`, or `max_iterations` in agent.yaml, sets the limit"
                 .to_owned();
             let kind = "max_iterations".to_owned();
@@ -448,9 +450,7 @@ impl<'a> Engine<'a> {
         match (&ending, &run.state().result, &run.state().error) {
             (RunEnding::Completed, Some(result), _) => input = input.with_entry("result", result),
             (
-                RunEnding::Failed
-                | RunEnding::FailedByHook { .. }
-                | RunEnding::OutOfIterations { .. },
+                RunEnding::Failed | RunEnding::FailedByHook { .. } | RunEnding::OutOfIterations,
                 _,
                 Some((message, details)),
             ) => {
@@ -543,7 +543,7 @@ impl<'a> Engine<'a> {
                 RunStep::Reply { call, response } => self.record_answer(run, &call, response)?,
                 RunStep::EndStagedCall(call) => self.end_staged_call(run, &call)?,
                 RunStep::End(ending) => {
-                    if matches!(ending, RunEnding::OutOfIterations { .. }) {
+                    if matches!(ending, RunEnding::OutOfIterations) {
                         self.check_started_runs(run)?;
                     }
                     return Ok(ending);

@@ -119,10 +119,7 @@ pub enum RunEnding {
         message: String,
     },
     /// The process requested as many LLM answers as it may.
-    OutOfIterations {
-        /// The limit that was reached.
-        allowed: u32,
-    },
+    OutOfIterations,
 }
 
 impl RunEnding {
@@ -130,9 +127,7 @@ impl RunEnding {
     pub fn status(&self) -> RunStatus {
         match self {
             Self::Completed => RunStatus::Completed,
-            Self::Failed | Self::FailedByHook { .. } | Self::OutOfIterations { .. } => {
-                RunStatus::Failed
-            }
+            Self::Failed | Self::FailedByHook { .. } | Self::OutOfIterations => RunStatus::Failed,
             Self::Waiting => RunStatus::WaitingForInput,
             Self::Interrupted => RunStatus::Interrupted,
         }
@@ -751,14 +746,13 @@ impl RunState {
             _ => {}
         }
         if self.remaining_iterations() == 0 {
-            let allowed = self.start.as_ref().map_or(0, |start| start.max_iterations);
-            return RunStep::End(RunEnding::OutOfIterations { allowed });
+            return RunStep::End(RunEnding::OutOfIterations);
         }
         RunStep::Think { iteration: self.iterations.saturating_add(1) }
     }
 
     /// How many LLM answers the process has had.
-    fn own_iterations(&self) -> u32 {
+    pub fn own_iterations(&self) -> u32 {
         self.iterations.saturating_sub(self.iterations_at_start)
     }
 

@@ -62,9 +62,7 @@ impl Engine<'_> {
             RunStep::Think { .. } => self.receive(run, Selection::Next)?,
             RunStep::Act(_) => self.receive(run, Selection::AllIfUrgent)?,
             RunStep::End(RunEnding::Completed) => return self.close_mailbox(run, step),
-            RunStep::End(RunEnding::OutOfIterations { .. }) => {
-                self.receive(run, Selection::Limits)?
-            }
+            RunStep::End(RunEnding::OutOfIterations) => self.receive(run, Selection::Limits)?,
             _ => return Ok(AfterLook::Step(step)),
         };
         Ok(if look.has_received { AfterLook::Received } else { AfterLook::Step(step) })
@@ -83,9 +81,7 @@ impl Engine<'_> {
                 return Ok(AfterLook::Received);
             }
             if look.has_more {
-                let start = run.state().start.as_ref();
-                let allowed = start.map_or(0, |start| start.max_iterations);
-                return Ok(AfterLook::Step(RunStep::End(RunEnding::OutOfIterations { allowed })));
+                return Ok(AfterLook::Step(RunStep::End(RunEnding::OutOfIterations)));
             }
             // One that cannot be removed does no harm: a run that has ended refuses messages, and what was sent before waits.
             // The result must not be lost for it.
