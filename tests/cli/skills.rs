@@ -221,6 +221,28 @@ fn c_24_2_no_link_makes_a_skill_of_a_file_outside_of_the_workspace() {
     }
 }
 
+/// Other programs have keys of their own, and read their values to the ends of the lines.
+#[test]
+fn c_24_2_a_mistake_in_another_value_leaves_no_skill_of_a_workspace_out() {
+    let front = [
+        ("brackets", "argument-hint: [action] [args]"),
+        ("at", "argument-hint: [spec content, @file, ...]"),
+        ("tabs", "metadata:\n\tx: y"),
+    ];
+    let sandbox = sandbox("skills: ['${CWD}/.agents/skills']", "- say: done\n");
+    for (name, more) in front {
+        let text =
+            format!("---\nname: {name}\n{more}\ndescription: What\n  {name} is: for\n---\nx\n");
+        sandbox.write(&format!("work/.agents/skills/{name}/SKILL.md"), text);
+    }
+    let ran = sandbox.run("go", &["--project-skills"]).expect_code(0);
+    let first = messages(&sandbox, 1).to_string();
+    for (name, _) in front {
+        assert!(first.contains(&format!("What {name} is: for")), "{first}");
+        assert!(ran.stderr.contains(&format!("/{name}/SKILL.md:")), "{}", ran.stderr);
+    }
+}
+
 /// An agent with a skill of its own, and a workspace with others: one good, one of the same name, some doubtful.
 fn project(turns: &str) -> Sandbox {
     let sandbox = sandbox("skills: [skills, '${CWD}/.agents/skills']", turns);

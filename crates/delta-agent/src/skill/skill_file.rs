@@ -40,6 +40,9 @@ pub(super) struct SkillFile {
     pub(super) file: String,
 }
 
+/// The keys that tell the LLM what a skill is for.
+const TEXT_KEYS: [&str; 2] = ["name", "description"];
+
 impl SkillFile {
     /// Reads the text of `file` in `dir`, the directory of the skill, which is called `dir_name`. Every problem is added to `report`;
     /// `None` if there is no front matter.
@@ -75,7 +78,9 @@ impl SkillFile {
             Ok(doc) => doc,
             Err(diagnostic) => {
                 report.push(diagnostic);
-                return None;
+                // A mistake in another value does not hide what the skill is for.
+                let texts = only_texts(&quote_plain_values(front_matter));
+                YamlDocument::parse(path.as_str(), texts).ok()?
             }
         };
         if let Some(fields) = doc.fields(&doc.root, &SKILL_MAPPING) {
@@ -140,11 +145,24 @@ fn quote_plain_values(front_matter: &str) -> String {
     lines.join("\n")
 }
 
+/// The front matter with its name and description alone, on the same lines.
+fn only_texts(front_matter: &str) -> String {
+    let mut is_text = false;
+    let lines = front_matter.lines().map(|line| {
+        if !line.starts_with([' ', '\t']) && !line.is_empty() {
+            let key = line.split(':').next().unwrap_or_default();
+            is_text = TEXT_KEYS.contains(&key);
+        }
+        if is_text { line } else { "" }
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 /// Whether a value has no quotes around it, and is neither a block nor a list.
 fn is_plain_value(key: &str, value: &str) -> bool {
     let quote = value.chars().next().filter(|first| matches!(first, '"' | '\''));
     let is_quoted = quote.is_some_and(|quote| value.len() > 1 && value.ends_with(quote));
-    let is_text = ["name", "description"].contains(&key);
+    let is_text = TEXT_KEYS.contains(&key);
     let is_list = value.starts_with(['[', '{']) && !is_text;
     !value.is_empty() && !value.starts_with(['|', '>', '#']) && !is_quoted && !is_list
 }
