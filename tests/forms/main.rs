@@ -9,6 +9,7 @@
 mod anthropic;
 mod anthropic_cache;
 mod anthropic_conversations;
+mod argument_places;
 mod broken_off;
 mod builtin_tools;
 mod chat;

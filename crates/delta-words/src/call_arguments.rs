@@ -1,5 +1,6 @@
 //! The arguments of a tool call: the text that the LLM wrote, and its JSON.
 
+use crate::ToolCall;
 use delta_base::json_repair::replace_lone_surrogates;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -51,6 +52,69 @@ impl CallArguments {
     /// The parsed value, or a string with the text if that is not JSON.
     pub fn to_value(&self) -> Json {
         self.parse().unwrap_or_else(|_| Json::from(self.as_str()))
+    }
+}
+
+/// The members in which a server may send the arguments of a call, where it does not use the one of its form.
+const ARGUMENT_MEMBERS: [&str; 4] = ["arguments", "parameters", "input", "args"];
+
+/// The text of arguments that were sent as `value`. What is neither a text nor an object becomes a text that the check of
+/// the call refuses, but `null` and an empty list, which PHP makes of an empty object, are no arguments.
+pub fn arguments_text(value: &Json) -> Cow<'_, str> {
+    match value {
+        Json::String(text) => Cow::Borrowed(text),
+        Json::Null => Cow::Borrowed(""),
+        Json::Array(items) if items.is_empty() => Cow::Borrowed(""),
+        value => Cow::Owned(value.to_string()),
+    }
+}
+
+/// The text of the arguments of a call whose form has them as `member`, or as another member of one of `holders`.
+pub fn sent_arguments<'a>(holders: &[&'a Json], member: &str) -> Cow<'a, str> {
+    let expected = holders.iter().find_map(|holder| holder.get(member)).map(arguments_text);
+    let expected = expected.unwrap_or_default();
+    if !are_no_arguments(&expected) {
+        return expected;
+    }
+    let members = ARGUMENT_MEMBERS.iter();
+    let mut others = members.flat_map(|name| holders.iter().filter_map(|holder| holder.get(*name)));
+    others
+        .find(|value| !are_no_arguments(&arguments_text(value)))
+        .map_or(expected, unexpected_arguments)
+}
+
+/// The text of arguments that were sent where the form has none. A tree of JSON does not have a number as it was written,
+/// so an object with one that may differ becomes a list, which the check of the call refuses.
+pub fn unexpected_arguments(value: &Json) -> Cow<'_, str> {
+    if has_float(value) {
+        return Cow::Owned(Json::from(vec![value.clone()]).to_string());
+    }
+    arguments_text(value)
+}
+
+fn has_float(value: &Json) -> bool {
+    match value {
+        Json::Array(items) => items.iter().any(has_float),
+        Json::Object(members) => members.values().any(has_float),
+        value => value.is_f64(),
+    }
+}
+
+/// Lists, as the arguments of each call without any, the arguments that were sent for a call without a name: they may be
+/// its own, and the check of a call refuses a list.
+pub fn doubt_missing_arguments(calls: &mut [ToolCall]) {
+    let nameless = calls.iter().filter(|call| call.function.name.is_empty());
+    let texts = nameless.map(|call| call.function.arguments.as_str());
+    let texts: Vec<String> =
+        texts.filter(|text| !are_no_arguments(text)).map(str::to_owned).collect();
+    if texts.is_empty() {
+        return;
+    }
+    let doubtful = Json::from(texts).to_string();
+    for ToolCall { function, .. } in calls {
+        if !function.name.is_empty() && are_no_arguments(function.arguments.as_str()) {
+            function.arguments = CallArguments::new(doubtful.clone());
+        }
     }
 }
 

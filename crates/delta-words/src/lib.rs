@@ -17,7 +17,10 @@ mod wire_form;
 pub use attempt::{
     ArrivedAnswer, Attempt, TryNumber, Unavailability, is_retried_status, is_throttling_status,
 };
-pub use call_arguments::{CallArguments, are_no_arguments, is_same_json, settled_arguments};
+pub use call_arguments::{
+    CallArguments, are_no_arguments, arguments_text, doubt_missing_arguments, is_same_json,
+    sent_arguments, settled_arguments, unexpected_arguments,
+};
 pub use cost_forecast::{
     BATCH_HITS, CacheHits, CacheRules, RunCount, TierPrices, TokenLoad, TurnTokens,
 };

@@ -2,10 +2,13 @@
 
 use crate::message::content_text;
 use crate::think_text::split_think;
-use crate::{NativeParts, ToolCall, Usage, WireExchange, settled_arguments};
+use crate::{
+    NativeParts, ToolCall, Usage, WireExchange, doubt_missing_arguments, sent_arguments,
+    settled_arguments,
+};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Map, Value};
 use std::sync::Arc;
 
 /// The body of a response, as JSON text: nearly always it is recorded and not parsed.
@@ -127,7 +130,8 @@ pub fn parse_reply(response: &Value, model: &str) -> Result<Reply, String> {
     };
     let finish_reason = choice.and_then(|choice| choice.get("finish_reason"));
     let model = response.get("model").and_then(Value::as_str).unwrap_or(model);
-    let tool_calls: Vec<_> = list("tool_calls").iter().filter_map(parse_tool_call).collect();
+    let mut tool_calls: Vec<_> = list("tool_calls").iter().filter_map(parse_tool_call).collect();
+    doubt_missing_arguments(&mut tool_calls);
     let mut content = text("content");
     if content.is_none() && tool_calls.is_empty() {
         content = media_text(message.get("audio"), &[list("images"), list("content")]);
@@ -176,14 +180,9 @@ pub fn thinking_text(content: Option<&Value>) -> Option<String> {
 
 /// A call; `None` without any of its members, which some servers send with a text.
 fn parse_tool_call(call: &Value) -> Option<ToolCall> {
-    let empty = Map::new();
-    let function = call.get("function").and_then(Value::as_object).unwrap_or(&empty);
-    let arguments = match function.get("arguments") {
-        Some(Value::String(text)) => settled_arguments(text).to_owned(),
-        // Some local servers send the object itself instead of its text.
-        Some(object @ Value::Object(_)) => object.to_string(),
-        _ => String::new(),
-    };
+    let function = call.get("function").unwrap_or(&Value::Null);
+    let arguments = sent_arguments(&[function, call], "arguments");
+    let arguments = settled_arguments(&arguments);
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
     let call = ToolCall::new(text(call.get("id")), text(function.get("name")), arguments);
     (call != ToolCall::new("", "", "")).then_some(call)

@@ -14,7 +14,8 @@ use super::wire::{
 };
 use super::{CallObserver, CallProgress};
 use delta_words::{
-    NativeParts, Reply, ResponseBody, ToolCall, Usage, media_text, merge_counts, thinking_text,
+    NativeParts, Reply, ResponseBody, ToolCall, Usage, are_no_arguments, doubt_missing_arguments,
+    media_text, merge_counts, sent_arguments, thinking_text,
 };
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -360,7 +361,7 @@ impl ReplyAssembler {
         }
         if let Some(function) = member(delta, "function_call") {
             let name = member(function, "name").and_then(Chunk::as_str).unwrap_or_default();
-            let arguments = argument_piece(function);
+            let arguments = argument_piece(&Chunk::Null, function);
             let chunk = self.chunks;
             self.function_call.add(&CallPiece { index: None, id: "", name, arguments, chunk });
         }
@@ -428,14 +429,14 @@ impl ReplyAssembler {
         };
         let id = text(member(delta, "id"));
         let name = text(function.and_then(|function| member(function, "name")));
-        let arguments = function.map_or(Cow::Borrowed(""), argument_piece);
+        let arguments = argument_piece(delta, function.unwrap_or(&Chunk::Null));
         let extra = member(delta, EXTRA_FIELD);
         if id.is_empty() && name.is_empty() && arguments.is_empty() && extra.is_none() {
             // Not even an empty call: some servers send it with a text.
             return;
         }
         let piece = CallPiece {
-            index: member(delta, "index").and_then(Chunk::as_u64),
+            index: member(delta, "index").and_then(call_index),
             id: &id,
             name: &name,
             arguments,
@@ -499,9 +500,10 @@ impl ReplyAssembler {
         let extras: Vec<Value> =
             self.calls.iter_mut().map(|call| std::mem::take(&mut call.extra)).collect();
         let calls = self.calls.into_iter();
-        let calls: Vec<_> = calls
+        let mut calls: Vec<_> = calls
             .map(|call| ToolCall::new(call.id, call.name, call.arguments.into_text()))
             .collect();
+        doubt_missing_arguments(&mut calls);
         let fields = self.fields;
         let model = fields.get("model").and_then(Value::as_str).unwrap_or(model);
         let (reasoning_key, reasoning) = self.reasoning.unzip();
@@ -543,13 +545,21 @@ impl ReplyAssembler {
     }
 }
 
-/// The piece of the arguments in a function of a call.
-fn argument_piece<'a>(function: &'a Chunk<'_>) -> Cow<'a, str> {
+/// The piece of the arguments in a call and its function.
+fn argument_piece<'a>(call: &Chunk<'_>, function: &'a Chunk<'_>) -> Cow<'a, str> {
     match member(function, "arguments") {
-        Some(Chunk::Str(piece)) => Cow::Borrowed(&**piece),
-        Some(object @ Chunk::Object(_)) => Cow::Owned(object.to_string()),
-        _ => Cow::Borrowed(""),
+        Some(Chunk::Str(piece)) if !are_no_arguments(piece) => Cow::Borrowed(&**piece),
+        _ => {
+            let [function, call] = [function, call].map(Value::from);
+            Cow::Owned(sent_arguments(&[&function, &call], "arguments").into_owned())
+        }
     }
+}
+
+/// The index of a call, which some servers send as a text or as `0.0`.
+fn call_index(index: &Chunk<'_>) -> Option<u64> {
+    let number = index.as_u64().or_else(|| index.as_str()?.parse().ok());
+    number.or_else(|| index.as_f64().filter(|it| *it >= 0.0).map(|it| it as u64))
 }
 
 impl OpaqueFields {

@@ -2,6 +2,7 @@
 
 use delta_words::{
     NativeParts, Reply, ResponseBody, SERVICE_TIER_KEY, ServiceTier, ToolCall, Usage, WireExchange,
+    doubt_missing_arguments,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -79,7 +80,8 @@ impl NeutralUsage {
 
 impl NeutralAnswer {
     /// The reply with its response; `wire` is the response as the endpoint sent it. The loop adds what was sent.
-    pub fn into_reply(self, wire: Value) -> Reply {
+    pub fn into_reply(mut self, wire: Value) -> Reply {
+        doubt_missing_arguments(&mut self.tool_calls);
         let usage = self.usage.map(NeutralUsage::to_json);
         let response = ResponseBody::new(&NeutralResponse {
             id: self.id.as_deref(),

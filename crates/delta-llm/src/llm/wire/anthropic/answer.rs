@@ -8,8 +8,9 @@ use super::super::{DecodeContext, EventAssembler, NeutralAnswer, reported_error}
 use crate::llm::argument_text::ArgumentText;
 use delta_http::retry::RetryDecision;
 use delta_words::{
-    NativeParts, Reply, SERVICE_TIER_KEY, ServiceTier, ToolCall, Usage, WireForm, are_token_counts,
-    merge_counts, parse_token_count, reported_cost, settled_arguments,
+    NativeParts, Reply, SERVICE_TIER_KEY, ServiceTier, ToolCall, Usage, WireForm, are_no_arguments,
+    are_token_counts, arguments_text, merge_counts, parse_token_count, reported_cost,
+    sent_arguments, settled_arguments, unexpected_arguments,
 };
 use serde_json::{Map, Value, json};
 
@@ -90,9 +91,9 @@ impl MessageAssembler {
         self.add_live_text(&block);
         // A call starts with an empty object, and its input follows as text; or it starts with all of it.
         let input = match block.get_mut("input").map(Value::take) {
-            Some(Value::String(text)) => text,
-            Some(Value::Object(input)) if !input.is_empty() => Value::Object(input).to_string(),
-            _ => String::new(),
+            Some(Value::Object(input)) if input.is_empty() => String::new(),
+            Some(input) => arguments_text(&input).into_owned(),
+            None => String::new(),
         };
         let started = self.blocks.iter().rposition(|it| {
             let is_it =
@@ -117,7 +118,7 @@ impl MessageAssembler {
         let PartialBlock { block, input, .. } = &mut self.blocks[at];
         for (member, value) in delta.into_iter().filter(|(member, _)| member != "type") {
             match name.as_str() {
-                "input_json_delta" => input.push(value.as_str().unwrap_or_default()),
+                "input_json_delta" => input.push(&unexpected_arguments(&value)),
                 "citations_delta" if member == "citation" => append_item(block, "citations", value),
                 // It comes once, and whole.
                 "signature_delta" => drop(block.insert(member, value)),
@@ -278,11 +279,19 @@ pub fn decode(mut response: Value, context: &DecodeContext<'_>) -> Result<Reply,
     {
         return Err(AnswerError::Reported(error));
     }
+    let stop_reason = response["stop_reason"].as_str().unwrap_or_default();
+    let is_cut_off = translate_stop_reason(stop_reason) == Some("length");
     let Some(blocks) = response["content"].as_array_mut() else {
         let message = "the response has no list `content`";
         return Err(AnswerError::NoAnswer(message.to_owned(), response));
     };
-    let calls: Vec<_> = blocks.iter_mut().filter_map(read_tool_use).collect();
+    let calls: Vec<_> = if is_cut_off && let Some((last, whole)) = blocks.split_last_mut() {
+        let whole = whole.iter_mut().filter_map(|block| read_tool_use(block, "{}"));
+        // Nothing of its input may have arrived.
+        whole.chain(read_tool_use(last, "")).collect()
+    } else {
+        blocks.iter_mut().filter_map(|block| read_tool_use(block, "{}")).collect()
+    };
     let blocks = response["content"].as_array().map(Vec::as_slice).unwrap_or_default();
     let texts = |kind: &str, name: &str, separator: &str| {
         let texts = blocks.iter().filter(|block| block["type"] == kind);
@@ -323,16 +332,17 @@ pub fn decode(mut response: Value, context: &DecodeContext<'_>) -> Result<Reply,
     Ok(answer.into_reply(response))
 }
 
-/// The call of a block, if it is one. Its input becomes an object again, unless it was cut off.
-fn read_tool_use(block: &mut Value) -> Option<ToolCall> {
+/// The call of a block, if it is one; `missing` are its arguments if it has none. Its input becomes an object again, unless
+/// it was cut off.
+fn read_tool_use(block: &mut Value, missing: &str) -> Option<ToolCall> {
     let is_call = block["type"] == "tool_use";
-    let arguments = match block.get("input") {
-        None if !is_call => return None,
-        None | Some(Value::Null) => "{}".to_owned(),
-        Some(Value::String(text)) if text.trim().is_empty() => "{}".to_owned(),
-        Some(Value::String(text)) => settled_arguments(text).to_owned(),
-        Some(input) => input.to_string(),
+    let sent = match block.get("input") {
+        _ if is_call => sent_arguments(&[block], "input"),
+        Some(input) => arguments_text(input),
+        None => return None,
     };
+    let sent = settled_arguments(&sent);
+    let arguments = if are_no_arguments(sent) { missing } else { sent }.to_owned();
     if let Ok(input @ Value::Object(_)) = serde_json::from_str(&arguments) {
         block["input"] = input;
     }

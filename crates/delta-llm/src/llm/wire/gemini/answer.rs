@@ -7,8 +7,8 @@ use super::super::{AnswerEnd, EventAssembler, NeutralAnswer, add_member_piece, r
 use super::neutral_tool_name;
 use delta_http::retry::RetryDecision;
 use delta_words::{
-    IMAGE_ANSWER, NativeParts, Reply, ServiceTier, ToolCall, Usage, WireForm, are_token_counts,
-    merge_counts, parse_token_count, settled_arguments,
+    IMAGE_ANSWER, NativeParts, Reply, ServiceTier, ToolCall, Usage, WireForm, are_no_arguments,
+    are_token_counts, merge_counts, parse_token_count, sent_arguments, settled_arguments,
 };
 use serde_json::{Map, Value};
 
@@ -26,7 +26,8 @@ pub fn decode_response(
     if !is_answer && let Some(error) = reported_error(&response) {
         return Err(AnswerError::Reported(error));
     }
-    let calls = read_function_calls(&mut response);
+    let is_cut_off = response.pointer("/candidates/0/finishReason") == Some(&"MAX_TOKENS".into());
+    let calls = read_function_calls(&mut response, is_cut_off);
     let candidate = response.pointer("/candidates/0");
     let mut answer = NeutralAnswer {
         id: text_member(&response, "responseId").map(str::to_owned),
@@ -78,23 +79,30 @@ fn block_reason(response: &Value) -> Option<&str> {
     text_member(response.get("promptFeedback")?, "blockReason")
 }
 
-/// The calls of the answer. Arguments that are there as text become an object again.
-fn read_function_calls(response: &mut Value) -> Vec<ToolCall> {
+/// The calls of the answer. Arguments that are there as text become an object again. If the answer was cut off, none of the
+/// arguments of a call at its end may have arrived.
+fn read_function_calls(response: &mut Value, is_cut_off: bool) -> Vec<ToolCall> {
     let parts = response.pointer_mut("/candidates/0/content/parts").and_then(Value::as_array_mut);
-    let calls = parts.into_iter().flatten().filter_map(|part| part.get_mut("functionCall"));
-    let calls = calls.map(|call| {
-        let arguments = match call.get("args") {
-            Some(Value::String(text)) => settled_arguments(text).to_owned(),
-            Some(object @ Value::Object(_)) => object.to_string(),
-            _ => "{}".to_owned(),
+    let parts = parts.map(Vec::as_mut_slice).unwrap_or_default();
+    let cut_part = if is_cut_off { parts.len().checked_sub(1) } else { None };
+    let calls = parts.iter_mut().enumerate().filter_map(|(at, part)| {
+        let call = part.get_mut("functionCall")?;
+        let sent = sent_arguments(&[call], "args");
+        let arguments = match settled_arguments(&sent) {
+            // Pieces, which delta does not ask for: a list, which the check of the call refuses.
+            none if are_no_arguments(none) => {
+                let missing = if Some(at) == cut_part { "" } else { "{}" };
+                call.get("partialArgs").map_or_else(|| missing.to_owned(), Value::to_string)
+            }
+            sent => sent.to_owned(),
         };
-        if let (Some(args @ Value::String(_)), Ok(object)) =
+        if let (Some(args @ Value::String(_)), Ok(object @ Value::Object(_))) =
             (call.get_mut("args"), serde_json::from_str(&arguments))
         {
             *args = object;
         }
         let name = neutral_tool_name(text_member(call, "name").unwrap_or_default());
-        ToolCall::new(text_member(call, "id").unwrap_or_default(), name, arguments)
+        Some(ToolCall::new(text_member(call, "id").unwrap_or_default(), name, arguments))
     });
     calls.collect()
 }
@@ -123,9 +131,11 @@ fn is_plain(part: &Value) -> bool {
     let Some(part) = part.as_object() else { return false };
     part.iter().all(|(name, value)| match name.as_str() {
         "text" | "thought" => true,
-        "functionCall" => value
-            .as_object()
-            .is_some_and(|call| call.keys().all(|name| matches!(name.as_str(), "name" | "args"))),
+        "functionCall" => value.as_object().is_some_and(|call| {
+            call.keys().all(|name| {
+                matches!(name.as_str(), "name" | "args" | "partialArgs" | "willContinue")
+            })
+        }),
         _ => false,
     })
 }

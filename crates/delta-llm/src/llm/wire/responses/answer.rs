@@ -4,7 +4,8 @@ use super::super::NeutralCall;
 use super::super::neutral_response::NeutralUsage;
 use super::request::wire_call_id;
 use delta_words::{
-    IMAGE_ANSWER, ToolCall, are_token_counts, parse_token_count, reported_cost, settled_arguments,
+    IMAGE_ANSWER, ToolCall, are_token_counts, parse_token_count, reported_cost, sent_arguments,
+    settled_arguments,
 };
 use serde_json::Value;
 
@@ -135,12 +136,8 @@ pub fn append_paragraph(all: &mut Option<String>, text: &str) {
 fn read_call_item(item: &Value) -> ToolCall {
     let text = |name: &str| item.get(name).and_then(Value::as_str).unwrap_or_default();
     let id = Some(text("call_id")).filter(|id| !id.is_empty()).unwrap_or_else(|| text("id"));
-    let arguments = match item.get("arguments") {
-        // Some local servers send the object itself instead of its text.
-        Some(object @ Value::Object(_)) => object.to_string(),
-        _ => settled_arguments(text("arguments")).to_owned(),
-    };
-    ToolCall::new(id, text("name"), arguments)
+    let arguments = sent_arguments(&[item], "arguments");
+    ToolCall::new(id, text("name"), settled_arguments(&arguments))
 }
 
 /// The tokens of a response; `None` if it counts none.

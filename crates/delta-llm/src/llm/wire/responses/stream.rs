@@ -4,7 +4,7 @@ use super::super::super::argument_text::ArgumentText;
 use super::super::super::reply_assembler::StreamError;
 use super::super::{EventAssembler, reported_error};
 use super::answer::{TEXT_SEPARATOR, item_type, message_item_text};
-use delta_words::{is_same_json, merge_counts};
+use delta_words::{is_same_json, merge_counts, sent_arguments};
 use serde_json::{Value, json};
 
 /// The response, as far as it has arrived.
@@ -84,10 +84,8 @@ impl PartialItem {
     /// Takes what an event has of the item; a member that it leaves out or empty stays, and a finished item stays as it is
     /// but for members that it lacks.
     fn update(&mut self, newer: Value) {
-        match newer.get("arguments") {
-            Some(Value::String(text)) => self.arguments.push(text),
-            Some(object @ Value::Object(_)) => self.arguments.push(&object.to_string()),
-            _ => {}
+        if item_type(&newer) == "function_call" {
+            self.arguments.push(&sent_arguments(&[&newer], "arguments"));
         }
         match (&mut self.item, newer) {
             (Value::Object(members), Value::Object(newer)) => {
