@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 use std::path::Path;
 
 /// How the line begins that names the file of an image.
@@ -23,7 +23,13 @@ pub fn render_tool_result(
     has_structured: bool,
     store: StoreAttachment<'_>,
 ) -> String {
-    let content = result.get("content").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
+    let content = match result.get("content").unwrap_or(&Json::Null) {
+        Json::Null => &[],
+        Json::Array(parts) => parts.as_slice(),
+        part => std::slice::from_ref(part),
+    };
+    let foreign = if content.is_empty() { foreign_members(result) } else { Vec::new() };
+    let content = if foreign.is_empty() { content } else { &foreign };
     let mut text = String::new();
     for part in content {
         if !text.is_empty() && !text.ends_with('\n') {
@@ -46,6 +52,17 @@ pub fn render_tool_result(
         text.push('\n');
     }
     text
+}
+
+/// What a server that does not know of `content` says in its place, as one part.
+fn foreign_members(result: &Json) -> Vec<Json> {
+    let known = ["content", "structuredContent", "isError", "resultType", "_meta"];
+    let members = result.as_object().into_iter().flatten();
+    let foreign =
+        members.filter(|(name, value)| !known.contains(&name.as_str()) && !value.is_null());
+    let foreign: Map<String, Json> =
+        foreign.map(|(name, value)| (name.clone(), value.clone())).collect();
+    if foreign.is_empty() { Vec::new() } else { vec![foreign.into()] }
 }
 
 /// Whether the texts of a result say what its structured content says. SDKs write it as JSON into a text, and put what is not an
@@ -95,7 +112,10 @@ fn render_part(part: &Json, store: StoreAttachment<'_>) -> String {
     };
     let mime = text(part, "mimeType");
     match part.get("type").and_then(Json::as_str) {
-        Some("text") => text(part, "text"),
+        Some("text") => match part.get("text") {
+            Some(value) if !value.is_null() => plain_text(value),
+            _ => String::new(),
+        },
         Some("image" | "audio") => render_attachment(&mime, &text(part, "data"), store),
         Some("resource_link") => {
             let more = ["title", "mimeType", "description"].map(|key| text(part, key));
@@ -116,8 +136,13 @@ fn render_part(part: &Json, store: StoreAttachment<'_>) -> String {
                 _ => format!("[resource {}]", text(resource, "uri")),
             }
         }
-        _ => part.to_string(),
+        _ => plain_text(part),
     }
+}
+
+/// A text as it is, another value as JSON.
+fn plain_text(value: &Json) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 fn render_attachment(mime: &str, data: &str, store: StoreAttachment<'_>) -> String {
@@ -186,6 +211,7 @@ mod tests {
         assert_eq!(render(json!({"content": [], "structuredContent": {"a": 1}})), "{\"a\":1}\n");
         assert_eq!(render(json!({"structuredContent": 5})), "5\n");
         assert_eq!(render(json!({})), "");
+        assert_eq!(render(json!({"content": [], "isError": true, "_meta": {"a": 1}})), "");
     }
 
     #[test]
