@@ -39,6 +39,8 @@ fn c_30_1_a_legacy_server_is_opened_whatever_it_does_at_the_modern_message() {
         "ignores",
         "logs",
         "float-ids",
+        "text-ids",
+        "text-ids logs",
         "old",
         "ends logs",
         "nameless answers-notices",

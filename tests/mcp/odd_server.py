@@ -20,6 +20,8 @@ def send(message):
 def answer(request, **outcome):
     if has("float-ids"):
         request = float(request)
+    if has("text-ids"):
+        request = str(request)
     send({"jsonrpc": "2.0", "id": request, **outcome})
 
 

@@ -134,7 +134,7 @@ def send_invalid(request, how):
         "surrogate": start + rb'"result": {"content": [{"type": "text", "text": "a\ud83d, \ud83d\ude00"}]}}',
         "broken": start + b'"result": {"content": [}',
         "deep": start + b'"result": {"structuredContent": ' + b"[" * 500 + b"]" * 500 + b"}}",
-        "other ids": b'{"jsonrpc": "2.0", "id": "%d", "result": {"content": []}}\n' % request
+        "other ids": b'{"jsonrpc": "2.0", "id": "x%d", "result": {"content": []}}\n' % request
         + b'{"jsonrpc": "2.0", "id": %d, "result": {"content": []}}\n' % (request + 1)
         + b'{"jsonrpc": "2.0", "id": null, "error": {"code": 1, "message": "who?"}}\n'
         + start + b'"result": {"content": [{"type": "text", "text": "its own"}]}}\n'

@@ -444,9 +444,7 @@ fn read_event_stream(
         for event in events {
             match RpcMessage::parse(event.text().as_bytes()) {
                 Ok(RpcMessage::Response { id: answered, outcome })
-                    if answered
-                        .as_ref()
-                        .map_or(outcome.is_err(), |one| *one == RpcId::Number(id)) =>
+                    if answered.as_ref().map_or(outcome.is_err(), |one| one.is_of_request(id)) =>
                 {
                     return Ok(Some(RpcMessage::Response { id: answered, outcome }));
                 }

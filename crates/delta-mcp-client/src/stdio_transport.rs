@@ -360,7 +360,7 @@ impl ServerState {
                 let is_of_opening =
                     outcome.is_err() && !self.has_notified && self.waiting.len() == 1;
                 let inbox = self.waiting.iter_mut().find(|(waiting, _)| {
-                    id.as_ref().map_or(is_of_opening, |id| *id == RpcId::Number(**waiting))
+                    id.as_ref().map_or(is_of_opening, |id| id.is_of_request(**waiting))
                 });
                 if let Some((_, inbox)) = inbox {
                     inbox.messages.push_back(Arrived::Answer(outcome));
@@ -397,9 +397,13 @@ impl ServerState {
         }
         let line = serde_json::from_str::<Json>(text).unwrap_or_default();
         let is_meant = ["jsonrpc", "result", "error"].iter().any(|key| line.get(key).is_some());
-        let id = line.get("id").and_then(Json::as_i64).filter(|_| is_meant);
-        match id.and_then(|id| self.waiting.get_mut(&id)) {
-            Some(inbox) => {
+        let id = line.get("id").and_then(RpcId::from_json).filter(|_| is_meant);
+        let inbox = self
+            .waiting
+            .iter_mut()
+            .find(|(waiting, _)| id.as_ref().is_some_and(|id| id.is_of_request(**waiting)));
+        match inbox {
+            Some((_, inbox)) => {
                 inbox.messages.push_back(Arrived::Invalid(reason));
                 inbox.wake.wake();
             }

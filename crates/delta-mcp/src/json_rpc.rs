@@ -25,7 +25,8 @@ pub enum RpcId {
 }
 
 impl RpcId {
-    fn from_json(value: &Json) -> Option<Self> {
+    /// Reads the id of a message.
+    pub fn from_json(value: &Json) -> Option<Self> {
         match value {
             // Some languages have no whole numbers.
             Json::Number(number) => {
@@ -43,6 +44,14 @@ impl RpcId {
             Self::Number(number) => (*number).into(),
             Self::Text(text) => text.as_str().into(),
         }
+    /// Whether it is the id of the request `number`: some servers answer with its text.
+    pub fn is_of_request(&self, number: i64) -> bool {
+        match self {
+            Self::Number(id) => *id == number,
+            Self::Text(id) => id.parse() == Ok(number),
+        }
+    }
+
     }
 }
 
