@@ -210,3 +210,60 @@ fn c_30_2_structured_content_beside_a_text_is_a_setting() {
         assert_eq!(remote.sandbox.observations(), [expected]);
     }
 }
+
+/// It was an empty success.
+#[test]
+fn c_30_2_a_result_without_a_list_of_parts_is_printed() {
+    for (result, code, expected) in [
+        (json!({"success": true, "n": [1]}), 0, "{\"success\":true,\"n\":[1]}\n"),
+        (json!({"content": [], "toolResult": "old", "_meta": {}}), 0, "{\"toolResult\":\"old\"}\n"),
+        (json!({"content": {"type": "text", "text": "one part"}}), 0, "one part\n"),
+        (json!({"content": "a text"}), 0, "a text\n"),
+        (json!({"content": ["a", {"type": "text", "text": 5}]}), 0, "a\n5\n"),
+        (json!({"isError": true, "error": "boom"}), 1, "{\"error\":\"boom\"}\n"),
+        (json!({"content": null, "isError": false}), 0, ""),
+    ] {
+        let name = result.to_string();
+        let remote = Remote::new(false, "", "", move |request| {
+            let answer = json!({"jsonrpc": "2.0", "id": request.body["id"], "result": result});
+            Answer::raw(200, answer.to_string())
+        });
+        let ran = remote.call(&["echo"]);
+        assert_eq!((ran.code, ran.stdout.as_str()), (code, expected), "{name}: {}", ran.stderr);
+    }
+}
+
+/// The data of an error, and an error that is no object, reached nobody.
+#[test]
+fn c_30_2_all_words_of_an_error_are_printed() {
+    let data = json!({"details": "disk full"});
+    for (error, expected) in [
+        (
+            json!({"code": -32603, "message": "Internal error", "data": data}),
+            "error -32603: Internal error: {\"details\":\"disk full\"}",
+        ),
+        (
+            json!({"code": -32000, "message": "", "data": data}),
+            "error -32000: {\"details\":\"disk full\"}",
+        ),
+        (json!({"code": -32000, "message": "a, b", "data": "b"}), "error -32000: a, b\n"),
+        (json!("boom"), "the server answered an error: boom"),
+        (json!({"code": "E1", "message": "boom"}), "the server answered an error: E1: boom"),
+        (json!({"code": "-32602", "message": "boom"}), "error -32602: boom"),
+        (json!({"reason": "boom"}), "the server answered an error: {\"reason\":\"boom\"}"),
+    ] {
+        let name = error.to_string();
+        let remote = Remote::new(false, "", "", move |request| {
+            let answer = json!({"jsonrpc": "2.0", "id": request.body["id"], "error": error});
+            Answer::raw(200, answer.to_string())
+        });
+        let ran = remote.call(&["echo"]);
+        assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{name}");
+        assert!(ran.stderr.contains(expected), "{name}: {}", ran.stderr);
+    }
+    let words = "{\"error_description\": \"needs write\"}";
+    let remote = Remote::new(false, "", "", move |_| Answer::raw(403, words));
+    let ran = remote.call(&["echo"]);
+    let expected = format!("access is refused (HTTP status 403): {words}; `token_env`");
+    assert!(ran.stderr.contains(&expected), "{}", ran.stderr);
+}

@@ -245,7 +245,8 @@ impl HttpTransport {
             Ok(Ok(result)) => Ok(Ok(tokens.redact(result))),
             Ok(Err(error)) => {
                 let message = tokens.redact_text(error.message);
-                Ok(Err(RpcError { message, ..error }))
+                let data = error.data.map(|data| tokens.redact(data));
+                Ok(Err(RpcError { message, data, ..error }))
             }
             Err(McpFailure::Unreachable(reason)) => {
                 Err(McpFailure::Unreachable(tokens.redact_text(reason)))
@@ -530,7 +531,8 @@ fn explain_status(head: &ResponseHead, body: &str) -> String {
         ),
         (401 | 403, _) => {
             format!(
-                "access is refused (HTTP status {status}); `token_env` names the variable with a token, and `oauth: true` takes the one of a login"
+                "access is refused (HTTP status {status}){}; `token_env` names the variable with a token, and `oauth: true` takes the one of a login",
+                quote_body(body)
             )
         }
         _ => {

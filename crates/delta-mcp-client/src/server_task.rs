@@ -3,6 +3,7 @@
 
 use delta_base::durable;
 use delta_mcp::failure::McpFailure;
+use delta_mcp::json_rpc::{INTERNAL_ERROR, RpcError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 use std::io;
@@ -110,15 +111,12 @@ pub(crate) fn read_task_state(
                 .ok_or_else(|| McpFailure::invalid_answer("expected the `result` of the task")),
         ),
         "failed" => {
-            let error = state.get("error").unwrap_or(&Json::Null);
-            let message = error.get("message").or_else(|| state.get("statusMessage"));
-            TaskStep::End(Err(McpFailure::Protocol {
-                code: error
-                    .get("code")
-                    .and_then(Json::as_i64)
-                    .unwrap_or(delta_mcp::json_rpc::INTERNAL_ERROR),
-                message: message.and_then(Json::as_str).unwrap_or("the task failed").to_owned(),
-            }))
+            let error = state.get("error").filter(|error| !error.is_null());
+            let error = error.map(RpcError::from_json).unwrap_or_else(|| {
+                let message = state.get("statusMessage").and_then(Json::as_str);
+                RpcError::new(INTERNAL_ERROR, message.unwrap_or("the task failed"))
+            });
+            TaskStep::End(Err(error.into()))
         }
         "cancelled" => {
             TaskStep::End(Err(McpFailure::invalid_answer("the server has cancelled the task")))

@@ -1,6 +1,6 @@
 //! Why a server did not do what it was asked.
 
-use crate::json_rpc::RpcError;
+use crate::json_rpc::{NO_CODE, RpcError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
@@ -57,13 +57,16 @@ impl McpFailure {
 
 impl From<RpcError> for McpFailure {
     fn from(error: RpcError) -> Self {
-        Self::Protocol { code: error.code, message: error.message }
+        Self::Protocol { code: error.code, message: error.words() }
     }
 }
 
 impl std::fmt::Display for McpFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Self::Protocol { code: NO_CODE, message } => {
+                write!(f, "the server answered an error: {message}")
+            }
             Self::Protocol { code, message } => {
                 write!(f, "the server answered error {code}: {message}")
             }

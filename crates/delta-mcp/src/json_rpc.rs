@@ -15,6 +15,12 @@ pub const INVALID_PARAMS: i64 = -32602;
 /// The other side failed.
 pub const INTERNAL_ERROR: i64 = -32603;
 
+/// The error has no code that is a number.
+pub const NO_CODE: i64 = 0;
+
+/// The most characters of the data of an error that its words have.
+const MAX_DATA_CHARS: usize = 2_000;
+
 /// The id of a request: a number or a text, which its answer repeats.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RpcId {
@@ -38,12 +44,6 @@ impl RpcId {
         }
     }
 
-    /// The id as a message has it.
-    pub fn to_json(&self) -> Json {
-        match self {
-            Self::Number(number) => (*number).into(),
-            Self::Text(text) => text.as_str().into(),
-        }
     /// Whether it is the id of the request `number`: some servers answer with its text.
     pub fn is_of_request(&self, number: i64) -> bool {
         match self {
@@ -52,6 +52,12 @@ impl RpcId {
         }
     }
 
+    /// The id as a message has it.
+    pub fn to_json(&self) -> Json {
+        match self {
+            Self::Number(number) => (*number).into(),
+            Self::Text(text) => text.as_str().into(),
+        }
     }
 }
 
@@ -72,12 +78,37 @@ impl RpcError {
         Self { code, message: message.into(), data: None }
     }
 
-    fn from_json(value: &Json) -> Self {
+    /// Reads the error of a message. Some servers send a text, or an object with other members, in its place.
+    pub fn from_json(value: &Json) -> Self {
+        let code = value.get("code").unwrap_or(&Json::Null);
+        let number = code.as_i64().or_else(|| code.as_str()?.parse().ok());
+        let name = code.as_str().filter(|_| number.is_none());
+        let message = value.as_str().or_else(|| value.get("message")?.as_str()).unwrap_or_default();
+        let message = match name {
+            Some(name) => format!("{name}: {message}"),
+            None => message.to_owned(),
+        };
+        let data = value.get("data").filter(|data| !data.is_null());
+        let has_no_words = message.is_empty() && data.is_none();
         Self {
-            code: value.get("code").and_then(Json::as_i64).unwrap_or(INTERNAL_ERROR),
-            message: value.get("message").and_then(Json::as_str).unwrap_or_default().to_owned(),
-            data: value.get("data").filter(|data| !data.is_null()).cloned(),
+            code: number.unwrap_or(NO_CODE),
+            message,
+            data: data.or(if has_no_words { Some(value) } else { None }).cloned(),
         }
+    }
+
+    /// The message and the data, as far as the message does not have it.
+    pub fn words(self) -> String {
+        let data = match self.data {
+            Some(Json::String(text)) => text,
+            Some(data) => data.to_string(),
+            None => return self.message,
+        };
+        if self.message.contains(&data) {
+            return self.message;
+        }
+        let data: String = data.chars().take(MAX_DATA_CHARS).collect();
+        if self.message.is_empty() { data } else { format!("{}: {data}", self.message) }
     }
 
     fn to_json(&self) -> Json {
