@@ -775,7 +775,7 @@ impl ReplyReader<'_> {
         outcome: Result<(), StreamError>,
     ) -> Result<Reply, AttemptError> {
         if assembler.is_complete() {
-            let late_error = outcome.err().map(|error| late_error_text(&error));
+            let late_error = outcome.err().as_ref().and_then(late_error_text);
             let reply = assembler.into_reply(&self.context)?;
             return Ok(Reply { late_error, ..reply });
         }

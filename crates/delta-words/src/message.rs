@@ -96,12 +96,16 @@ pub fn message_text(message: &Value) -> String {
     content_text(message.get("content")).unwrap_or_default()
 }
 
-/// The text of a content that is a string or a list of text parts; `None` if it is empty.
+/// The text of a part, which some servers send as a string.
+fn part_text(part: &Value) -> Option<&str> {
+    part.as_str().or_else(|| part.get("text")?.as_str())
+}
+
+/// The text of a content that is a string, a text part or a list of such; `None` if it is empty.
 pub(crate) fn content_text(value: Option<&Value>) -> Option<String> {
     let text = match value? {
-        Value::String(text) => text.clone(),
-        Value::Array(parts) => parts.iter().filter_map(|part| part.get("text")?.as_str()).collect(),
-        _ => return None,
+        Value::Array(parts) => parts.iter().filter_map(part_text).collect(),
+        part => part_text(part)?.to_owned(),
     };
     (!text.is_empty()).then_some(text)
 }

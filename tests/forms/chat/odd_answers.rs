@@ -94,6 +94,67 @@ fn c_37_1_calls_run_with_the_arguments_that_were_sent_or_not_at_all() {
     }
 }
 
+/// The answer was empty, or an error was reported that nobody had sent.
+#[test]
+fn c_7_1_an_answer_is_read_however_odd_its_frame_is() {
+    let chunk = |delta: Value, more: Value| {
+        let mut chunk = json!({"choices": [{"index": 0, "delta": delta}]});
+        chunk.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        chunk
+    };
+    let none = || json!({});
+    let stream = |chunks: &[Value], start: &str, mark: &str| {
+        let end =
+            json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "error": ""});
+        let events = chunks.iter().chain([&end]).map(|chunk| format!("data: {chunk}\n\n"));
+        Answer::event_stream(format!("{start}{}data: {mark}\n\n", events.collect::<String>()))
+    };
+    let text = || chunk(json!({"content": "so be it"}), none());
+    let part = json!({"type": "text", "text": "so be it"});
+    let item = json!({"type": "message", "role": "assistant", "content": "so be it"});
+    let response = |output: Value, more: Value| {
+        let mut response = json!({"status": "completed", "model": "m", "output": output});
+        response.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let event = json!({"type": "response.completed", "response": response});
+        Answer::event_stream(format!("event: response.completed\ndata: {event}\n\n"))
+    };
+    for (name, form, answer) in [
+        ("a banner", "openai", stream(&[text()], "Proxy banner\n\n", "[DONE]")),
+        ("a mark as JSON", "openai", stream(&[text()], "", "\"[DONE]\"")),
+        ("a small mark", "openai", stream(&[text()], "", "[done]")),
+        (
+            "an empty error",
+            "openai",
+            stream(&[chunk(json!({"content": "so be it"}), json!({"error": {}}))], "", "[DONE]"),
+        ),
+        (
+            "strings",
+            "openai",
+            stream(&[chunk(json!({"content": ["so be", " it"]}), none())], "", "[DONE]"),
+        ),
+        ("a part", "openai", stream(&[chunk(json!({"content": part}), none())], "", "[DONE]")),
+        ("a whole part", "openai", whole(&json!({"role": "assistant", "content": part}))),
+        ("a text", "responses", response(json!([item]), none())),
+        ("the text of SDKs", "responses", response(json!([]), json!({"output_text": "so be it"}))),
+    ] {
+        let server = ScriptedServer::start(vec![answer]);
+        let sandbox = Sandbox::new(DELTA);
+        let llm =
+            format!("provider: {form}\n  model: m\n  max_retries: 0\n  base_url: {}", server.url());
+        sandbox.agent(&llm, ECHO);
+        let ran = sandbox.run_command("hello", &["--format", "raw"]).env("OPENAI_API_KEY", "k");
+        let ran = ran.output().expect_code(0);
+        assert_eq!(ran.stdout, "so be it\n", "{name}");
+        assert!(!ran.stderr.contains("error after its answer"), "{name}: {}", ran.stderr);
+    }
+    // Without an answer, the banner may say why.
+    let banner = Answer::event_stream("The model is away\n\ndata: {\"choices\": []}\n\n");
+    let server = ScriptedServer::start(vec![banner]);
+    let sandbox = agent_for(&server, "\n  max_retries: 0");
+    let ran = sandbox.run("hello", &[]).expect_code(1);
+    assert!(ran.stderr.contains("The model is away"), "{}", ran.stderr);
+}
+
 #[test]
 fn c_37_2_done_without_a_reason_is_asked_again() {
     let half = "data: {\"choices\":[{\"delta\":{\"content\":\"I will now\"}}]}\n\ndata: [DONE]\n\n";

@@ -111,11 +111,12 @@ impl From<StreamError> for AttemptError {
 }
 
 /// The words of an error that came after a complete answer.
-pub fn late_error_text(error: &StreamError) -> String {
+pub fn late_error_text(error: &StreamError) -> Option<String> {
     match error {
-        StreamError::NotJson(text) => text.clone(),
+        StreamError::EarlyText(_) => None,
+        StreamError::NotJson(text) => Some(text.clone()),
         StreamError::Reported(body) | StreamError::NoAnswer(body) => {
-            error_message(body).unwrap_or_else(|| body_excerpt(&body.to_string()))
+            error_message(body).or_else(|| Some(body_excerpt(&body.to_string())))
         }
     }
 }

@@ -52,7 +52,7 @@ pub struct UnusableAnswer {
 impl From<StreamError> for AnswerError {
     fn from(error: StreamError) -> Self {
         match error {
-            StreamError::NotJson(text) => Self::not_json(&text),
+            StreamError::NotJson(text) | StreamError::EarlyText(text) => Self::not_json(&text),
             StreamError::Reported(error) => Self::Reported(error),
             StreamError::NoAnswer(event) => Self::NoAnswer(NO_MESSAGE.to_owned(), event),
         }

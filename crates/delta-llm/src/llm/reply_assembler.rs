@@ -34,6 +34,8 @@ const READ_MESSAGE_MEMBERS: [&str; 5] = ["role", "content", "refusal", "tool_cal
 pub enum StreamError {
     /// An event is not a JSON object; the text is its beginning.
     NotJson(String),
+    /// The stream has text outside of events, and none after the last event.
+    EarlyText(String),
     /// The endpoint reported an error in the stream.
     Reported(Value),
     /// The stream has ended without a choice; this is its first event.
@@ -773,10 +775,11 @@ fn list_items<'c, 'd>(list: Option<&'c Chunk<'d>>) -> &'c [Chunk<'d>] {
 
 /// Whether a text says all that a part of a content holds.
 fn is_text_part(part: &Value) -> bool {
-    part.as_object().is_some_and(|part| {
-        part.keys().all(|name| matches!(name.as_str(), "type" | "text" | "index"))
-            && part.get("text").is_some_and(Value::is_string)
-    })
+    part.is_string()
+        || part.as_object().is_some_and(|part| {
+            part.keys().all(|name| matches!(name.as_str(), "type" | "text" | "index"))
+                && part.get("text").is_some_and(Value::is_string)
+        })
 }
 
 /// Adds the next piece of a member of the message: texts and lists are continued, other values replaced. Some servers repeat
@@ -795,15 +798,17 @@ fn add_message_piece(member: &mut Value, piece: Value) {
     }
 }
 
-/// The text of a content that is a string or a list of text parts; `None` if it is empty.
+/// The text of a part, which some servers send as a string.
+fn part_text<'c>(part: &'c Chunk<'_>) -> Option<&'c str> {
+    part.as_str().or_else(|| member(part, "text")?.as_str())
+}
+
+/// The text of a content that is a string, a text part or a list of such; `None` if it is empty.
 fn chunk_text<'c>(value: Option<&'c Chunk<'_>>) -> Option<Cow<'c, str>> {
     let text = match value? {
         Chunk::Str(text) => Cow::Borrowed(&**text),
-        Chunk::Array(parts) => {
-            let texts = parts.iter().filter_map(|part| member(part, "text")?.as_str());
-            Cow::Owned(texts.collect())
-        }
-        _ => return None,
+        Chunk::Array(parts) => Cow::Owned(parts.iter().filter_map(part_text).collect()),
+        part => Cow::Borrowed(part_text(part)?),
     };
     (!text.is_empty()).then_some(text)
 }

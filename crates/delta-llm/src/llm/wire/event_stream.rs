@@ -23,6 +23,8 @@ pub struct EventReader {
     split: SplitCharacter,
     /// Text outside of events, which may explain why there is no answer.
     unframed: String,
+    /// The bytes of it that came before the last event.
+    early_bytes: usize,
 }
 
 impl EventReader {
@@ -50,13 +52,16 @@ impl EventReader {
             Err(error @ (StreamError::Reported(_) | StreamError::NoAnswer(_))) => {
                 return Err(error);
             }
-            Err(StreamError::NotJson(_)) => self.is_cut = true,
+            Err(StreamError::NotJson(_) | StreamError::EarlyText(_)) => self.is_cut = true,
             Ok(()) => {}
         }
         match serde_json::from_str::<Value>(&self.unframed) {
             _ if self.unframed.trim().is_empty() => Ok(()),
             Ok(value) => {
                 reported_error(&value).map_or(Ok(()), |error| Err(StreamError::Reported(error)))
+            }
+            Err(_) if self.unframed.len() == self.early_bytes => {
+                Err(StreamError::EarlyText(excerpt(&self.unframed)))
             }
             Err(_) => Err(StreamError::NotJson(excerpt(&self.unframed))),
         }
@@ -78,8 +83,14 @@ impl EventReader {
                 _ if self.is_done => {}
                 SseEvent::Error(_) => return Err(StreamError::Reported(error_of_text(text))),
                 SseEvent::Data(_) if text.is_empty() => {}
-                SseEvent::Data(_) if text == "[DONE]" => self.is_done = true,
-                SseEvent::Data(_) => add(&self.split.join(event.text()))?,
+                // Some servers write it as JSON, or small.
+                SseEvent::Data(_) if text.trim_matches('"').eq_ignore_ascii_case("[DONE]") => {
+                    self.is_done = true;
+                }
+                SseEvent::Data(_) => {
+                    add(&self.split.join(event.text()))?;
+                    self.early_bytes = self.unframed.len();
+                }
                 SseEvent::Unframed(line) if is_whole_json(line) => add(&self.split.join(line))?,
                 SseEvent::Unframed(line) => {
                     self.unframed.push_str(line);
@@ -113,11 +124,22 @@ fn error_of_text(text: &str) -> Value {
     }
 }
 
+/// The member `error` of an object, unless it says nothing: some servers send an empty one beside an answer.
+pub fn error_member(object: &Value) -> Option<&Value> {
+    object.get("error").filter(|error| match error {
+        Value::Null | Value::Bool(false) => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Object(members) => !members.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Bool(true) | Value::Number(_) => true,
+    })
+}
+
 /// The error that an event without a known type is, as the body of an error response: `{"error": ...}`, alone or in a
 /// list, or an object that has a message but is not a part of an answer.
 pub fn reported_error(event: &Value) -> Option<Value> {
     let event = event.get(0).unwrap_or(event);
-    if event.get("error").is_some_and(|error| !error.is_null()) {
+    if error_member(event).is_some() {
         return Some(event.clone());
     }
     let is_named =

@@ -12,7 +12,7 @@ use super::{
     CodecSettings, DecodeContext, EncodedRequest, EventStream, NeutralAnswer, NeutralBody,
     NeutralRequest, RejectedRequest, RejectionAdvice, StreamAssembler, WireCodec,
 };
-use answer::AnswerItems;
+use answer::{AnswerItems, append_paragraph};
 use delta_http::{ResponseHead, append_path, host_of};
 use delta_words::{EncodeOptions, NativeParts, Reply, SERVICE_TIER_KEY, ServiceTier, WireForm};
 use serde_json::{Value, json};
@@ -70,8 +70,7 @@ impl WireCodec for ResponsesCodec {
 
     fn decode(&self, response: Value, context: &DecodeContext<'_>) -> Result<Reply, AnswerError> {
         let status = response.get("status").and_then(Value::as_str).unwrap_or("completed");
-        let error = response.get("error").filter(|error| !error.is_null());
-        if let Some(error) = error.filter(|_| status != "incomplete") {
+        if let Some(error) = super::error_member(&response).filter(|_| status != "incomplete") {
             return Err(AnswerError::Reported(json!({"error": error})));
         }
         if response.get("output").is_none()
@@ -90,7 +89,12 @@ impl WireCodec for ResponsesCodec {
         let Some(items) = response.get("output").and_then(Value::as_array) else {
             return Err(AnswerError::NoAnswer("the response has no `output`".to_owned(), response));
         };
-        let read = AnswerItems::read(items);
+        let mut read = AnswerItems::read(items);
+        // Some servers send the text only where the vendor's SDKs have it.
+        let sdk_text = response.get("output_text").and_then(Value::as_str);
+        if read.text.is_none() && read.calls.is_empty() {
+            append_paragraph(&mut read.text, sdk_text.unwrap_or_default());
+        }
         let model = response.get("model").and_then(Value::as_str).unwrap_or(context.model);
         let finish_reason = match (is_complete, read.calls.is_empty()) {
             (true, true) => "stop",

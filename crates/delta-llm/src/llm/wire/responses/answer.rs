@@ -109,9 +109,14 @@ pub fn message_item_text(item: &Value) -> String {
 }
 
 fn part_texts<'a>(item: &'a Value, kind: &str, name: &str) -> Vec<&'a str> {
-    let parts = item.get("content").and_then(Value::as_array).map(Vec::as_slice);
-    let parts = parts.unwrap_or_default().iter().filter(|part| item_type(part) == kind);
-    parts.filter_map(|part| part.get(name)?.as_str()).collect()
+    match item.get("content") {
+        Some(Value::String(text)) if kind == "output_text" => vec![text],
+        Some(Value::Array(parts)) => {
+            let parts = parts.iter().filter(|part| item_type(part) == kind);
+            parts.filter_map(|part| part.get(name)?.as_str()).collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 fn texts(parts: Option<&Value>) -> Vec<&str> {
