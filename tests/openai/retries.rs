@@ -37,6 +37,15 @@ fn c_37_4_a_pause_that_is_too_long_ends_the_tries_with_its_time() {
         (error(429).header("Retry-After", "86400"), "24h"),
         (error(503).header("retry-after-ms", "660000"), "11m"),
         (Answer::raw(429, words("Please try again in 2h0m0s.")), "2h"),
+        (Answer::raw(429, words("try again in 4 days 20 hours 9 minutes.")), "116h 09m"),
+        (Answer::raw(429, words("try again in 1 hour and 5 minutes.")), "1h 05m"),
+        (Answer::raw(429, words("Your quota will reset after 18h31m10s.")), "18h 31m"),
+        (
+            error(429)
+                .header("x-ratelimit-remaining-requests", "0")
+                .header("x-ratelimit-reset-requests", "1d2h3m"),
+            "26h 03m",
+        ),
         (
             Answer::event_stream(format!("data: {}\n\n", words("retry after 700 seconds"))),
             "11m 40s",

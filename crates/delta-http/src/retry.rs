@@ -74,9 +74,16 @@ impl RetryDecision {
             let rest = rest.trim_start_matches(|c: char| "\": ".contains(c));
             if phrase.ends_with('"') && rest.starts_with(|c: char| c.is_ascii_digit()) {
                 let end = rest.find([',', '}', '"']).unwrap_or(rest.len());
-                return parse_delay(&rest[..end], now);
+                let unit = if phrase.ends_with("_ms\"") { "ms" } else { "" };
+                return parse_delay(&format!("{}{unit}", rest[..end].trim()), now);
+            }
+            let date = rest.split_whitespace().next().unwrap_or_default();
+            let date = date.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+            if let Ok(date) = date.parse::<jiff::Timestamp>() {
+                return delay_until(date, now);
             }
             let words = rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
+            let words = words.filter(|word| !FILLER_WORDS.contains(word));
             let words: Vec<_> = words.take(MAX_DELAY_WORDS).collect();
             // The longest beginning that is one: more words follow.
             (1..=words.len())
@@ -122,39 +129,81 @@ fn random_number() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// What comes before a delay in the words of servers. The last ones are members of errors of Google, OpenAI and others.
-const DELAY_PHRASES: [&str; 8] = [
+/// What comes before a delay or a date in the words of servers. The last ones are members of errors of Google, OpenAI and
+/// others.
+const DELAY_PHRASES: [&str; 20] = [
     "again in ",
-    "retry in ",
-    "retry after ",
     "again after ",
+    "again at ",
+    "retry in ",
+    "retry after",
     "please wait ",
+    "reset in ",
+    "resets in ",
+    "reset at ",
+    "resets at ",
+    "reset after ",
+    "resets after ",
     "\"retrydelay\"",
     "\"resets_in_seconds\"",
+    "\"resets_at\"",
     "\"retry_after\"",
+    "\"retry_after_seconds\"",
+    "\"retry_after_ms\"",
+    "\"retryafter\"",
+    "\"retryafterms\"",
 ];
+/// What is no part of a delay in words.
+const FILLER_WORDS: [&str; 5] = ["", "about", "approximately", "another", "and"];
 /// What comes before the date of a reset in the words of Zhipu, whose dates are of Beijing.
 const RESET_PHRASES: [&str; 2] = ["limit will reset at ", "您的限额将在 "];
 const BEIJING_OFFSET: jiff::tz::Offset = jiff::tz::offset(8);
 const DATE_BYTES: usize = "2026-11-30 18:25:58".len();
-/// As in `1 hour 2 minutes 3 seconds`.
-const MAX_DELAY_WORDS: usize = 6;
+/// As in `1 day 2 hours 3 minutes 4 seconds`.
+const MAX_DELAY_WORDS: usize = 8;
+/// Besides the usual form of a date in a header, those that RFC 9110 5.6.7 wants every recipient to read.
+const OLD_DATE_FORMS: [&str; 2] = ["%A, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y"];
 
 /// The delay that the headers request, or else the one until a limit that is used up is renewed.
 fn server_delay(head: &ResponseHead, now: Timestamp) -> Option<Duration> {
-    let in_millis = head.header_text("retry-after-ms").and_then(|text| text.trim().parse().ok());
+    let in_millis = ["retry-after-ms", "x-ms-retry-after-ms"]
+        .into_iter()
+        .find_map(|name| head.header_text(name)?.trim().parse().ok());
     in_millis
         .and_then(|millis: f64| from_seconds(millis / 1000.0))
         .or_else(|| parse_delay(head.header_text("retry-after")?, now))
+        .or_else(|| parse_delay(head.header_text("x-ratelimit-reset-after")?, now))
         .or_else(|| {
             let resets = head.headers.iter().filter_map(|(name, value)| {
-                let remaining = name.as_str().replace("reset", "remaining");
-                let is_limit = name.as_str().contains("ratelimit") && remaining != name.as_str();
-                let is_used_up = is_limit && head.header_text(&remaining)?.trim() == "0";
-                is_used_up.then(|| parse_delay(value.to_str().ok()?, now))?
+                let value = value.to_str().ok()?;
+                if name == "ratelimit" {
+                    return delay_of_policies(value, now);
+                }
+                let has_beside = |member: &str, expected: &str| {
+                    let beside = name.as_str().replace("reset", member);
+                    let is_limit = name.as_str().contains("ratelimit") && beside != name.as_str();
+                    is_limit && head.header_text(&beside).is_some_and(|it| it.trim() == expected)
+                };
+                let is_used_up = has_beside("remaining", "0") || has_beside("status", "rejected");
+                is_used_up.then(|| parse_delay(value, now))?
             });
             resets.max()
         })
+}
+
+/// The delay until the limits that are used up are renewed, in both forms of the header `RateLimit` of the IETF:
+/// `"default";r=0;t=3` and `limit=10, remaining=0, reset=3`.
+fn delay_of_policies(header: &str, now: Timestamp) -> Option<Duration> {
+    let mut is_used_up = false;
+    let mut delay = None;
+    for (name, value) in header.split([';', ',']).filter_map(|pair| pair.trim().split_once('=')) {
+        match name {
+            "r" | "remaining" => is_used_up = value == "0",
+            "t" | "reset" if is_used_up => delay = delay.max(parse_delay(value, now)),
+            _ => {}
+        }
+    }
+    delay
 }
 
 /// A delay in seconds, with units, or as the date of the next attempt; a date in the past gives none.
@@ -171,21 +220,31 @@ fn parse_delay(text: &str, now: Timestamp) -> Option<Duration> {
     }
     let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok();
     let date = date.or_else(|| text.parse::<jiff::Timestamp>().ok());
-    date.map_or_else(|| parse_span(text), |date| until(date.as_millisecond() as f64))
+    let date = date.or_else(|| {
+        let forms = OLD_DATE_FORMS.iter();
+        let date =
+            forms.filter_map(|form| jiff::civil::DateTime::strptime(form, text).ok()).next()?;
+        jiff::tz::Offset::UTC.to_timestamp(date).ok()
+    });
+    date.map_or_else(|| parse_span(text), |date| delay_until(date, now))
+}
+
+fn delay_until(date: jiff::Timestamp, now: Timestamp) -> Option<Duration> {
+    from_seconds((date.as_millisecond() - now.as_millis()) as f64 / 1000.0)
 }
 
 /// The delay until the date that a body names.
 fn delay_until_reset(body: &str, now: Timestamp) -> Option<Duration> {
     let rest = RESET_PHRASES.iter().find_map(|phrase| Some(body.split_once(phrase)?.1))?;
     let date: jiff::civil::DateTime = rest.get(..DATE_BYTES)?.parse().ok()?;
-    let until = BEIJING_OFFSET.to_timestamp(date).ok()?.as_millisecond();
-    from_seconds((until - now.as_millis()) as f64 / 1000.0)
+    delay_until(BEIJING_OFFSET.to_timestamp(date).ok()?, now)
 }
 
-/// A span with units, such as `1m20.5s`, `20ms` or `6 seconds`.
+/// A span with units, such as `1m20.5s`, `20ms`, `6 seconds` or `4 days 20 hours`.
 fn parse_span(text: &str) -> Option<Duration> {
-    let span = jiff::fmt::friendly::SpanParser::new().parse_duration(text).ok()?;
-    from_seconds(span.as_secs_f64())
+    let span = jiff::fmt::friendly::SpanParser::new().parse_span(text).ok()?;
+    let duration = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok()?;
+    from_seconds(duration.as_secs_f64())
 }
 
 fn from_seconds(seconds: f64) -> Option<Duration> {
@@ -258,10 +317,24 @@ mod tests {
         check("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT", Some(12_000));
         check("retry-after", "Sun, 06 Nov 1994 08:00:00 GMT", Some(0));
         check("retry-after", "Mon, 07 Nov 1994 08:49:37 GMT", Some(86_412_000));
+        check("retry-after", "Sunday, 06-Nov-94 08:49:37 GMT", Some(12_000));
+        check("retry-after", "Sun Nov  6 08:49:37 1994", Some(12_000));
+        check("retry-after", "Sun Nov 13 08:49:37 1994", Some(7 * 86_400_000 + 12_000));
+        check("retry-after", "1d2h3m", Some(93_780_000));
         check("retry-after-ms", "250", Some(250));
         check("retry-after-ms", "-1", Some(0));
         check("x-other", "5", None);
         check("x-ratelimit-reset-requests", "5s", None);
+        check("x-ms-retry-after-ms", "250", Some(250));
+        check("x-ratelimit-reset-after", "3", Some(3_000));
+        check("ratelimit", "\"default\";r=0;t=3", Some(3_000));
+        check(
+            "ratelimit",
+            "\"minute\";r=0;t=3, \"day\";r=0;t=700, \"week\";r=1;t=9000",
+            Some(700_000),
+        );
+        check("ratelimit", "limit=10, remaining=0, reset=3", Some(3_000));
+        check("ratelimit", "limit=10, remaining=1, reset=3", None);
     }
 
     #[test]
@@ -293,6 +366,12 @@ mod tests {
         ];
         assert_eq!(delay(&at), Some(Duration::from_secs(9)));
         assert_eq!(delay(&used_up[2..]), None);
+        let unified = [
+            ("anthropic-ratelimit-unified-status", "rejected"),
+            ("anthropic-ratelimit-unified-reset", "1700007200"),
+        ];
+        assert_eq!(delay(&unified), Some(Duration::from_secs(7200)));
+        assert_eq!(delay(&[("anthropic-ratelimit-unified-status", "allowed"), unified[1]]), None);
     }
 
     #[test]
@@ -316,6 +395,22 @@ mod tests {
         check("Your limit will reset at 2027-01-15 16:00:20", Some(20_000));
         check("达到 5 小时的使用上限。您的限额将在 2027-01-15 16:01:00 重置。", Some(60_000));
         check("Your limit will reset at 1pm (Etc/GMT+5).", None);
+        check("try again in 4 days 20 hours 9 minutes.", Some(418_140_000));
+        check("Please try again in 1 hour and 5 minutes.", Some(3_900_000));
+        check("Please try again in 1 day.", Some(86_400_000));
+        check("Try again in 2 weeks", Some(14 * 86_400_000));
+        check("Please try again in 1d2h3m.", Some(93_780_000));
+        check("Your quota will reset after 18h31m10s.", Some(66_670_000));
+        check("The limit resets in 3s", Some(3_000));
+        check("Please try again in about 3 seconds", Some(3_000));
+        check("Retry after: 3 seconds", Some(3_000));
+        check("Try again at 2027-01-15T08:00:30Z.", Some(30_000));
+        check(r#"{"resets_at": 1800007200}"#, Some(7_200_000));
+        check(r#"{"resets_at": "2027-01-15T08:00:30Z"}"#, Some(30_000));
+        check(r#"{"retry_after_seconds": 3}"#, Some(3_000));
+        check(r#"{"retry_after_ms": 250, "retryAfter": 9}"#, Some(250));
+        check(r#"{"retryAfter": 9}"#, Some(9_000));
+        check("try again in 5 seconds and 3 others wait", Some(5_000));
         check("Please try again in a few minutes, 5 s", None);
         check("try again later", None);
         check("wait 5", None);
