@@ -110,6 +110,130 @@ fn c_7_5_an_answer_that_may_be_too_long_names_max_tokens() {
     }
 }
 
+/// They were errors without a hint, and the run was continued with the same request.
+#[test]
+fn c_7_5_a_full_context_is_named_in_the_words_of_each_server() {
+    for (status, words) in [
+        (
+            413,
+            "Request body too large for gpt-4o model. Max size: 8000 tokens. (tokens_limit_reached)",
+        ),
+        (
+            400,
+            "Input length (163853 tokens) exceeds the maximum allowed length (131066 tokens). Use a shorter input.",
+        ),
+        (
+            400,
+            "Request prompt has 5120 tokens in total, larger than the model input length limit 4096.",
+        ),
+        (
+            400,
+            "the number of input tokens 9000 cannot exceed the total tokens limit 8192 for this model",
+        ),
+        (
+            400,
+            "The provided prompt is 9500 tokens long, but the maximum supported sequence length is just 8192!",
+        ),
+        (400, "prompt tokens too long"),
+        (400, "the input token count is 32774 but model only supports up to 32768."),
+        (400, "Number of prompt tokens: 5000 exceeds model max length: 4096"),
+        (400, "Prompt exceeds the model max input size: 200000"),
+        (400, "max tokens of 128000 exceeded"),
+        (
+            400,
+            "The sum of prompt length (4100.0), query length (0) should not exceed max_num_tokens (4096)",
+        ),
+        (400, "This request requires 40000 tokens, but the model supports at most 32768 tokens."),
+        (400, "Input length 5000 exceeds maximum allowed token size 4096"),
+        (422, "Prompt has 300000 tokens, which is over the limit of 262144"),
+        (
+            400,
+            "The request exceeded the maximum number of input tokens. Please shorten your prompt.",
+        ),
+        (400, "Total tokens of image and text exceed max message tokens."),
+        (400, "The input length 9000 exceeds the session_len 8192"),
+        (400, "Conversation is too long"),
+        (400, "输入内容过长，请减少输入内容"),
+    ] {
+        assert_eq!(refused(rejection(status, &message(words))).1, CONTEXT_LENGTH_HINT, "{words}");
+    }
+    for words in [
+        "Invalid 'input[3].name': string too long. Expected a string with maximum length 64",
+        "stop: the sequence length exceeds the maximum of 64",
+        "Invalid 'tools': array too long. Expected an array with maximum length 128",
+    ] {
+        assert_ne!(refused(rejection(400, &message(words))).1, CONTEXT_LENGTH_HINT, "{words}");
+    }
+}
+
+/// They were asked again until the run could wait no longer, and `fallback` called them overloaded.
+#[test]
+fn c_37_3_an_account_that_is_used_up_is_asked_once_in_the_words_of_each_vendor() {
+    use Unavailability::OutOfQuota;
+    let coded = |code: &str| json!({"error": {"message": "no", "code": code, "type": code}});
+    for (status, body) in [
+        (
+            429,
+            json!({"error": "you (x) have reached your weekly usage limit, upgrade for higher limits"}),
+        ),
+        (
+            429,
+            message("you've reached your hourly usage limit, please wait or upgrade to continue"),
+        ),
+        (429, coded("usage_limit_reached")),
+        (
+            429,
+            json!({"message": "You are using a Trial key, which is limited to 1000 API calls / month."}),
+        ),
+        (
+            429,
+            message(
+                "Quota exceeded for metric: free_tier_requests, limit: 0, model: m\nPlease retry in 1.5s.",
+            ),
+        ),
+        (429, message("Tokens per day limit exceeded - too many tokens processed.")),
+        (
+            429,
+            message(
+                "Rate limit exceeded: free-models-per-day. Add 10 credits to unlock 1000 requests",
+            ),
+        ),
+        (
+            429,
+            json!({"errors": [{"message": "you have used up your daily free allocation of 10,000 neurons"}]}),
+        ),
+        (429, message("You've hit your weekly limit")),
+        (429, coded("budget_exceeded")),
+        (400, coded("budget_exceeded")),
+        (403, message("You've reached your usage limit for this billing cycle.")),
+        (403, coded("AllocationQuota.FreeTierOnly")),
+        (403, coded("insufficient_user_quota")),
+        (401, message("该令牌额度已用尽")),
+    ] {
+        let server = ScriptedServer::start(vec![rejection(status, &body)]);
+        let outcome = ask(&mut client(&server, true));
+        assert_eq!(outcome.1.len(), 1, "{body}");
+        let (_, hint, _) = failure(outcome);
+        assert!(hint.starts_with("the account's "), "{body}: {hint}");
+        assert_eq!(unavailability(rejection(status, &body)), Some(OutOfQuota), "{body}");
+    }
+    // What passes soon is asked again, and so is a period whose end is named and near.
+    for words in [
+        "Rate limit exceeded: 10 requests per minute, 1000 requests per day",
+        "Rate limit reached for m on requests per day (RPD): Limit 100, Used 100. Please try again in 0.1s.",
+        "You exceeded your current rate limit, please slow down",
+        "Too many requests",
+    ] {
+        let server =
+            ScriptedServer::start(vec![rejection(429, &message(words)), Answer::text("ok")]);
+        assert_eq!(content(&ask(&mut client(&server, true))), "ok", "{words}");
+    }
+    let far =
+        "usage limit exceeded, 5-hour usage limit reached, resets at 2126-12-01T20:00:00Z (2056)";
+    let (text, _) = refused(rejection(429, &message(far)));
+    assert!(text.contains("; it asks for a pause of "), "{text}");
+}
+
 /// `fallback` was not used for them.
 #[test]
 fn c_37_10_an_account_or_a_model_is_missing_in_the_words_of_each_vendor() {

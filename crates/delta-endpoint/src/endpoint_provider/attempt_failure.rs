@@ -279,7 +279,7 @@ fn describe_reported(body: Value, target: &AttemptTarget<'_>) -> AttemptFailure 
     let is_final =
         names_error(&body, &LASTING_ERRORS) || status.is_some_and(|it| !is_retried_status(it));
     let default = if is_final { RetryDecision::Never } else { delay_of_body(&body, &text) };
-    let is_lasting = cause.is_some_and(RefusalCause::is_lasting);
+    let is_lasting = is_lasting(cause, default);
     let retry = if is_lasting { RetryDecision::Never } else { retry.unwrap_or(default) };
     let hint = hint.or_else(|| rejection_hint(status.unwrap_or(200), &text, &words, target));
     AttemptFailure {
@@ -292,6 +292,13 @@ fn describe_reported(body: Value, target: &AttemptTarget<'_>) -> AttemptFailure 
     }
 }
 
+/// Whether the cause of a refusal makes another attempt useless. The end of a period that the endpoint names can be waited
+/// for.
+fn is_lasting(cause: Option<RefusalCause>, requested: RetryDecision) -> bool {
+    let has_end = matches!(requested, RetryDecision::After(_));
+    cause.is_some_and(|it| it.is_lasting() && !(it == RefusalCause::PeriodLimit && has_end))
+}
+
 /// What the user can do about a refusal whose cause is known; `None` if another one is more likely.
 fn cause_hint(cause: RefusalCause, status: u16, target: &AttemptTarget<'_>) -> Option<String> {
     let hint = match cause {
@@ -300,6 +307,9 @@ fn cause_hint(cause: RefusalCause, status: u16, target: &AttemptTarget<'_>) -> O
         RefusalCause::AnswerLength => ANSWER_LENGTH_HINT,
         RefusalCause::Account => {
             "the account's quota is exhausted: add credit or raise its limit at the provider"
+        }
+        RefusalCause::PeriodLimit => {
+            "the account's limit for this period is used up: continue the run when it is renewed, or raise it at the provider"
         }
         RefusalCause::OtherForm => "write `provider: responses` in `llm`",
         RefusalCause::Model => return Some(model_hint(target)),
@@ -335,7 +345,9 @@ fn lasting_unavailability(
             ),
             _,
         ) => None,
-        (Some(RefusalCause::Account), _) | (_, Some(402)) => Some(Unavailability::OutOfQuota),
+        (Some(RefusalCause::Account | RefusalCause::PeriodLimit), _) | (_, Some(402)) => {
+            Some(Unavailability::OutOfQuota)
+        }
         (Some(RefusalCause::Throttled), _) | (_, Some(498)) => Some(Unavailability::Overloaded),
         (Some(RefusalCause::Model | RefusalCause::OtherForm), _) | (_, Some(404 | 410)) => {
             Some(Unavailability::Gone)
@@ -482,7 +494,7 @@ fn describe_rejection(
     let cause = RefusalCause::of(status, &words);
     let RejectionAdvice { retry: advised_retry, hint } = target.codec.advise(head, body);
     let hint = hint.or_else(|| rejection_hint(status, body, &words, target));
-    let is_lasting = cause.is_some_and(RefusalCause::is_lasting);
+    let is_lasting = is_lasting(cause, retry);
     let advised_retry = if is_lasting { Some(RetryDecision::Never) } else { advised_retry };
     let retry = advised_retry.unwrap_or(retry);
     AttemptFailure {

@@ -16,6 +16,8 @@ pub enum RefusalCause {
     AnswerLength,
     /// The account gets no credit meanwhile.
     Account,
+    /// The account gets no more in its day, week or other period, which the endpoint may say when it ends.
+    PeriodLimit,
     /// Another form has the model.
     OtherForm,
     /// There is no such model.
@@ -34,27 +36,29 @@ pub enum RefusalCause {
 const REQUEST_TOO_LARGE: &str = "request too large for";
 
 /// The conversation is too long.
-const CONTEXT_LENGTH: [&str; 34] = [
+const CONTEXT_LENGTH: [&str; 38] = [
     "context_length_exceeded",
     "context_too_large",
     "context_exceeded",
     "context_window_exceeded",
     "model_max_prompt_tokens_exceeded",
     "exceed_context_size",
+    "tokens_limit_reached",
     "prompt 超长",
     "输入长度超限",
+    "输入内容过长",
     "maximum context",
     "maximum model length",
     "maximum sequence length",
     "max sequence length",
-    "maximum prompt length",
-    "maximum allowed input length",
+    "supported sequence length",
+    "max input size",
+    "max message tokens",
+    "tokens must be reduced",
     "max_seq_len",
     "max_model_len",
     ">= n_ctx",
     "too many tokens",
-    "too many input tokens",
-    "input tokens exceeded",
     "exceeds the maximum number of tokens",
     "exceeded model token limit",
     "exceeds max length",
@@ -66,13 +70,15 @@ const CONTEXT_LENGTH: [&str; 34] = [
     "`inputs` must have less than",
     "prompt is too long",
     "prompt too long",
+    "conversation is too long",
+    "conversation too long",
     "input is too long",
     "reduce the length",
     REQUEST_TOO_LARGE,
 ];
 
 /// What may be too long. The names alone are also in what else a message is about.
-const CONTEXT_NAMES: [&str; 7] = [
+const CONTEXT_NAMES: [&str; 14] = [
     "context length",
     "context window",
     "context size",
@@ -80,13 +86,24 @@ const CONTEXT_NAMES: [&str; 7] = [
     "limit for context",
     "input token count",
     "prompt token count",
+    "input length",
+    "prompt length",
+    "input tokens",
+    "prompt tokens",
+    "prompt has",
+    "request requires",
+    "max tokens of",
 ];
 
 /// What says that it is.
-const EXCESS: [&str; 10] = [
+const EXCESS: [&str; 14] = [
     "exceed",
     "too long",
     "too large",
+    "too many",
+    "over the limit",
+    "supports at most",
+    "supports up to",
     "longer than",
     "larger than",
     "greater than",
@@ -142,9 +159,16 @@ const CAUSES: [(RefusalCause, &[&str]); 7] = [
             "you will regain access",
             "out of extra usage",
             "daily request limit",
+            "budget_exceeded",
+            "freetieronly",
+            "insufficient_user_quota",
+            // In a message of Google, of a model that is not in the free tier.
+            "limit: 0,",
             "arrearage",
             "accountoverdue",
             "余额不足",
+            "额度不足",
+            "额度已用尽",
             "欠费",
         ],
     ),
@@ -193,6 +217,25 @@ const CAUSES: [(RefusalCause, &[&str]); 7] = [
     ),
 ];
 
+/// What says that the limit of a period is used up, if a period or the use is named too.
+const PERIODS: [&str; 11] = [
+    "daily",
+    "weekly",
+    "monthly",
+    "per day",
+    "per-day",
+    "per week",
+    "per month",
+    "/ day",
+    "/ month",
+    "usage limit",
+    "usage_limit",
+];
+const PERIOD_LIMITS: [&str; 4] = ["limit", "quota", "allocation", "allowance"];
+
+/// A limit that is renewed soon is named too: waiting helps.
+const SHORT_PERIODS: [&str; 5] = ["per min", "/min", "per second", "rpm", "tpm"];
+
 /// The codes of Zhipu for a full context and for an account without money.
 const CONTEXT_LENGTH_CODE: &str = "1261";
 const ACCOUNT_CODE: &str = "1113";
@@ -206,7 +249,12 @@ impl RefusalCause {
         if words.codes.iter().any(|code| code == ACCOUNT_CODE) {
             return Some(Self::Account);
         }
-        let (cause, _) = CAUSES.iter().find(|(_, phrases)| words.contains_any(phrases))?;
+        let named = CAUSES.iter().find(|(_, phrases)| words.contains_any(phrases));
+        let is_unnamed = named.is_none_or(|(cause, _)| *cause == Self::Throttled);
+        if is_unnamed && matches!(status, 200 | 402 | 403 | 429) && words.name_used_up_period() {
+            return Some(Self::PeriodLimit);
+        }
+        let (cause, _) = named?;
         // Elsewhere the status says more: a gateway reports so a model whose server is away for now.
         let is_plausible =
             *cause != Self::Model || matches!(status, 200 | 400 | 403 | 404 | 410 | 422);
@@ -246,6 +294,7 @@ impl RefusalCause {
             | Self::SharedContext
             | Self::AnswerLength
             | Self::Account
+            | Self::PeriodLimit
             | Self::OtherForm
             | Self::Model => true,
             Self::FailedCall | Self::Region | Self::Content | Self::Throttled => false,
@@ -309,6 +358,12 @@ impl ErrorWords {
 
     fn contains_any(&self, phrases: &[&str]) -> bool {
         phrases.iter().any(|phrase| self.text.contains(phrase))
+    }
+
+    fn name_used_up_period(&self) -> bool {
+        self.contains_any(&PERIODS)
+            && self.contains_any(&PERIOD_LIMITS)
+            && !self.contains_any(&SHORT_PERIODS)
     }
 
     fn add(&mut self, value: &Value) {
