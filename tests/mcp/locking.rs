@@ -138,6 +138,25 @@ fn c_30_5_a_tool_that_needs_tasks_of_an_old_version_is_named() {
     }
 }
 
+/// The endpoint refused every request of the agent, and nothing had said so.
+#[test]
+fn c_30_5_a_parameter_that_an_endpoint_refuses_is_named() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
+    let server = Server::unlocked("odd-names", "", "");
+    let ran = lock(&server, &["--write"]).expect_code(0);
+    for name in
+        ["the parameter `$filter` of `search` of the server `s`", "` of `page` of the server"]
+    {
+        assert_eq!(ran.stderr.matches(name).count(), 1, "{}", ran.stderr);
+    }
+    assert_eq!(ran.stderr.matches("warning: ").count(), 2, "{}", ran.stderr);
+    let server = Server::unlocked("odd-names", "    tools: [count]\n", "");
+    let ran = lock(&server, &["--write"]).expect_code(0);
+    assert!(!ran.stderr.contains("warning"), "{}", ran.stderr);
+}
+
 /// Whoever locks a server reads at once what every run would end with.
 #[test]
 fn c_30_5_a_lock_that_no_run_begins_with_is_named() {

@@ -45,6 +45,8 @@ def tools():
         listed[0]["description"] += "\u200b\U000e0041"
     if "experiments" in OPTIONS:
         listed[1]["execution"] = {"taskSupport": "required"}
+    if "odd-names" in OPTIONS:
+        listed += [tool("search", {"a.b-c": {}, "$filter": {"type": "string"}}), tool("page", {"x" * 65: {}})]
     if "unusable" in OPTIONS:
         listed += [tool("count"), tool("remote", {"a": {"$ref": "https://example.com/schema.json"}})]
     if STATE.get("relisted"):

@@ -418,7 +418,8 @@ impl AgentMcpServer {
         }
     }
 
-    fn is_selected(&self, tool: &str) -> bool {
+    /// Whether the LLM may call the tool that the server calls `tool`.
+    pub fn is_selected(&self, tool: &str) -> bool {
         self.selected.as_ref().is_none_or(|names| names.iter().any(|name| name == tool))
     }
 

@@ -11,6 +11,20 @@ const SCHEMA_MAPS: [&str; 5] =
     ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
 /// The keywords whose value is data.
 const DATA_KEYWORDS: [&str; 5] = ["default", "const", "enum", "example", "examples"];
+/// The keywords whose value is a number.
+const NUMBER_KEYWORDS: [&str; 11] = [
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+];
 /// The names of types in programming languages, each with its name in JSON Schema.
 const TYPE_ALIASES: [(&str, &str); 9] = [
     ("int", "integer"),
@@ -92,8 +106,11 @@ fn portable(schema: &Json) -> Json {
                 Some(value) => value,
                 None => continue,
             },
-            ("required", Json::Bool(_)) | ("nullable", _) => continue,
+            ("nullable", _) => continue,
             ("enum", Json::Array(values)) if values.is_empty() => continue,
+            ("enum" | "required", Json::Array(values)) => without_repetitions(values).into(),
+            ("required", _) => continue,
+            (key, value) if NUMBER_KEYWORDS.contains(&key) && is_no_number(value) => continue,
             // Before draft 6, these said what `minimum` and `maximum` mean.
             ("exclusiveMinimum" | "exclusiveMaximum", Json::Bool(_)) => continue,
             ("minimum", value) if is_exclusive(members, "exclusiveMinimum") => {
@@ -146,6 +163,21 @@ fn portable(schema: &Json) -> Json {
     }
     only_known_required(&mut keywords);
     Json::Object(keywords)
+}
+
+fn without_repetitions(values: &[Json]) -> Vec<Json> {
+    let mut all = Vec::new();
+    for value in values {
+        if !all.contains(value) {
+            all.push(value.clone());
+        }
+    }
+    all
+}
+
+/// Whether the value of a keyword is no number; a boolean is one of an older draft.
+fn is_no_number(value: &Json) -> bool {
+    !value.is_number() && !value.is_boolean()
 }
 
 fn portable_or_bool(schema: &Json) -> Json {
@@ -315,6 +347,15 @@ mod tests {
                 json!({"type": "integer", "exclusiveMinimum": 1, "maximum": 5}),
             ),
             (json!({"type": "string", "nullable": true}), json!({"type": ["string", "null"]})),
+            (
+                json!({"type": "string", "enum": ["a", "b", "a"], "minLength": "1", "maxLength": 5}),
+                json!({"type": "string", "enum": ["a", "b"], "maxLength": 5}),
+            ),
+            (
+                json!({"type": "object", "properties": {"a": {}}, "required": ["a", "a", "b"]}),
+                json!({"type": "object", "properties": {"a": {}}, "required": ["a"]}),
+            ),
+            (json!({"type": "object", "required": {}}), json!({"type": "object"})),
             (json!({"type": "any", "enum": [], "required": true, "description": null}), json!({})),
         ];
         for (property, expected) in cases {

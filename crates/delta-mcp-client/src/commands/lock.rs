@@ -81,6 +81,7 @@ pub fn lock_servers(args: &LockArgs) -> Result<ExitCode, McpCommandError> {
     lock.servers.extend(locked?);
     let is_current = print_differences(&agent.lock, &lock);
     print_hidden_text_warnings(&lock);
+    print_parameter_name_warnings(&chosen, &lock);
     print_lock_problems(&agent, &chosen, &lock);
     if is_current {
         return Ok(ExitCode::SUCCESS);
@@ -172,6 +173,31 @@ fn print_hidden_text_warnings(lock: &LockFile) {
             }
         }
     }
+}
+
+/// Names the parameters for which Anthropic refuses every request of the agent.
+fn print_parameter_name_warnings(chosen: &[&AgentMcpServer], lock: &LockFile) {
+    for server in chosen {
+        let tools = lock.servers.get(&server.name).map_or(&[][..], |locked| &locked.tools);
+        for tool in tools.iter().filter(|tool| server.is_selected(&tool.name)) {
+            let schema = tool.input_schema();
+            let properties = schema.get("properties").and_then(Json::as_object);
+            let mut names = properties.into_iter().flatten().map(|(name, _)| name);
+            if let Some(name) = names.find(|name| !is_common_parameter_name(name)) {
+                stdio::print_error_line(&format!(
+                    "warning: some endpoints, such as Anthropic's, refuse every request with the parameter `{}` of `{}` of the server `{}`: a name has 1 to 64 letters, digits, `_`, `.` or `-`\nhelp: leave the tool out for them: name the other tools in `tools:`",
+                    name.escape_default(),
+                    tool.name.escape_default(),
+                    server.name
+                ));
+            }
+        }
+    }
+}
+
+fn is_common_parameter_name(name: &str) -> bool {
+    (1..=64).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
 }
 
 /// Names the tools that can only be called as tasks of the version 2025-11-25.
