@@ -17,7 +17,13 @@ fn served(answers: Vec<Answer>, llm: &str) -> (ScriptedServer, Sandbox) {
 
 #[test]
 fn c_37_7_a_call_as_text_is_named_and_not_run() {
-    for text in [TEXT, "```json\n{\"name\": \"echo\", \"arguments\": {}}\n```", "echo(text=1)"] {
+    for text in [
+        TEXT,
+        "```json\n{\"name\": \"echo\", \"arguments\": {}}\n```",
+        "echo(text=1)",
+        "[echo(text=\"x\")]",
+        "I look:\n\n{\"name\": \"echo\", \"arguments\": {}}",
+    ] {
         let (_server, sandbox) = served(vec![Answer::text(text)], "");
         let ran = sandbox.run("go", &["--format", "raw"]).expect_code(0);
         assert_eq!(ran.stdout.trim_end(), text);

@@ -4,10 +4,11 @@
 
 use delta_llm::llm::{call_marker_positions, find_earlier_call_marker};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value as Json;
 
 /// The words between the mark of a call and the name of its tool, in the forms of all families of models.
-const SYNTAX_WORDS: [&str; 24] = [
+const SYNTAX_WORDS: [&str; 32] = [
     "tool_call",
     "tool_calls",
     "TOOL_CALLS",
@@ -32,7 +33,20 @@ const SYNTAX_WORDS: [&str; 24] = [
     "channel",
     "commentary",
     "to",
+    "TOOLCALL",
+    "START_ACTION",
+    "action_start",
+    "plugin",
+    "tools_prefix",
+    "start_function_call",
+    "steptml:invoke",
+    "functools",
 ];
+/// The members of JSON in which models write the name of a tool, and its arguments.
+const NAME_MEMBERS: [&str; 4] = ["name", "tool_name", "tool", "function"];
+const ARGUMENT_MEMBERS: [&str; 4] = ["arguments", "parameters", "input", "args"];
+/// What ends a JSON whose end the model left out.
+const JSON_ENDS: [&str; 3] = ["}", "]", "}]"];
 /// The most words between a mark and the name.
 const MAX_SYNTAX_WORDS: usize = 16;
 /// The most bytes of a name that no tool has.
@@ -41,7 +55,9 @@ const MAX_NAME_BYTES: usize = 64;
 /// The name of the tool that `text` calls: of an offered one if the whole text is a call, a fenced block of it is one, or one
 /// follows the mark of a family of models; of any if the mark begins a line.
 pub fn find_text_call(text: &str, offered: &[&str]) -> Option<String> {
-    let plain = plain_candidates(text).find_map(|candidate| offered_tool(candidate, offered));
+    let fenced = ["```", "~~~"].into_iter().flat_map(|fence| fenced_blocks(text, fence));
+    let mut candidates = [text.trim()].into_iter().chain(fenced).chain(json_end(text));
+    let plain = candidates.find_map(|it| offered_name(&any_called_name(it)?, offered));
     plain.map(str::to_owned).or_else(|| {
         call_marker_positions(text).find_map(|at| {
             let word = marked_name(&text[at..])?;
@@ -61,14 +77,13 @@ pub fn find_earlier_text_call(text: &str, offered: &[&str]) -> Option<String> {
         let (_, call) = text.split_once(marker)?;
         Some(call.split("</").next().unwrap_or_default().trim())
     });
-    let mut candidates = plain_candidates(text).chain(marked);
-    candidates.find_map(|candidate| offered_tool(candidate, offered)).map(str::to_owned)
+    let mut candidates = [text.trim()].into_iter().chain(fenced_blocks(text, "```")).chain(marked);
+    candidates.find_map(|it| offered_name(&called_name(it)?, offered)).map(str::to_owned)
 }
 
-/// The offered tool of which `candidate` is a call.
-fn offered_tool<'a>(candidate: &str, offered: &[&'a str]) -> Option<&'a str> {
-    let called = called_name(candidate)?;
-    let name = plain_tool_name(&called);
+/// The offered tool that is meant by the name in a call.
+fn offered_name<'a>(called: &str, offered: &[&'a str]) -> Option<&'a str> {
+    let name = plain_tool_name(called);
     offered.iter().find(|known| **known == name).copied()
 }
 
@@ -78,14 +93,21 @@ pub fn plain_tool_name(name: &str) -> &str {
     name.rsplit(['.', ':', '/']).next().unwrap_or_default()
 }
 
-/// The texts without a mark that may be calls.
-fn plain_candidates(text: &str) -> impl Iterator<Item = &str> {
+/// The fenced blocks of a text.
+fn fenced_blocks<'a>(text: &'a str, fence: &'a str) -> impl Iterator<Item = &'a str> {
     // Every other part is between two fences.
-    let fenced = text.split("```").skip(1).step_by(2).map(|block| {
+    text.split(fence).skip(1).step_by(2).map(|block| {
         let (language, code) = block.split_once('\n').unwrap_or(("", block));
-        if language.contains(['{', '(']) { block } else { code }
-    });
-    [text].into_iter().chain(fenced).map(str::trim)
+        if language.contains(['{', '(']) { block.trim() } else { code.trim() }
+    })
+}
+
+/// The end of a text, from the first line that begins as a JSON or a list of calls does, if it is nothing else.
+fn json_end(text: &str) -> Option<&str> {
+    let at = ["\n{", "\n["].into_iter().filter_map(|start| text.find(start)).min()?;
+    let end = text[at..].trim();
+    let is_call = serde_json::from_str::<IgnoredAny>(end).is_ok() || name_in_code(end).is_some();
+    is_call.then_some(end)
 }
 
 /// The name in a call that begins with a mark, as the model wrote it: the `name` of an object, or the first word that is no
@@ -96,7 +118,7 @@ fn marked_name(call: &str) -> Option<String> {
     for _ in 0..MAX_SYNTAX_WORDS {
         rest = &rest[rest.find(|c| c == '{' || begins_word(c))?..];
         if let Some(members) = rest.strip_prefix('{') {
-            if let Some(name) = called_name(rest) {
+            if let Some(name) = any_called_name(rest) {
                 return Some(name);
             }
             rest = members;
@@ -124,6 +146,73 @@ fn marked_tool_name(word: &str) -> &str {
     plain_tool_name(word.strip_suffix(".call").unwrap_or(word))
 }
 
+/// The name of the tool that `text` calls in any syntax without a mark.
+fn any_called_name(text: &str) -> Option<String> {
+    let in_json = || {
+        let mut values = serde_json::Deserializer::from_str(text);
+        let value = Json::deserialize(&mut values).ok().or_else(|| {
+            JSON_ENDS.iter().find_map(|end| serde_json::from_str(&format!("{text}{end}")).ok())
+        });
+        any_name_in_json(&value?).map(str::to_owned)
+    };
+    // Of GLM and Gemma, whose opening marks the server has taken out.
+    let unmarked = || {
+        let glm = text.split_once("<arg_key>");
+        let (name, _) = glm.or_else(|| text.strip_prefix("call:")?.split_once('{'))?;
+        Some(name.trim().to_owned())
+    };
+    let in_code = name_in_code(text).map(str::to_owned);
+    in_code.or_else(in_json).or_else(|| called_name(text)).or_else(unmarked)
+}
+
+/// The first name in one or several calls in the syntax of programming languages, alone, in a list or printed.
+fn name_in_code(text: &str) -> Option<&str> {
+    let list = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    let printed = text.strip_prefix("print(").and_then(|text| text.strip_suffix(')'));
+    let mut rest = list.or(printed).unwrap_or(text);
+    let mut first = None;
+    loop {
+        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == ',' || c == ';');
+        if rest.is_empty() {
+            return first;
+        }
+        let (name, arguments) = rest.split_once('(')?;
+        if !is_name(name) {
+            return None;
+        }
+        first = first.or(Some(name));
+        rest = &arguments[end_of_arguments(arguments)?..];
+    }
+}
+
+/// The position after the parenthesis that ends the arguments.
+fn end_of_arguments(text: &str) -> Option<usize> {
+    let mut depth = 1;
+    let mut quote = None;
+    let mut is_escaped = false;
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if std::mem::take(&mut is_escaped) => {}
+            '\\' => is_escaped = true,
+            _ if quote.is_some() => quote = quote.filter(|open| *open != c),
+            '"' | '\'' => quote = Some(c),
+            '(' => depth += 1,
+            ')' => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(at + 1);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "_-.".contains(c))
+}
+
 /// The name of the tool that `text` calls, whether there is such a tool or not.
 fn called_name(text: &str) -> Option<String> {
     match text.chars().next()? {
@@ -133,12 +222,23 @@ fn called_name(text: &str) -> Option<String> {
         }
         _ => {
             let (name, arguments) = text.split_once('(')?;
-            let is_name =
-                !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "_-.".contains(c));
             let is_call = arguments.ends_with(')') && !arguments.contains('\n');
-            (is_call && is_name).then(|| name.to_owned())
+            (is_call && is_name(name)).then(|| name.to_owned())
         }
     }
+}
+
+fn any_name_in_json(value: &Json) -> Option<&str> {
+    let value = value.get("tool_calls").unwrap_or(value);
+    let value = value.get(0).unwrap_or(value);
+    let call = value.get("function").filter(|function| function.is_object()).unwrap_or(value);
+    let is_arguments = match ARGUMENT_MEMBERS.iter().find_map(|name| call.get(*name))? {
+        Json::Object(_) | Json::String(_) | Json::Null => true,
+        Json::Array(items) => items.is_empty(),
+        _ => false,
+    };
+    let name = NAME_MEMBERS.iter().find_map(|name| call.get(*name)?.as_str());
+    name.filter(|_| is_arguments)
 }
 
 fn name_in_json(value: &Json) -> Option<&str> {
@@ -221,6 +321,51 @@ mod tests {
             "Let me check.[TOOL_CALLS][{\"name\": \"add\", \"arguments\": {}}]",
         ] {
             assert_eq!(find_text_call(text, &["sum", "add"]).as_deref(), Some("add"), "{text}");
+        }
+        for text in [
+            "[add(a=17)]",
+            "[add(a=17, b=25), sum()]",
+            "add(\n  a=17,\n  b=\"it's (1\"\n)",
+            "```python\nadd(\n  a=17,\n)\n```",
+            "```tool_code\nprint(default_api.add(a=17))\n```",
+            "add(a=17);",
+            "add(a=17)\nsum()",
+            "~~~json\n{\"name\": \"add\", \"arguments\": {}}\n~~~",
+            "I add:\n\n{\"name\": \"add\", \"arguments\": {\"a\": [1]}}",
+            "I add.\n[add(a=17)]",
+            "{\"name\": \"add\", \"arguments\": {\"a\": 1}",
+            "{\"name\": \"add\", \"arguments\": null}",
+            "{\"name\": \"add\", \"arguments\": []}",
+            "{\"tool_calls\": [{\"name\": \"add\", \"arguments\": {}}]}",
+            "{\"tool_calls\": [{\"type\": \"function\", \"function\": {\"name\": \"add\", \"arguments\": \"{}\"}}]}",
+            "{\"type\": \"tool_use\", \"id\": \"1\", \"name\": \"add\", \"input\": {}}",
+            "{\"tool\": \"add\", \"args\": {\"a\": 1}}",
+            "Action: ```json\n[\n  {\"tool_name\": \"add\", \"parameters\": {}}\n]```",
+            "<tool_calls>\n[{\"name\": \"add\", \"arguments\": {}}]\n</tool_calls>",
+            "<TOOLCALL>[{\"name\": \"add\", \"arguments\": {}}]</TOOLCALL>",
+            "<|START_ACTION|>[\n  {\"tool_call_id\": \"0\", \"tool_name\": \"add\", \"parameters\": {}}\n]<|END_ACTION|>",
+            "functools[{\"name\": \"add\", \"arguments\": {}}]",
+            "<|action_start|><|plugin|>{\"name\": \"add\", \"parameters\": {}}<|action_end|>",
+            "<start_function_call>call:add{a:<escape>1<escape>}<end_function_call>",
+            "<|tools_prefix|>[{\"add\": {\"a\": 1}}]<|tools_suffix|>",
+            "<steptml:invoke name=\"add\"><steptml:parameter name=\"a\">1</steptml:parameter>",
+            "<｜｜DSML｜｜tool_calls>\n<｜｜DSML｜｜invoke name=\"add\">",
+            "call:add{a:1}",
+            "add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>",
+        ] {
+            assert_eq!(find_text_call(text, &["sum", "add"]).as_deref(), Some("add"), "{text}");
+        }
+        for text in [
+            "add(a=1)\n\nThis adds (if you want).",
+            "[add] is the tool (of two).",
+            "add(a=1, b=2",
+            "I would write:\n{\"name\": \"add\", \"arguments\": {}}\nand then wait.",
+            "Recall: the call: add is (not) made.",
+            "{\"name\": \"add\", \"version\": 2}",
+            "[1, 2]",
+            "<tool name=\"hammer\"/>",
+        ] {
+            assert_eq!(find_text_call(text, &["sum", "add"]), None, "{text}");
         }
         let unknown = "<tool_call>\n{\"name\": \"addd\", \"arguments\": {}}\n</tool_call>";
         assert_eq!(find_text_call(unknown, &["add"]).as_deref(), Some("addd"));

@@ -14,8 +14,8 @@ const EARLIER_MARKERS: [&str; 10] = [
     "<｜tool▁calls▁begin｜>",
     "<minimax:tool_call>",
 ];
-/// The marks that runs with rules before 3 did not know: of gpt-oss, DeepSeek and Claude.
-const LATER_MARKERS: [&str; 7] = [
+/// The marks that runs with rules before 3 did not know.
+const LATER_MARKERS: [&str; 16] = [
     "<|start|>assistant<|channel|>commentary to=",
     "<|channel|>commentary to=",
     "commentary to=functions.",
@@ -23,9 +23,18 @@ const LATER_MARKERS: [&str; 7] = [
     "<｜tool▁call▁begin｜>",
     "<function_calls>",
     "<invoke name=",
+    "<｜｜DSML｜｜",
+    "<tool_calls>",
+    "<TOOLCALL>",
+    "<|START_ACTION|>",
+    "<|action_start|>",
+    "<|tools_prefix|>",
+    "<start_function_call>",
+    "<steptml:invoke",
+    "functools[",
 ];
 /// The characters with which the marks begin.
-const FIRST_CHARS: [char; 3] = ['<', '[', 'c'];
+const FIRST_CHARS: [char; 4] = ['<', '[', 'c', 'f'];
 /// What precedes a mark that is only quoted.
 const QUOTES: [char; 5] = ['`', '"', '\'', '“', '„'];
 
