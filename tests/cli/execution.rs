@@ -48,6 +48,42 @@ fn c_4_1_a_tool_never_reads_the_engines_input() {
     assert_eq!(sandbox.observations(), ["[no output]"]);
 }
 
+/// `make`, `node` and others believe PWD: they wrote into the directory in which delta was started, also from a fork.
+#[test]
+fn c_4_1_pwd_names_the_directory_in_which_a_tool_starts() {
+    let sandbox = scripted(
+        "  - {name: t, exec: env}\n  - {name: s, exec: env, survive: true}\n",
+        &["{tool: t}, {tool: s}", "{tool: t}"],
+    );
+    let yaml = sandbox.read("agent/agent.yaml");
+    sandbox.write("agent/agent.yaml", yaml + "snapshots: true\n");
+    let hook = "on_run_end: {command: [cp, /proc/self/environ, '${AGENT_HOME}/hook.env']}\n";
+    sandbox.write("agent/hooks.yaml", hook);
+    let other = sandbox.path("");
+    let run = sandbox.run_command("hello", &[]);
+    run.env("PWD", &other).env("OLDPWD", "/tmp").output().expect_code(0);
+    let fork = ["fork", "r", "--at", "1", "-w", "work", "--into", "copy", "--run-id", "f"];
+    let fork = sandbox.delta(fork).args(["-m", "go on"]).env("PWD", &other).env("OLDPWD", "/tmp");
+    fork.output().expect_code(0);
+    let journal = sandbox.read("copy/.delta/f/journal.jsonl");
+    let forked: Value = journal
+        .lines()
+        .rev()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .find(|event| event["type"] == "ACTION_RESULT")
+        .unwrap();
+    for (shown, dir) in [
+        (&*sandbox.observations()[0], "work"),
+        (&*sandbox.observations()[1], "work"),
+        (&*sandbox.read("agent/hook.env").replace('\0', "\n"), "copy"),
+        (forked["observation_content"].as_str().unwrap(), "copy"),
+    ] {
+        let lines = shown.lines().filter(|line| line.contains("PWD="));
+        let expected = format!("PWD={}", sandbox.path(dir).canonicalize().unwrap().display());
+        assert_eq!(lines.collect::<Vec<_>>(), [expected], "{dir}");
+    }
+}
+
 /// Runs one call of the tool `t` with these arguments, which may be large.
 fn ran_with(tools: &str, arguments: &Value) -> Sandbox {
     let call = json!({"id": "c", "type": "function", "function": {"name": "t", "arguments": arguments.to_string()}});

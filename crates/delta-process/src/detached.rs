@@ -165,7 +165,7 @@ impl TerminalProcess {
         program_lookup::check_working_directory(&context.cwd)?;
         let path = program_lookup::locate_program(name, context)?;
         let image =
-            ExecImage::new(&path, argv, &context.env).ok_or_else(program_lookup::nul_byte_end)?;
+            ExecImage::new(&path, argv, context).ok_or_else(program_lookup::nul_byte_end)?;
         let to_end = |error: pty_process::Error| {
             let error = match error {
                 pty_process::Error::Io(error) => error,

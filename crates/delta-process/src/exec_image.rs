@@ -1,10 +1,11 @@
 //! The program, arguments and environment of a child, ready for `execve`.
 
-use super::EnvVars;
+use super::LaunchContext;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CString, OsStr, c_char, c_int};
 use std::io;
+use std::iter;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::AtomicPtr;
@@ -19,13 +20,30 @@ pub(super) struct ExecImage {
 }
 
 impl ExecImage {
-    /// `None` when an argument or a variable contains a NUL byte.
-    pub(super) fn new(path: &Path, argv: &[String], env: &EnvVars) -> Option<Self> {
+    /// A program that starts in the directory and with the environment of `context`; `None` when an argument or a variable
+    /// contains a NUL byte.
+    pub(super) fn new(path: &Path, argv: &[String], context: &LaunchContext) -> Option<Self> {
+        // Programs such as make and node take PWD for their directory, and the one of this process is another.
+        let others = context.env.iter().filter(|(name, _)| *name != "PWD" && *name != "OLDPWD");
+        let cwd = context.cwd.as_os_str();
+        let pwd = context.cwd.is_absolute().then_some((OsStr::new("PWD"), cwd));
+        Self::with_variables(path, argv, others.chain(pwd))
+    }
+
+    /// A program of delta without variables.
+    pub(super) fn without_variables(path: &Path, argv: &[String]) -> Option<Self> {
+        Self::with_variables(path, argv, iter::empty())
+    }
+
+    fn with_variables<'a>(
+        path: &Path,
+        argv: &[String],
+        env: impl Iterator<Item = (&'a OsStr, &'a OsStr)>,
+    ) -> Option<Self> {
         let path = CString::new(path.as_os_str().as_bytes()).ok()?;
         let argv = CStringArray::new(argv.iter().map(|argument| [argument.as_bytes(), b"", b""]))?;
-        let env = CStringArray::new(
-            env.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()]),
-        )?;
+        let env =
+            CStringArray::new(env.map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()]))?;
         Some(Self { path, argv, env })
     }
 

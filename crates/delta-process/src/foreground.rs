@@ -34,8 +34,7 @@ pub fn run_in_foreground(
 fn start(argv: &[String], context: &LaunchContext) -> Result<Pid, ProcessEnd> {
     let name = argv.first().map_or("", String::as_str);
     let path = program_lookup::locate_program(name, context)?;
-    let image =
-        ExecImage::new(&path, argv, &context.env).ok_or_else(program_lookup::nul_byte_end)?;
+    let image = ExecImage::new(&path, argv, context).ok_or_else(program_lookup::nul_byte_end)?;
     spawn_with_own_streams(image, &context.cwd, context.sandbox.clone()).map_err(
         |error| match error.step {
             Some(_) => {

@@ -66,7 +66,6 @@ fn list_children() -> Option<Vec<Pid>> {
 
 #[cfg(target_os = "linux")]
 mod system {
-    use super::super::EnvVars;
     use super::super::exec_image::ExecImage;
     use super::{forget_helper, start_helper};
     use rustix::io::{Errno, retry_on_intr};
@@ -92,8 +91,8 @@ mod system {
         /// The system's error.
         pub fn start(program: &Path, argument: &str, socket: OwnedFd) -> io::Result<Self> {
             let argv = [program.display().to_string(), argument.to_owned()];
-            let image = ExecImage::new(program, &argv, &EnvVars::default())
-                .ok_or(io::ErrorKind::InvalidInput)?;
+            let image =
+                ExecImage::without_variables(program, &argv).ok_or(io::ErrorKind::InvalidInput)?;
             let null = File::options().read(true).write(true).open("/dev/null")?;
             let streams = [socket, null.try_clone()?.into(), null.into()];
             let pid = start_helper(image, streams, false)?;

@@ -364,8 +364,8 @@ fn prepare_child(
         None => program_lookup::locate_program(name, context)
             .map_err(|end| program_lookup::directory_error_or(&context.cwd, end))?,
     };
-    let image = ExecImage::new(&path, command.argv, &context.env)
-        .ok_or_else(program_lookup::nul_byte_end)?;
+    let image =
+        ExecImage::new(&path, command.argv, context).ok_or_else(program_lookup::nul_byte_end)?;
     let mark = call.and_then(CallProcesses::mark);
     let limits = call.map_or_else(|| Ok(ChildLimits::default()), CallProcesses::child_limits);
     let limits = limits.map_err(|error| program_lookup::unlimited_end(&error))?;

@@ -93,7 +93,7 @@ impl ServiceProcess {
         let limits: Option<ChildLimits> = limits.map_err(unlimited)?;
         let mark = call.as_ref().and_then(CallProcesses::mark);
         let image =
-            ExecImage::new(&path, argv, &context.env).ok_or_else(program_lookup::nul_byte_end)?;
+            ExecImage::new(&path, argv, context).ok_or_else(program_lookup::nul_byte_end)?;
         let explain = |error: &std::io::Error| {
             program_lookup::explain_spawn_error(error, argv, &path, context)
         };

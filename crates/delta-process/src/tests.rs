@@ -110,7 +110,9 @@ fn the_child_gets_its_exact_arguments_environment_and_directory() {
     ]);
     let finished = go(&bench.command(&argv));
     let cwd = fs::canonicalize(bench.dir.path()).unwrap();
-    let expected = format!("|a\nb |ä|{}\nPATH=/usr/bin:/bin\0DELTA_T_A=a b=c\0", cwd.display());
+    let dir = bench.dir.path().display();
+    let expected =
+        format!("|a\nb |ä|{}\nPATH=/usr/bin:/bin\0DELTA_T_A=a b=c\0PWD={dir}\0", cwd.display());
     assert_eq!(text(&finished.stdout), expected);
     let argv = words(&["sh", "-c", "tr '\\0' ' ' < /proc/$$/cmdline | cut -c 1-5"]);
     assert_eq!(text(&go(&bench.command(&argv)).stdout), "sh -c\n");

@@ -407,6 +407,8 @@ def refuse(reason):
 def enter():
     """Enters the working directory; removes directories that were created only for that."""
     os.chdir(WORK_DIR)
+    # The interpreter started elsewhere.
+    os.environb[b"PWD"] = WORK_DIR
     gone = WORK_DIR
     for _ in range(GONE):
         os.rmdir(gone)

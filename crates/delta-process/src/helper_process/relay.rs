@@ -6,7 +6,7 @@
 
 use super::super::exec_image::ExecImage;
 use super::super::service::own_program;
-use super::super::{EnvVars, READ_BUFFER_BYTES, exit_fd};
+use super::super::{READ_BUFFER_BYTES, exit_fd};
 use super::start_helper;
 use delta_base::durable;
 use delta_base::redact::{Secrets, StreamRedactor};
@@ -69,8 +69,8 @@ impl Relay {
     ) -> io::Result<Self> {
         let program = own_program();
         let argv = [program.display().to_string(), RELAY_COMMAND.to_owned()];
-        let image = ExecImage::new(&program, &argv, &EnvVars::default())
-            .ok_or(io::ErrorKind::InvalidInput)?;
+        let image =
+            ExecImage::without_variables(&program, &argv).ok_or(io::ErrorKind::InvalidInput)?;
         let null = File::open("/dev/null")?;
         let mut pipes = [null.try_clone()?.into(), OwnedFd::from(null)];
         let mut orders = [None, None];

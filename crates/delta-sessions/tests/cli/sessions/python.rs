@@ -90,6 +90,21 @@ fn c_14_3_a_removed_directory_and_a_future_import_persist() {
     assert_eq!(session.stdout_of("os.chdir('/')\nos.getcwd()"), "'/'\n");
 }
 
+/// The interpreter starts in a directory of the session, and its programs took that for theirs.
+#[test]
+fn c_14_3_pwd_names_the_directory_of_the_session() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
+    let session = Session::start_with(&[&PYTHON], |delta| delta.env("PWD", "/tmp"));
+    let work = session.sandbox.path("work").canonicalize().unwrap().display().to_string();
+    for _ in 0..2 {
+        assert_eq!(session.stdout_of("import os\nprint(os.environ['PWD'])"), format!("{work}\n"));
+    }
+    assert_eq!(session.stdout_of("os.environ['PWD'] = 'x'"), "");
+    assert_eq!(session.stdout_of("print(os.environ['PWD'])"), "x\n");
+}
+
 #[test]
 fn c_14_3_any_other_command_gets_the_text_on_stdin() {
     let session = Session::start_with(&["sh", "-s"], |delta| delta.env("GIVEN", "yes"));
