@@ -34,6 +34,7 @@ fn make_work_tree(sandbox: &Sandbox, way: &str) {
             std::fs::rename(sandbox.path("repo"), sandbox.path("work")).unwrap();
             git(sandbox, "work", &["init", "-q", "--separate-git-dir", "../elsewhere"]);
         }
+        "plain" => std::fs::rename(sandbox.path("repo"), sandbox.path("work")).unwrap(),
         _ => unreachable!(),
     }
 }
@@ -93,6 +94,58 @@ fn c_38_1_a_replay_of_tools_commits_in_a_git_directory_of_its_own() {
         // It begins with the commits that are there now.
         assert_eq!(git(&sandbox, "copy", &["log", "--format=%s"]), "step\nstep\nbase\n", "{way}");
         assert!(!ran.stdout.contains(".git"), "{}", ran.stdout);
+    }
+}
+
+/// In a hook, git says where its repository is, and the commits of a tool in another one went there.
+#[test]
+fn c_38_1_git_variables_lead_no_tool_into_another_repository() {
+    let sandbox = sandbox("separate", "");
+    sandbox.write("user/f", "mine\n");
+    git(&sandbox, "user", &["init", "-q"]);
+    git(&sandbox, "user", &["add", "f"]);
+    git(&sandbox, "user", &["commit", "-qm", "mine"]);
+    let user = sandbox.path("user").canonicalize().unwrap();
+    let places = ["rev-parse HEAD", "for-each-ref", "ls-files -s"];
+    let user_state =
+        || places.map(|args| git(&sandbox, "user", &args.split(' ').collect::<Vec<_>>()));
+    let before = user_state();
+    let agent = sandbox.path("agent").display().to_string();
+    let run = ["run", "--agent", &agent, "-w", "../work", "--run-id", "r", "-m", "hi"];
+    let run = sandbox.delta(run).cwd(&user).env("GIT_DIR", user.join(".git"));
+    run.env("GIT_INDEX_FILE", user.join(".git/index")).output().expect_code(0);
+    assert_eq!(user_state(), before);
+    assert_eq!(git(&sandbox, "work", &["log", "--format=%s"]), "step\nbase\n");
+}
+
+/// So did the commits of a fork, into the original.
+#[test]
+fn c_38_1_git_variables_lead_no_fork_into_the_original() {
+    let sandbox = sandbox("plain", "");
+    sandbox.run("hi", &[]).expect_code(0);
+    let before = state(&sandbox);
+    let fork = ["fork", "r", "-w", "work", "--into", "copy", "--run-id", "f", "-m", "go on"];
+    let git_dir = sandbox.path("work/.git").canonicalize().unwrap();
+    sandbox.delta(fork).env("GIT_DIR", &git_dir).output().expect_code(0);
+    assert_eq!(state(&sandbox), before);
+    assert_eq!(git(&sandbox, "copy", &["log", "--format=%s"]), "step\nstep\nbase\n");
+}
+
+/// A hook of the repository itself asks about the index that its commit is made of.
+#[test]
+fn c_38_1_git_variables_of_the_repository_of_the_workspace_stay() {
+    let sandbox = sandbox("plain", "");
+    sandbox.script("  - {name: show, exec: env}\n", "- call: [{tool: show}]\n- say: ok\n");
+    sandbox.write("work/inner/f", "");
+    let agent = sandbox.path("agent").display().to_string();
+    for work_dir in [".", "inner"] {
+        let args = ["run", "--agent", &agent, "-w", work_dir, "--run-id", "s", "-m", "hi"];
+        let run = sandbox.delta(args).cwd(sandbox.path("work")).env("GIT_DIR", ".git");
+        run.env("GIT_INDEX_FILE", "/an/index").output().expect_code(0);
+        let journal = sandbox.read(&format!("work/{work_dir}/.delta/s/journal.jsonl"));
+        for variable in ["GIT_DIR=.git", "GIT_INDEX_FILE=/an/index"] {
+            assert!(journal.contains(&format!("\\n{variable}\\n")), "{work_dir}: {journal}");
+        }
     }
 }
 

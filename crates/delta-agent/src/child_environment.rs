@@ -3,6 +3,7 @@
 //! No child receives the LLM's key unless its definition passes the variable by name.
 
 use crate::context::GENERATOR_MARK;
+use crate::git_places::remove_foreign_git_places;
 use crate::run_sandbox::{ActiveSandbox, RunSandbox, filter_variables};
 use delta_base::api_key_names::{API_KEY_VARIABLES, KEY_NAMES_VARIABLE, KEY_SOURCE_VARIABLES};
 use delta_base::engine_variables::{EngineVariable, EngineVars};
@@ -174,6 +175,8 @@ impl ChildEnvironment {
         if inherited.remove(OsStr::new(HOOK_NAME_VARIABLE)).is_some() {
             HOOK_VARIABLES.iter().for_each(|name| drop(inherited.remove(OsStr::new(name))));
         }
+        let caller = std::env::current_dir().unwrap_or_default();
+        remove_foreign_git_places(&mut inherited, &vars.cwd, &caller);
         let mut run_vars = EnvMap::new();
         let mut set =
             |name: &str, value: &OsStr| run_vars.insert(OsString::from(name), value.to_owned());

@@ -8,6 +8,7 @@ pub mod child_environment;
 pub mod config_grants;
 pub mod context;
 pub mod file_preview;
+pub mod git_places;
 pub mod hook;
 pub mod json_schema;
 pub mod mcp_server;

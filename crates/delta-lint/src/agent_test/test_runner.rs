@@ -4,6 +4,7 @@
 
 use super::expectation::TestOutcome;
 use super::{AgentTest, TestFailure, TestLlm, test_cassette};
+use delta_agent::git_places::remove_git_places;
 use delta_base::durable;
 use delta_base::hex::sha256_hex;
 use delta_base::shell_quote::shell_quote;
@@ -518,6 +519,8 @@ impl TestRun<'_> {
 
     fn with_test_env(&self, env: &BTreeMap<OsString, OsString>) -> BTreeMap<OsString, OsString> {
         let mut env = env.clone();
+        // A test has a workspace of its own, also in a hook of git.
+        remove_git_places(&mut env);
         let test_env = self.test.env.iter();
         env.extend(test_env.map(|(name, value)| (OsString::from(name), OsString::from(value))));
         env

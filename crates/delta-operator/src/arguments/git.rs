@@ -2,12 +2,12 @@
 
 use crate::failure::CommandFailure;
 use crate::{cancel, environment};
+use delta_agent::git_places::remove_git_places;
 use delta_base::durable::{self, FileError};
 use delta_base::hex::encode_hex;
 use delta_base::random;
 use delta_process::{LaunchContext, OutputCapture, ProcessCommand, ProcessEnd, run_process};
 use delta_run::record::describe_process_end;
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,8 +15,6 @@ use std::time::Duration;
 const GIT_TIMEOUT: Duration = Duration::from_secs(120);
 /// How much of its output is read as a line or an error.
 const MAX_GIT_OUTPUT: usize = 64 << 10;
-/// The variables by which a hook of git would lead these commands to its own index or directory.
-const GIT_PLACES: [&str; 4] = ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX"];
 
 /// A directory that is removed at the end.
 pub struct TemporaryDir(PathBuf);
@@ -55,9 +53,8 @@ impl Git {
     /// With the index `index`, or else the one of the repository.
     pub fn new(dir: &Path, index: Option<&Path>) -> Self {
         let mut env = environment::variables_without_keys(&[]);
-        env.retain(|name, _| {
-            !GIT_PLACES.iter().any(|variable| OsStr::new(variable) == name.as_os_str())
-        });
+        // A hook of git would lead these commands to its own index or directory.
+        remove_git_places(&mut env);
         if let Some(index) = index {
             env.insert("GIT_INDEX_FILE".into(), index.into());
         }
