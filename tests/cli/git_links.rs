@@ -35,6 +35,12 @@ fn make_work_tree(sandbox: &Sandbox, way: &str) {
             git(sandbox, "work", &["init", "-q", "--separate-git-dir", "../elsewhere"]);
         }
         "plain" => std::fs::rename(sandbox.path("repo"), sandbox.path("work")).unwrap(),
+        "subdirectory" => {
+            sandbox.write("repo/sub/f", "base\n");
+            git(sandbox, "repo", &["add", "."]);
+            git(sandbox, "repo", &["commit", "-qm", "sub"]);
+            std::os::unix::fs::symlink("repo/sub", sandbox.path("work")).unwrap();
+        }
         _ => unreachable!(),
     }
 }
@@ -147,6 +153,85 @@ fn c_38_1_git_variables_of_the_repository_of_the_workspace_stay() {
             assert!(journal.contains(&format!("\\n{variable}\\n")), "{work_dir}: {journal}");
         }
     }
+}
+
+/// git writes `core.worktree` for GIT_WORK_TREE, and its commands in a copy changed the files of the original.
+#[test]
+fn c_38_1_a_copy_whose_configuration_names_the_original_has_its_own_files() {
+    for has_worktree_config in [false, true] {
+        let sandbox = sandbox("plain", "");
+        let work = sandbox.path("work").canonicalize().unwrap().display().to_string();
+        if has_worktree_config {
+            git(&sandbox, "work", &["config", "extensions.worktreeConfig", "true"]);
+            git(&sandbox, "work", &["config", "--worktree", "core.worktree", &work]);
+        } else {
+            git(&sandbox, "work", &["config", "core.worktree", &work]);
+        }
+        sandbox.run("hi", &[]).expect_code(0);
+        sandbox.write("work/f", "precious\n");
+        let fork = ["fork", "r", "-w", "work", "--into", "copy", "--run-id", "f", "-m", "go on"];
+        let ran = sandbox.delta(fork).output().expect_code(0);
+        let top = git(&sandbox, "copy", &["rev-parse", "--show-toplevel"]);
+        assert_eq!(Path::new(top.trim()), sandbox.path("copy").canonicalize().unwrap());
+        assert_eq!(git(&sandbox, "copy", &["show", "HEAD:f"]), sandbox.read("copy/f"));
+        let note = format!("Note: .git named the files in {work}, and names those of the copy now");
+        assert!(ran.stderr.contains(&note), "{}", ran.stderr);
+        let replay = ["replay", "r", "-w", "work", "--mode", "tools", "--into", "replayed"];
+        let ran = sandbox.delta(replay).output();
+        assert!(!ran.stdout.contains(".git/config"), "{}", ran.stdout);
+        git(&sandbox, "replayed", &["reset", "-q", "--hard"]);
+        assert_eq!(sandbox.read("work/f"), "precious\n");
+    }
+}
+
+#[test]
+fn c_38_1_files_elsewhere_that_a_copy_shares_are_named() {
+    let sandbox = sandbox("plain", "");
+    sandbox.run("hi", &[]).expect_code(0);
+    sandbox.write("elsewhere/f", "");
+    let elsewhere = sandbox.path("elsewhere").canonicalize().unwrap().display().to_string();
+    git(&sandbox, "work", &["config", "core.worktree", &elsewhere]);
+    let ran = sandbox.delta(["fork", "r", "-w", "work", "--into", "copy"]).output().expect_code(0);
+    assert!(!ran.stderr.contains("Note: .git"), "{}", ran.stderr);
+    // With the files of the iteration, the configuration is the one of then.
+    let config = sandbox.read("agent/agent.yaml").replace("snapshots: true\n", "");
+    sandbox.write("agent/agent.yaml", config);
+    let run = ["run", "--agent", "agent", "-w", "work", "--run-id", "s", "-m", "hi"];
+    sandbox.delta(run).output();
+    let ran = sandbox.delta(["fork", "s", "-w", "work", "--into", "now"]).output().expect_code(0);
+    let note = format!("change the files in {elsewhere}, which .git names");
+    assert!(ran.stderr.contains(&note), "{}", ran.stderr);
+}
+
+/// A path from the directory of the objects leads elsewhere from a copy, and no command of git worked there.
+#[test]
+fn c_38_1_a_copy_reads_the_objects_of_the_same_repository() {
+    let sandbox = sandbox("plain", "");
+    std::fs::rename(sandbox.path("work"), sandbox.path("base")).unwrap();
+    git(&sandbox, "", &["clone", "-qs", "base", "work"]);
+    let alternates = "work/.git/objects/info/alternates";
+    sandbox.write(alternates, "../../../base/.git/objects\n");
+    sandbox.run("hi", &[]).expect_code(0);
+    let fork = ["fork", "r", "-w", "work", "--into", "a/deep/copy", "--run-id", "f", "-m", "go on"];
+    sandbox.delta(fork).output().expect_code(0);
+    assert_eq!(git(&sandbox, "a/deep/copy", &["log", "--format=%s"]), "step\nstep\nbase\n");
+    assert_eq!(sandbox.read(alternates), "../../../base/.git/objects\n");
+}
+
+#[test]
+fn c_38_1_a_copy_that_is_in_no_repository_any_more_says_so() {
+    let sandbox = sandbox("subdirectory", "");
+    sandbox.run("hi", &[]).expect_code(0);
+    let ran = sandbox.delta(["fork", "r", "-w", "work", "--into", "copy"]).output().expect_code(0);
+    let tree = sandbox.path("repo").canonicalize().unwrap();
+    let note = format!(
+        "Note: git does not work in the new workspace, which is outside of the repository {}",
+        tree.display()
+    );
+    assert!(ran.stderr.contains(&note), "{}", ran.stderr);
+    let inside = ["fork", "r", "-w", "work", "--into", "repo/other"];
+    let ran = sandbox.delta(inside).output().expect_code(0);
+    assert!(!ran.stderr.contains("git does not work"), "{}", ran.stderr);
 }
 
 #[test]

@@ -42,7 +42,8 @@ pub use profile::declaration::{
 pub use profile::env_filter::{EnvAccess, EnvFilter, is_sensitive_name};
 pub use profile::git_directory::{GitDirectory, find_git_directory};
 pub use profile::git_links::{
-    GitLink, followed_in_work_trees, git_links, outside_git_directories, symlinks_in_path,
+    GitLink, followed_in_work_trees, git_links, inner_git_directories, outside_git_directories,
+    symlinks_in_path, tree_around,
 };
 pub use profile::hidden_entry::MissingHidden;
 pub use profile::host_text::{DEFAULT_PORT, parse_host_rule};

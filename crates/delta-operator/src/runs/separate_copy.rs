@@ -3,12 +3,16 @@
 //! A linked worktree and a submodule name a git directory outside of themselves, and an absolute symlink can lead back into
 //! the original. Both would be followed from the copy.
 
+use crate::arguments::git::Git;
 use delta_base::durable::FileError;
-use delta_sandbox::{GitLink, find_git_directory, git_links, outside_git_directories};
+use delta_sandbox::{
+    GitLink, find_git_directory, git_links, inner_git_directories, outside_git_directories,
+    tree_around,
+};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// What was separated, and what was not.
 #[derive(Debug, Default)]
@@ -69,6 +73,26 @@ pub fn separate_copy(
         ));
         separated.changed.push(link.entry);
     }
+    for directory in inner_git_directories(copy) {
+        let inner = directory.strip_prefix(copy).unwrap_or(&directory).to_owned();
+        let place = GitPlace { copy, original, inner: &inner };
+        place
+            .separate_files(&mut separated)
+            .and_then(|()| place.keep_objects(&mut separated))
+            .map_err(|source| FileError {
+                action: "separate the git directory",
+                path: directory,
+                source,
+            })?;
+    }
+    if let Some(tree) = tree_around(original).filter(|_| !copy.join(".git").exists())
+        && tree_around(final_root).is_none()
+    {
+        separated.notes.push(format!(
+            "Note: git does not work in the new workspace, which is outside of the repository {}",
+            tree.display()
+        ));
+    }
     redirect_links(copy, original, final_root, &mut separated)?;
     let shared = outside_git_directories(copy).into_iter().map(|directory| {
         let directory = directory.display();
@@ -96,6 +120,93 @@ fn copy_git_directory(link: &GitLink, entry: &Path) -> io::Result<()> {
         OpenOptions::new().append(true).open(path)?.write_all(OWN_WORK_TREE.as_bytes())?;
     }
     Ok(())
+}
+
+/// A git directory that came with the files of the copy.
+struct GitPlace<'a> {
+    copy: &'a Path,
+    original: &'a Path,
+    /// Where it is in both.
+    inner: &'a Path,
+}
+
+impl GitPlace<'_> {
+    /// Makes the files of the copy its work tree if its configuration names files of the original, and names any others.
+    fn separate_files(&self, separated: &mut SeparatedCopy) -> io::Result<()> {
+        let directory = self.copy.join(self.inner);
+        for name in ["config", "config.worktree"] {
+            let file = directory.join(name);
+            let Some(named) = configured_files(&file) else { continue };
+            let files = directory.join(&named);
+            let files = files.canonicalize().unwrap_or(files);
+            if files.starts_with(self.copy) {
+                continue;
+            }
+            let in_original =
+                files.strip_prefix(self.original).ok().filter(|_| Self::is_own_file(&file));
+            let Some(in_original) = in_original else {
+                separated.shared.push(format!(
+                    "Note: git commands in the new workspace change the files in {}, which {} names",
+                    files.display(),
+                    self.inner.display()
+                ));
+                continue;
+            };
+            // From the git directory, wherever the copy will be.
+            let up = self.inner.components().map(|_| Component::ParentDir);
+            let tree: PathBuf = up.chain(in_original.components()).collect();
+            let tree = tree.to_string_lossy().replace('\\', "\\\\").replace('"', "\\\"");
+            let line = format!("\n[core]\n\tworktree = \"{tree}\"\n");
+            OpenOptions::new().append(true).open(&file)?.write_all(line.as_bytes())?;
+            separated.notes.push(format!(
+                "Note: {} named the files in {}, and names those of the copy now",
+                self.inner.display(),
+                files.display()
+            ));
+            separated.changed.push(self.inner.join(name));
+        }
+        Ok(())
+    }
+
+    /// Lets it read the objects of the repositories that it names by a path from where the original is.
+    fn keep_objects(&self, separated: &mut SeparatedCopy) -> io::Result<()> {
+        let list = self.inner.join("objects/info/alternates");
+        let Ok(text) = fs::read_to_string(self.copy.join(&list)) else { return Ok(()) };
+        let objects = self.original.join(self.inner).join("objects");
+        let lines = text.lines().map(|line| {
+            let named = objects.join(line).canonicalize().ok();
+            // What starts at the root is the same from everywhere; so is what came with the files.
+            let outside = named
+                .filter(|named| Path::new(line).is_relative() && !named.starts_with(self.original));
+            outside.map_or_else(|| line.to_owned(), |named| named.display().to_string()) + "\n"
+        });
+        let new_text: String = lines.collect();
+        let file = self.copy.join(&list);
+        if new_text != text && Self::is_own_file(&file) {
+            fs::write(file, new_text)?;
+            separated.changed.push(list);
+        }
+        Ok(())
+    }
+
+    /// Whether a file of the copy is reached through no symlink, which could lead to a file of others.
+    fn is_own_file(file: &Path) -> bool {
+        file.canonicalize().is_ok_and(|real| real == file)
+    }
+}
+
+/// The work tree that a configuration of git names, also in a file that it includes.
+fn configured_files(file: &Path) -> Option<PathBuf> {
+    let text = fs::read(file).ok()?;
+    let text = String::from_utf8_lossy(&text).to_ascii_lowercase();
+    // Most configurations do not, and are not worth a process.
+    if !["worktree", "include"].iter().any(|word| text.contains(word)) {
+        return None;
+    }
+    let git = Git::new(file.parent()?, None);
+    let name = file.to_str()?;
+    let words = ["config", "--file", name, "--includes", "--get", "core.worktree"];
+    git.line(&words).ok().map(PathBuf::from)
 }
 
 /// Copies the files and directories whose names `is_copied` accepts and that `to` lacks.

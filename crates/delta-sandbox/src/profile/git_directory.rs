@@ -128,7 +128,7 @@ const KEPT: [&str; 9] = [
 /// The lists of what an interrupted command has still to do, which can name programs.
 const INTERRUPTED: [&str; 3] = ["rebase-apply", "rebase-merge", "sequencer"];
 /// How deep the directories of submodules are searched, whose names may have slashes.
-const MAX_MODULE_DEPTH: usize = 6;
+pub(super) const MAX_MODULE_DEPTH: usize = 6;
 
 /// Whether a path is the list of an interrupted rebase, cherry-pick or revert: git makes it at each conflict, and to remove it
 /// ends the command half done.
@@ -137,7 +137,7 @@ pub fn is_interrupted_list(path: &Path) -> bool {
 }
 
 /// Adds the git directories of submodules below `directory`.
-fn add_modules(directory: &Path, depth: usize, found_directories: &mut Vec<PathBuf>) {
+pub(super) fn add_modules(directory: &Path, depth: usize, found_directories: &mut Vec<PathBuf>) {
     if depth == 0 {
         return;
     }

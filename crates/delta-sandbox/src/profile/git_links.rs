@@ -1,7 +1,7 @@
 //! What in a workspace leads git out of it: a linked worktree, a submodule and `--separate-git-dir` have a file `.git` that
 //! names the git directory, a nested repository can be one of these, and a subdirectory has the repository around it.
 
-use super::git_directory::{GitDirectory, is_git_directory};
+use super::git_directory::{GitDirectory, MAX_MODULE_DEPTH, add_modules, is_git_directory};
 use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,6 +53,25 @@ pub fn git_links(root: &Path, from: &Path) -> Vec<GitLink> {
     let links = trees
         .filter_map(|tree| GitLink::read(&root.join(&tree), &from.join(&tree), tree.join(".git")));
     links.collect()
+}
+
+/// The git directories in the directory `root` and below that a work tree there has for its own, and those of its submodules.
+pub fn inner_git_directories(root: &Path) -> Vec<PathBuf> {
+    let mut directories = Vec::new();
+    for tree in work_trees(root, usize::MAX) {
+        let directory = root.join(tree).join(".git");
+        if directory.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
+            add_modules(&directory.join("modules"), MAX_MODULE_DEPTH, &mut directories);
+            directories.push(directory);
+        }
+    }
+    directories
+}
+
+/// The top directory of the repository around `directory`, if `directory` is not itself one.
+pub fn tree_around(directory: &Path) -> Option<&Path> {
+    let tree = directory.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok())?;
+    (tree != directory).then_some(tree)
 }
 
 /// What git follows in the work trees in `workspace`, besides the directory `.git` of its own: in their git directories there,
