@@ -101,6 +101,17 @@ pub struct SnapshotDiff {
     pub omitted: Vec<Vec<u8>>,
     /// The omitted paths that only the second snapshot has, and so cannot be restored.
     pub unrestorable: Vec<Vec<u8>>,
+    /// The paths whose content one snapshot has, and the other omits: they differ, and a restore leaves them as they are.
+    pub half_known: Vec<HalfKnownPath>,
+}
+
+/// A path whose content only one of two snapshots has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HalfKnownPath {
+    /// The path, relative to the workspace.
+    pub path: Vec<u8>,
+    /// Whether the first snapshot has it.
+    pub is_before_known: bool,
 }
 
 /// A store of snapshots.

@@ -5,7 +5,7 @@
 
 use super::object_store::ObjectStore;
 use super::workspace_walk::permission_bits;
-use super::{SnapshotDiff, SnapshotError};
+use super::{HalfKnownPath, SnapshotDiff, SnapshotError};
 use delta_base::durable::FileError;
 use delta_base::id::SnapshotId;
 use std::collections::{BTreeSet, HashSet};
@@ -412,8 +412,16 @@ impl TreeComparison<'_> {
         if pair.is_omitted() {
             // Also in a directory that only one side has, so that omitted paths in it do not appear as new or removed.
             self.diff.omitted.push(path.to_owned());
-            if before.is_none() {
-                self.diff.unrestorable.push(path.to_owned());
+            match (before, after) {
+                (None, _) => self.diff.unrestorable.push(path.to_owned()),
+                (Some(before), Some(after))
+                    if before.kind.is_omitted() != after.kind.is_omitted() =>
+                {
+                    let is_before_known = after.kind.is_omitted();
+                    let path = path.to_owned();
+                    self.diff.half_known.push(HalfKnownPath { path, is_before_known });
+                }
+                _ => {}
             }
             return Ok(());
         }

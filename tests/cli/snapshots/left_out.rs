@@ -59,6 +59,66 @@ fn c_16_2_what_is_in_no_snapshot_stays_and_is_named_when_it_is_gone() {
     assert_eq!(json["gone"], json!(["sub/creds"]));
 }
 
+/// A file that a snapshot has and the next one leaves out counted as unchanged: "already matches", and no difference.
+#[test]
+fn c_16_2_what_a_rollback_does_not_restore_is_named() {
+    let key = "sk-0123456789abcdef";
+    let script = "cat ../key > conf; rm pipe; mkfifo pipe; rm -r d; mkfifo d; echo x > x";
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, &turns(&[script, "rm x"]));
+    sandbox.write("key", format!("k = {key}\n"));
+    for name in ["conf", "pipe", "d/f"] {
+        sandbox.write(&format!("work/{name}"), "before\n");
+    }
+    let run = sandbox.run_command("go", &["--snapshots"]).env("DELTA_API_KEY", key).output();
+    run.expect_code(0);
+    let missing = "conf, d, pipe";
+    let help = format!(
+        "help: a rollback replaces only what it can save first: move {missing} away, and run the same command again\n"
+    );
+    let ran = rollback(&sandbox, "0", &["-n"]).expect_code(1);
+    assert!(
+        ran.stdout
+            .ends_with(&format!("would not restore to the state before the run: {missing}\n")),
+        "{}",
+        ran.stdout
+    );
+    let ran = rollback(&sandbox, "0", &[]).expect_code(1);
+    assert_eq!(ran.stdout, format!("not restored to the state before the run: {missing}\n"));
+    assert!(ran.stderr.contains(&help), "{}", ran.stderr);
+    let json = rollback(&sandbox, "0", &["--format", "json"]).expect_code(1).json();
+    assert_eq!(json["not_restored"], json!(["conf", "d", "pipe"]));
+    sandbox.write("work/later", "");
+    let ran = rollback(&sandbox, "0", &[]).expect_code(1);
+    let expected =
+        "restored the workspace to the state before the run: 0 changed, 0 created, 1 deleted\n";
+    assert_eq!(
+        ran.stdout,
+        format!("{expected}not restored to the state before the run: {missing}\n")
+    );
+    for name in ["conf", "pipe", "d"] {
+        fs::remove_file(sandbox.path("work").join(name)).unwrap();
+    }
+    let ran = rollback(&sandbox, "0", &[]).expect_code(0);
+    assert!(ran.stdout.contains("4 created"), "{}", ran.stdout);
+    assert_eq!(sandbox.read("work/conf"), "before\n");
+}
+
+#[test]
+fn c_16_4_what_a_snapshot_leaves_out_differs_from_what_the_other_one_has() {
+    let sandbox = Sandbox::scripted(
+        DELTA,
+        TOOLS,
+        &turns(&["rm f; mkfifo f; mkfifo other", "rm f; echo b > f"]),
+    );
+    sandbox.write("work/f", "a\n");
+    sandbox.run("go", &["--snapshots"]).expect_code(0);
+    let diff = |args: &[&str]| command(&sandbox, "diff", args);
+    diff(&["0", "1"]).expect(1, "f differs; its new content is in no snapshot\n", "");
+    diff(&["1", "2"]).expect(1, "f differs; its old content is in no snapshot\n", "");
+    diff(&["0", "1", "--name-only"]).expect(1, "f\n", "");
+    diff(&["0", "1", "--stat"]).expect(1, "f | its new content is in no snapshot\n", "");
+}
+
 #[test]
 fn c_16_3_a_run_at_work_below_is_left_alone() {
     let turns =

@@ -102,7 +102,14 @@ pub fn rollback_command(args: &RollbackArgs) -> ExitCode {
                     &saved[..MIN_ID_DIGITS]
                 ));
             }
-            ExitCode::SUCCESS
+            let kept = half_known_paths(&outcome.diff, false);
+            if !kept.is_empty() {
+                stdio::print_error_line(&format!(
+                    "help: a rollback replaces only what it can save first: move {} away, and run the same command again",
+                    restore_point::list_some_paths(&kept)
+                ));
+            }
+            if outcome.diff.half_known.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(failure) => failure.report(),
     }
@@ -228,8 +235,14 @@ pub fn open_rollback_observer(dir: &Path, state: &RunState) -> Result<RunObserve
     }))
 }
 
+/// The paths that stay as they are because one snapshot omits them: the one to restore, or that of now.
+fn half_known_paths(diff: &SnapshotDiff, is_before_known: bool) -> Vec<Vec<u8>> {
+    let paths = diff.half_known.iter().filter(|it| it.is_before_known == is_before_known);
+    paths.map(|it| it.path.clone()).collect()
+}
+
 fn render_rollback(args: &RollbackArgs, id: &RunId, outcome: &RollbackOutcome) -> String {
-    let SnapshotDiff { changes, omitted, unrestorable } = &outcome.diff;
+    let SnapshotDiff { changes, omitted, unrestorable, half_known } = &outcome.diff;
     let count = ChangeCount::new(changes);
     if args.format == ChangeFormat::Json {
         let summary = json!({
@@ -243,6 +256,7 @@ fn render_rollback(args: &RollbackArgs, id: &RunId, outcome: &RollbackOutcome) -
             "deleted": count.deleted,
             "left_out": omitted.len(),
             "gone": unrestorable.iter().map(|path| String::from_utf8_lossy(path)).collect::<Vec<_>>(),
+            "not_restored": half_known.iter().map(|it| String::from_utf8_lossy(&it.path)).collect::<Vec<_>>(),
             "changes": restore_point::changes_json(changes),
         });
         return format!("{summary}\n");
@@ -254,12 +268,22 @@ fn render_rollback(args: &RollbackArgs, id: &RunId, outcome: &RollbackOutcome) -
     }
     let target = args.to.clone().unwrap_or_default();
     let subject = if outcome.is_staged { "stage" } else { "workspace" };
-    if changes.is_empty() {
-        return format!("nothing to restore: the {subject} already matches {target}{exception}\n");
+    let not_restored = if args.dry_run { "would not restore" } else { "not restored" };
+    let mut text = String::new();
+    if changes.is_empty() && half_known.is_empty() {
+        text = format!("nothing to restore: the {subject} already matches {target}{exception}\n");
+    } else if !changes.is_empty() && args.dry_run {
+        text = restore_point::render_change_lines(changes);
+        text.push_str(&format!("would restore the {subject} to {target}: {count}{exception}\n"));
+    } else if !changes.is_empty() {
+        text = format!("restored the {subject} to {target}: {count}{exception}\n");
     }
-    if !args.dry_run {
-        return format!("restored the {subject} to {target}: {count}{exception}\n");
+    for (is_before_known, reason) in [(false, ""), (true, ", which the snapshot leaves out")] {
+        let paths = half_known_paths(&outcome.diff, is_before_known);
+        if !paths.is_empty() {
+            let paths = restore_point::list_some_paths(&paths);
+            text.push_str(&format!("{not_restored} to {target}: {paths}{reason}\n"));
+        }
     }
-    restore_point::render_change_lines(changes)
-        + &format!("would restore the {subject} to {target}: {count}{exception}\n")
+    text
 }

@@ -9,8 +9,8 @@ use delta_operator::runs::run_argument::LocatedRun;
 use delta_operator::runs::{own_run, stage};
 use delta_program::stdio;
 use delta_snapshot::{
-    EntryKind, RenderedChange, SnapshotChange, SnapshotError, SnapshotStore, TreeEntry,
-    is_implied_directory, quote_git_path, render_change,
+    EntryKind, HalfKnownPath, RenderedChange, SnapshotChange, SnapshotError, SnapshotStore,
+    TreeEntry, is_implied_directory, quote_git_path, render_change,
 };
 use std::process::ExitCode;
 
@@ -66,7 +66,18 @@ fn render_workspace_diff(
         });
     }
     let [Some(from), Some(to)] = trees.map(|tree| tree.or(now)) else { return Ok(String::new()) };
-    Ok(render_changes(args, &store, &store.compare(from, to)?.changes)?)
+    let diff = store.compare(from, to)?;
+    let mut text = String::new();
+    for HalfKnownPath { path, is_before_known } in &diff.half_known {
+        let path = quote_git_path("", path);
+        let side = if *is_before_known { "new" } else { "old" };
+        text.push_str(&match (args.name_only, args.stat) {
+            (true, _) => format!("{path}\n"),
+            (false, true) => format!("{path} | its {side} content is in no snapshot\n"),
+            (false, false) => format!("{path} differs; its {side} content is in no snapshot\n"),
+        });
+    }
+    Ok(text + &render_changes(args, &store, &diff.changes)?)
 }
 
 /// The changes in the form that the options ask for; empty if there is none.
