@@ -611,6 +611,49 @@ fn c_16_4_git_applies_what_diff_prints() {
     assert_eq!(left, "empty\nlink.d\nmoved\nsrc/deep\n");
 }
 
+/// git refuses a whole patch with a path of its own directory, or with a change of permissions that it does not know.
+#[test]
+fn c_38_6_git_applies_the_patch_of_a_commit_and_of_other_permissions() {
+    let script = "chmod 600 a b; chmod 755 c; echo b >> b; mkdir -p sub/.GIT 'sub/git~1'; \
+                  echo x > sub/.GIT/x; echo x > 'sub/git~1/x'; echo new > sub/new; \
+                  git -c user.name=a -c user.email=a@example.org commit -qam b";
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, &turns(&[script]));
+    for name in ["a", "b", "c"] {
+        sandbox.write(&format!("work/{name}"), "one\n");
+        let path = sandbox.path("work").join(name);
+        fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    let git = |args: &[&str], dir: &str| {
+        let mut git = Command::new("git");
+        git.args(["-c", "user.name=a", "-c", "user.email=a@example.org"]);
+        let ran = git.args(args).current_dir(sandbox.path(dir)).output().unwrap();
+        assert!(ran.status.success(), "{args:?}: {}", String::from_utf8_lossy(&ran.stderr));
+    };
+    git(&["init", "-q"], "work");
+    git(&["add", "."], "work");
+    git(&["commit", "-qm", "a"], "work");
+    git(&["clone", "-q", "work", "copy"], "");
+    sandbox.run("go", &["--snapshots"]).expect_code(0);
+    let patch = command(&sandbox, "diff", &["0", "1"]).stdout;
+    assert!(patch.contains("File a, mode 0644, now 0600\n"), "{patch}");
+    // Whoever decides about a stage has to see what a hook or the configuration says.
+    let shown = ".git/COMMIT_EDITMSG differs; this patch leaves it out\n";
+    assert!(patch.contains(shown) && patch.contains("\n# +b\n"), "{patch}");
+    sandbox.write("patch", &patch);
+    git(&["apply", "../patch"], "copy");
+    for name in ["a", "b", "c", "sub/new"] {
+        let [work, copy] = ["work", "copy"].map(|dir| sandbox.read(&format!("{dir}/{name}")));
+        assert_eq!(work, copy, "{patch}");
+    }
+    git(&["apply", "-R", "../patch"], "copy");
+    if needs::programs_for_part(&["patch"]) {
+        let patch = ["patch", "-p1", "-i", "../patch"];
+        let ran =
+            Command::new(patch[0]).args(&patch[1..]).current_dir(sandbox.path("copy")).output();
+        assert!(ran.as_ref().unwrap().status.success(), "{ran:?}");
+    }
+}
+
 #[test]
 fn c_16_4_who_cannot_tell_says_so() {
     let sandbox = done();

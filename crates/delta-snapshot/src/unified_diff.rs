@@ -68,14 +68,64 @@ fn append_file_diff(
     after: Option<&TreeEntry>,
     rendered: &mut RenderedChange,
 ) -> Result<(), SnapshotError> {
+    if path.split(|byte| *byte == b'/').any(is_name_of_git) {
+        return append_git_file(store, path, before, after, rendered);
+    }
+    append_patch(store, path, before, after, rendered)
+}
+
+/// Appends the diff of a file in a git directory so that only people read it: `git apply` refuses a whole patch with one.
+fn append_git_file(
+    store: &SnapshotStore,
+    path: &[u8],
+    before: Option<&TreeEntry>,
+    after: Option<&TreeEntry>,
+    rendered: &mut RenderedChange,
+) -> Result<(), SnapshotError> {
+    let start = rendered.text.len();
+    append_patch(store, path, before, after, rendered)?;
+    if !rendered.text[start..].starts_with("diff --git ") {
+        return Ok(());
+    }
+    let patch = rendered.text.split_off(start);
+    let path = quote_git_path("", path);
+    rendered.text.push_str(&format!("{path} differs; this patch leaves it out\n"));
+    rendered.text.extend(patch.split_inclusive('\n').flat_map(|line| ["# ", line]));
+    Ok(())
+}
+
+/// Whether git takes a name for the one of its directory, also on file systems of other machines.
+fn is_name_of_git(name: &[u8]) -> bool {
+    let stem = name.split(|byte| matches!(byte, b':' | b'\\')).next().unwrap_or_default();
+    let end = stem.iter().rposition(|byte| !matches!(byte, b' ' | b'.')).map_or(0, |last| last + 1);
+    [&b".git"[..], b"git~1"].iter().any(|git| stem[..end].eq_ignore_ascii_case(git))
+}
+
+/// Appends the patch of one path.
+fn append_patch(
+    store: &SnapshotStore,
+    path: &[u8],
+    before: Option<&TreeEntry>,
+    after: Option<&TreeEntry>,
+    rendered: &mut RenderedChange,
+) -> Result<(), SnapshotError> {
     let out = &mut rendered.text;
     let [old_path, new_path] = ["a/", "b/"].map(|lead| quote_git_path(lead, path));
     let header = format!("diff --git {old_path} {new_path}\n{}", mode_lines(before, after));
     let name = |entry: Option<&TreeEntry>, name| entry.map_or("/dev/null".to_owned(), |_| name);
     let [old_name, new_name] = [name(before, old_path), name(after, new_path)];
     if before.map(|entry| entry.id) == after.map(|entry| entry.id) {
-        out.push_str(&header);
         rendered.is_text = true;
+        match before.zip(after).filter(|(old, new)| is_executable(old) == is_executable(new)) {
+            // git knows no other permissions, and refuses a whole patch with a change of nothing.
+            Some((old, new)) => out.push_str(&format!(
+                "File {}, mode {:04o}, now {:04o}\n",
+                quote_git_path("", path),
+                old.mode,
+                new.mode
+            )),
+            None => out.push_str(&header),
+        }
         return Ok(());
     }
     let old_text = read_text_content(store, before)?;
@@ -83,8 +133,10 @@ fn append_file_diff(
     let Some((old_text, new_text)) = old_text.zip(new_text) else {
         // Without a header, because `git apply` refuses a whole patch with binary files that it cannot make, and not as git
         // says it, because that would make the file of a header before it one of them.
+        let is_large = before.into_iter().chain(after).any(|entry| entry.length > MAX_DIFF_BYTES);
+        let kind = if is_large { "Large" } else { "Binary" };
         out.push_str(&format!(
-            "Binary files {old_name} and {new_name} differ; this patch leaves them out\n"
+            "{kind} files {old_name} and {new_name} differ; this patch leaves them out\n"
         ));
         return Ok(());
     };
@@ -108,6 +160,10 @@ fn mode_lines(before: Option<&TreeEntry>, after: Option<&TreeEntry>) -> String {
         (Some(old), Some(new)) if old != new => format!("old mode {old}\nnew mode {new}\n"),
         _ => String::new(),
     }
+}
+
+fn is_executable(entry: &TreeEntry) -> bool {
+    entry.mode & 0o100 != 0
 }
 
 /// The mode as git writes it: the kind of the entry, then the permission bits.
