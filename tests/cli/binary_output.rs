@@ -53,6 +53,19 @@ fn c_28_5_json_is_shown_without_blanks_and_can_be_the_result() {
     assert_eq!(sandbox.events("ACTION_RESULT")[0]["result"], json!({"a": 1}));
 }
 
+/// Programs of Windows, such as PowerShell, print a byte order mark.
+#[test]
+fn c_28_5_json_may_begin_with_a_byte_order_mark() {
+    let (_sandbox, text) = observe(r#"printf '\357\273\277{ "a":1}'"#, "    output: json\n");
+    assert_eq!(text, r#"{"a":1}"#);
+    let utf16 = r"printf '\377\376{\000}\000'";
+    let (sandbox, text) = observe(utf16, "    output: json\n    ends_run: true\n");
+    assert_eq!(text, "{}");
+    assert_eq!(sandbox.events("ACTION_RESULT")[0]["result"], json!({}));
+    let (_sandbox, text) = observe(r"printf '\376\377\000a'", "    output: json\n");
+    assert!(text.starts_with("a\n[not JSON: expected value"), "{text}");
+}
+
 #[test]
 fn c_28_5_output_for_a_file_is_only_named() {
     let (sandbox, text) = observe("echo text; echo err >&2", "    output: file\n");

@@ -4,6 +4,7 @@ use super::DELTA;
 use super::hooks::{hooked, resume};
 use serde_json::json;
 use test_support::sandbox::Sandbox;
+use test_support::server::{Answer, ScriptedServer};
 
 const SUBMIT: &str = "  - name: note\n    shell: echo ${text} >> ledger\n    idempotent: true\n  - name: submit\n    shell: echo ${text}; exit ${code}\n    idempotent: true\n    ends_run: {exit_code: 0}\n    parameters: [{name: text}, {name: code, type: integer, default: 0}]\n";
 
@@ -35,6 +36,35 @@ fn c_28_3_every_exit_of_its_own_ends_the_run_and_no_other() {
     let ran = sandbox.run("go", &["--format", "raw"]).expect_code(0);
     assert_eq!(ran.stdout, "over\n[exit code: 7]\n");
     assert_eq!(sandbox.observations().len(), 3);
+}
+
+/// A result keeps every digit, as the arguments of other tools do: a tree of JSON has numbers of 64 bits.
+#[test]
+fn c_28_3_a_result_keeps_every_digit() {
+    let exact = r#"{"id":12345678901234567890123,"price":0.12345678901234567890,"n":[1.50]}"#;
+    let tools = format!(
+        "  - name: submit\n    shell: printf '%s ' '{exact}'\n    output: json\n    ends_run: true\n"
+    );
+    let sandbox = Sandbox::scripted(DELTA, &tools, "- call: [{tool: submit}]\n");
+    let ran = sandbox.run("go", &["--format", "raw"]).expect_code(0);
+    assert_eq!(ran.stdout, format!("{exact}\n"));
+
+    let finished = |arguments: &str, finish: &str| {
+        let server = ScriptedServer::start(vec![Answer::raw_call("c1", "finish", arguments)]);
+        let sandbox = Sandbox::new(DELTA);
+        let llm = format!("{{provider: openai, model: m, base_url: '{}'}}", server.url());
+        sandbox.write("agent/agent.yaml", format!("name: a\nllm: {llm}\ntools: []\n{finish}"));
+        let ran = sandbox.run("go", &["--format", "json"]).expect_code(0);
+        assert!(ran.stdout.contains(&format!("\"result\":{exact},")), "{}", ran.stdout);
+        let journal = sandbox.read("work/.delta/r/journal.jsonl");
+        assert!(journal.contains(&format!("\"result\":{exact}")), "{journal}");
+        // What is printed of a run that has ended comes from its journal.
+        let shown = sandbox.delta(["show", "r", "-w", "work", "--format", "raw"]).output();
+        assert_eq!(shown.expect_code(0).stdout, format!("{exact}\n"));
+    };
+    finished(&format!("{{\"result\": {exact}}}"), "");
+    let schema = "{type: object, properties: {id: {type: integer}, price: {type: number}}}";
+    finished(exact, &format!("finish: {{schema: {schema}}}\n"));
 }
 
 /// A hook that ends the run at the tool or request in which the word `stop` is.

@@ -4,6 +4,7 @@
 //! describes the tool to the LLM, `expand` prints it as YAML. delta-process runs it.
 
 use delta_base::engine_variables::{EngineVariable, StringPart, is_identifier, parse_plain_string};
+use delta_base::json::ExactJson;
 use delta_base::suggest;
 use delta_process::{Background, ProcessEnd};
 use delta_sandbox::{DeclaredProfile, SandboxSetting};
@@ -18,7 +19,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 pub mod approval;
-mod checked_value;
 mod coercion;
 pub mod definition;
 pub mod expand;
@@ -277,7 +277,7 @@ pub fn read_tool_file(doc: &YamlDocument, report: &mut DiagnosticReport) -> Vec<
 
 impl Tool {
     /// The result of the run, if a call that ended in this way ends it.
-    pub fn run_result(&self, end: &ProcessEnd, observation: &Observation) -> Option<Json> {
+    pub fn run_result(&self, end: &ProcessEnd, observation: &Observation) -> Option<ExactJson> {
         let ends = match (self.ends_run, end) {
             (EndsRun::Always, ProcessEnd::Exited(_)) => true,
             (EndsRun::ExitCode(code), ProcessEnd::Exited(actual)) => code == *actual,
@@ -287,8 +287,10 @@ impl Tool {
             return None;
         }
         match serde_json::from_str(&observation.text) {
-            Ok(object @ Json::Object(_)) if self.output == ToolOutput::Json => Some(object),
-            _ => Some(Json::from(&*observation.described_text())),
+            Ok(object @ Json::Object(_)) if self.output == ToolOutput::Json => {
+                Some(ExactJson::new(object, &observation.text))
+            }
+            _ => Some(Json::from(&*observation.described_text()).into()),
         }
     }
 

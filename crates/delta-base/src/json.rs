@@ -4,6 +4,10 @@ use serde::Serialize;
 use serde_json::Value as Json;
 use std::io;
 
+mod exact_json;
+
+pub use exact_json::{ExactJson, has_inexact_number, next_token, without_blanks};
+
 /// Enough for most values.
 const DEFAULT_CAPACITY: usize = 1024;
 

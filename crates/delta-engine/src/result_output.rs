@@ -1,6 +1,5 @@
 //! The final result in each output format, as text for stdout.
 
-use delta_agent::tool::value_text;
 use delta_base::redact::redact_answers;
 use delta_base::terminal;
 use delta_base::terminal_text::strip_terminal_controls;
@@ -33,7 +32,7 @@ pub fn render_run_result(result: &RunResult, format: OutputFormat) -> String {
             serde_json::to_string(result).map(|text| text + "\n").unwrap_or_default()
         }
         OutputFormat::Raw => match (&result.result, result.status) {
-            (Some(value), RunStatus::Completed) => with_final_newline(value_text(value)),
+            (Some(value), RunStatus::Completed) => with_final_newline(value.text()),
             _ => String::new(),
         },
     }
@@ -43,13 +42,13 @@ fn render_text_summary(result: &RunResult) -> String {
     let sanitize = |text: &str| {
         with_final_newline(redact_answers(&result.sensitive, strip_terminal_controls(text)))
     };
-    let value = result.result.as_ref().map(|value| match value {
+    let value = result.result.as_ref().map(|value| match &**value {
         serde_json::Value::String(text) => match terminal::stdout_size() {
             // A terminal breaks lines within words.
             Some((columns, _)) => wrap_prose(&sanitize(text), columns.into()),
             None => sanitize(text),
         },
-        other => sanitize(&serde_json::to_string_pretty(other).unwrap_or_default()),
+        _ => sanitize(&serde_json::to_string_pretty(value).unwrap_or_default()),
     });
     if result.prints_alone {
         return value.unwrap_or_default();

@@ -39,7 +39,7 @@ pub use answer_policy::{AnswerPolicy, OnEmpty, OnLength, TextCalls};
 pub use call_markers::{call_marker_positions, find_call_marker, find_earlier_call_marker};
 pub use config::{LlmConfig, ProviderKind};
 pub use endpoint::{Endpoint, EndpointError};
-pub use exact_arguments::{exact_json_text, quote_inexact_arguments};
+pub use exact_arguments::quote_inexact_arguments;
 pub use llm_setting::LlmSetting;
 pub use model_choice::{ModelChoice, ModelSelection};
 pub use offered_model::OfferedModel;

@@ -9,11 +9,14 @@ use delta_agent::ask_human;
 use delta_agent::tool::invocation::add_parameter_line;
 use delta_agent::tool::{CoercedArguments, ValueSchema, schema_parameters};
 use delta_base::engine_variables::EngineVars;
+use delta_base::json::ExactJson;
 use delta_base::{suggest, terminal_text};
 use delta_run::event::HumanQuestion;
 use delta_run::state::{ASK_HUMAN_TOOL, FINISH_TOOL, PendingCall, RunState};
 use delta_words::CallArguments;
 use serde_json::Value as Json;
+use serde_json::value::RawValue;
+use std::collections::HashMap;
 
 /// The most characters that are shown of the name of an unknown tool.
 const MAX_NAME_CHARS: usize = 80;
@@ -34,7 +37,7 @@ pub enum CallPlan<'a> {
     /// Start a command, unless a hook denies it.
     Start(Box<CheckedCall<'a>>),
     /// Finish the run with this result.
-    Finish(RecordedArguments, Json),
+    Finish(RecordedArguments, ExactJson),
     /// Ask the operator.
     Ask(RecordedArguments, HumanQuestion),
     /// Start nothing; the LLM gets this observation.
@@ -176,9 +179,10 @@ fn check_builtin<T>(
         .ok_or_else(|| add_parameter_line(problem, &schema_parameters(&schema.json)))
 }
 
-fn check_finish_result(agent: &Agent, arguments: &CallArguments) -> Result<Json, String> {
+fn check_finish_result(agent: &Agent, arguments: &CallArguments) -> Result<ExactJson, String> {
     let wrong =
         |why: String| format!("Invalid arguments for tool `finish`; the run goes on:\n{why}");
+    let text = arguments.as_json();
     let arguments: Json =
         arguments.parse().map_err(|error| wrong(format!("- they are not JSON ({error})")))?;
     if let FinishTool::Schema(schema) = &agent.finish {
@@ -188,10 +192,19 @@ fn check_finish_result(agent: &Agent, arguments: &CallArguments) -> Result<Json,
             .iter()
             .map(|violation| format!("- {violation}"))
             .collect();
-        return if errors.is_empty() { Ok(arguments) } else { Err(wrong(errors.join("\n"))) };
+        return if errors.is_empty() {
+            Ok(ExactJson::new(arguments, text))
+        } else {
+            Err(wrong(errors.join("\n")))
+        };
     }
     match (arguments.get("result"), arguments.as_object().map(serde_json::Map::len)) {
-        (Some(result @ (Json::String(_) | Json::Object(_))), Some(1)) => Ok(result.clone()),
+        (Some(result @ (Json::String(_) | Json::Object(_))), Some(1)) => {
+            let entries: HashMap<String, &RawValue> =
+                serde_json::from_str(text).unwrap_or_default();
+            let written = entries.get("result").map_or("", |raw| raw.get());
+            Ok(ExactJson::new(result.clone(), written))
+        }
         (Some(Json::String(_) | Json::Object(_)), _) => {
             Err(wrong("- `result` is the only parameter".to_owned()))
         }

@@ -7,6 +7,7 @@ use crate::chain::{ChainValue, JournalEdit};
 use crate::event::approval::{ApprovalDecision, ApprovalRequest, CallApproval, RequestNaming};
 use crate::event::image_file::ImageFile;
 use delta_base::id::{RunId, SnapshotId};
+use delta_base::json::ExactJson;
 use delta_base::time::Timestamp;
 use delta_words::{NativeParts, ToolCall, Unavailability, Usage};
 use serde::{Deserialize, Serialize};
@@ -506,7 +507,7 @@ pub struct ActionResult {
     pub sandbox: Option<Box<CallSandbox>>,
     /// The result of the run, if this call ends it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result: Option<Json>,
+    pub result: Option<ExactJson>,
 }
 
 /// The end of a run that a hook demands.

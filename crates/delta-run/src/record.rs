@@ -4,6 +4,7 @@
 //! run; a power failure may cost the newest records but never an event.
 
 use delta_base::durable::{self, FileError, NewPrivateFile};
+use delta_base::json::ExactJson;
 use delta_base::redact::Secrets;
 use delta_base::time::Timestamp;
 use delta_base::{checksum, json};
@@ -210,7 +211,7 @@ impl RecordWriter {
         &mut self,
         at: Timestamp,
         call_id: &str,
-        output: &serde_json::Value,
+        output: &ExactJson,
     ) -> Result<WrittenRecord, FileError> {
         let stem = self.reserve_stem("tool_executions", &format!("{}_finish", at.to_compact()));
         let name = format!("io/tool_executions/{stem}.json");

@@ -8,6 +8,7 @@ use crate::run_tree::RunTreeTotal;
 use crate::state::run_metadata::RunMetadata;
 use crate::state::{HumanRequest, RunState};
 use crate::{mailbox, workspace};
+use delta_base::json::ExactJson;
 use delta_base::quantity::format_count;
 use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_base::time::Timestamp;
@@ -29,7 +30,7 @@ pub struct RunResult {
     pub status: RunStatus,
     /// The result of a COMPLETED run.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub result: Option<Json>,
+    pub result: Option<ExactJson>,
     /// The error of a FAILED or INTERRUPTED run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<RunErrorInfo>,

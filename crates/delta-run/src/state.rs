@@ -21,6 +21,7 @@ use crate::state::sensitive_questions::SensitiveQuestions;
 use crate::state::snapshot_timeline::SnapshotTimeline;
 use crate::state::stage::StageState;
 use delta_base::id::{RunId, SnapshotId};
+use delta_base::json::ExactJson;
 use delta_base::time::Timestamp;
 use delta_words::{CallArguments, Usage, is_retried_status};
 use serde_json::Value as Json;
@@ -185,7 +186,7 @@ pub struct RunState {
     /// The calls of the last answer.
     calls: AnswerCalls,
     /// The result of the run. A later user message clears it.
-    pub result: Option<Json>,
+    pub result: Option<ExactJson>,
     /// How a hook ended the run. A later user message clears it.
     hook_end: Option<HookEnd>,
     /// The last error of the current process.
@@ -460,7 +461,7 @@ impl RunState {
             _ => {}
         }
         if let Some(end) = end {
-            self.result = (end.status == RunStatus::Completed).then(|| end.result.clone());
+            self.result = (end.status == RunStatus::Completed).then(|| end.result.clone().into());
             self.hook_end = Some(end.clone());
         }
     }
@@ -647,7 +648,8 @@ impl RunState {
         if self.hook_end.is_none() {
             let has_calls = !self.calls.is_empty();
             let is_result = !has_calls && thought.reminder.is_none();
-            self.result = is_result.then(|| Json::from(self.begun_text.clone() + &thought.content));
+            self.result =
+                is_result.then(|| Json::from(self.begun_text.clone() + &thought.content).into());
             if thought.cut_off && !has_calls && !is_result {
                 self.begun_text.push_str(&thought.content);
             } else {

@@ -2,11 +2,11 @@
 //!
 //! Pure. The engine asks, and decides with this policy, the options of the operator and the journal.
 
-use super::checked_value::CheckedValue;
 use super::invocation::{CheckedArguments, ToolInvocation};
 use super::{ParameterType, Tool, ToolParameter, names_parameter};
 use delta_base::engine_variables::EngineVars;
 use delta_base::hex::sha256_hex;
+use delta_base::json::ExactJson;
 use delta_shell::{CommandPattern, CommandPatternError, read_plain_command};
 use delta_yaml::yaml::mapping_schema::{KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlDocument, YamlNode, quote_yaml};
@@ -463,7 +463,7 @@ impl Tool {
                     None if fills_optional || *required => Some(format!("${{{name}}}").into()),
                     None => None,
                 };
-                values.push(value.map(CheckedValue::from));
+                values.push(value.map(ExactJson::from));
             }
             self.command_sha256(&self.fill_command(&values, &remembered.to_string(), vars), vars)
         };

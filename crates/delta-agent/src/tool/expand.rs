@@ -1,10 +1,10 @@
 //! Rewrites `exec:` and `shell:` tools in `command:` form (the ToolExpander of the specification,
 //! made visible). The text is edited in place: comments, order and everything else are preserved.
 
-use super::checked_value::CheckedValue;
 use super::yaml_edit::{TextEdit, apply_edits, is_flow_node, key_value_gap, node_end};
 use super::{CommandPart, CommandWord, InjectAs, ParameterType, Tool, ToolParameter, ToolSyntax};
 use delta_base::engine_variables::EngineVars;
+use delta_base::json::ExactJson;
 use delta_shell::{escape_argument_template, escape_plain_string};
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use delta_yaml::yaml::{YamlDocument, YamlNode, quote_yaml};
@@ -100,9 +100,9 @@ pub(super) fn same_invocation(a: &Tool, b: &Tool) -> bool {
             let values = tool.parameters.iter().map(|p| {
                 let sample = a.parameters.iter().find(|other| other.name == p.name);
                 let sample = sample.filter(|sample| optional || sample.required);
-                sample.map(sample_value).or_else(|| p.default.clone()).map(CheckedValue::from)
+                sample.map(sample_value).or_else(|| p.default.clone()).map(ExactJson::from)
             });
-            let values: Vec<Option<CheckedValue>> = values.collect();
+            let values: Vec<Option<ExactJson>> = values.collect();
             tool.fill_command(&values, "", &vars)
         };
         invocation(a) == invocation(b)

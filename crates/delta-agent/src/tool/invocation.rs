@@ -3,10 +3,10 @@
 //! Arguments are checked before any process exists; errors become an observation. Values are
 //! inserted into words and never parsed again.
 
-use super::checked_value::CheckedValue;
 use super::coercion::CoercedArguments;
 use super::{CommandPart, CommandWord, InjectAs, ParameterType, Tool, ToolParameter, ValueSchema};
 use delta_base::engine_variables::EngineVars;
+use delta_base::json::ExactJson;
 use delta_base::suggest;
 use delta_base::terminal_text;
 use delta_words::CallArguments;
@@ -31,7 +31,7 @@ pub struct ToolInvocation {
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckedArguments {
     /// One for each parameter of the tool; `None` where a value is absent.
-    values: Vec<Option<CheckedValue>>,
+    values: Vec<Option<ExactJson>>,
     json: Json,
     object_text: String,
     /// The names of the arguments that were taken as another JSON type than they came in.
@@ -43,7 +43,7 @@ impl CheckedArguments {
     pub fn text(&self, parameters: &[ToolParameter], name: &str) -> Option<String> {
         let mut values = parameters.iter().zip(&self.values);
         let (_, value) = values.find(|(parameter, _)| parameter.name == name)?;
-        value.as_ref().map(CheckedValue::text)
+        value.as_ref().map(ExactJson::text)
     }
 
     /// The names of the arguments that came as text, and were taken as what the text is.
@@ -98,7 +98,7 @@ impl Tool {
         &self,
         object: &ArgumentObject<'_>,
         json: &Json,
-    ) -> Result<Vec<Option<CheckedValue>>, String> {
+    ) -> Result<Vec<Option<ExactJson>>, String> {
         let mut errors = Vec::new();
         let names = self.parameters.iter().map(|parameter| parameter.name.as_str());
         for (name, _) in &object.entries {
@@ -135,7 +135,7 @@ impl Tool {
         object: &ArgumentObject<'_>,
         json: &Json,
         schema: &ValueSchema,
-    ) -> Result<Vec<Option<CheckedValue>>, String> {
+    ) -> Result<Vec<Option<ExactJson>>, String> {
         // Blank text is `{}`, and blanks that JSON does not know may be around an object. Otherwise this only makes the error.
         let parsed = match json {
             Json::Object(_) => Cow::Borrowed(json),
@@ -153,7 +153,7 @@ impl Tool {
             let entry = object.entries.iter().find(|(name, _)| *name == parameter.name);
             let raw = entry.map(|(_, raw)| *raw).filter(|raw| raw.get() != "null");
             let Some((value, raw)) = parsed.get(&parameter.name).zip(raw) else {
-                values.push(parameter.default.clone().map(CheckedValue::from));
+                values.push(parameter.default.clone().map(ExactJson::from));
                 continue;
             };
             if parameter.in_template && value_contains_nul(value) {
@@ -180,7 +180,7 @@ impl Tool {
     /// object.
     pub(super) fn fill_command(
         &self,
-        values: &[Option<CheckedValue>],
+        values: &[Option<ExactJson>],
         object_text: &str,
         vars: &EngineVars,
     ) -> ToolInvocation {
@@ -196,7 +196,7 @@ impl Tool {
                 && (parameter.in_template || self.schema.is_none())
         });
         let stdin = match on_stdin {
-            Some(index) => values[index].as_ref().map(CheckedValue::text).unwrap_or_default(),
+            Some(index) => values[index].as_ref().map(ExactJson::text).unwrap_or_default(),
             None if self.schema.is_some() => object_text.to_owned(),
             None => String::new(),
         };
@@ -227,7 +227,7 @@ pub fn canonical_arguments(arguments: &CallArguments) -> Result<String, String> 
 
 fn fill_word(
     word: &CommandWord,
-    values: &[Option<CheckedValue>],
+    values: &[Option<ExactJson>],
     vars: &EngineVars,
 ) -> Option<String> {
     if word.droppable && word.only_parameter().is_some_and(|index| values[index].is_none()) {
@@ -239,7 +239,7 @@ fn fill_word(
             CommandPart::Text(text) => out.push_str(text),
             CommandPart::Variable(variable) => out.push_str(&vars.get(*variable).to_string_lossy()),
             CommandPart::Parameter(index) => {
-                out.push_str(&values[*index].as_ref().map(CheckedValue::text).unwrap_or_default())
+                out.push_str(&values[*index].as_ref().map(ExactJson::text).unwrap_or_default())
             }
         }
     }
@@ -250,42 +250,42 @@ impl ToolParameter {
     fn checked_value(
         &self,
         argument: Option<WrittenValue<'_>>,
-    ) -> Result<Option<CheckedValue>, String> {
+    ) -> Result<Option<ExactJson>, String> {
         let name = &self.name;
         let Some(written) = argument.filter(|argument| argument.raw.get() != "null") else {
             return match (argument, self.required) {
                 (Some(_), true) => Err(format!("parameter `{name}` must not be null")),
                 (None, true) => Err(format!("missing required parameter `{name}`")),
-                (_, false) => Ok(self.default.clone().map(CheckedValue::from)),
+                (_, false) => Ok(self.default.clone().map(ExactJson::from)),
             };
         };
         let value = self.typed_value(written)?;
         if !self.allowed_values.is_empty()
-            && !self.allowed_values.iter().any(|allowed| json_equal(allowed, value.json()))
+            && !self.allowed_values.iter().any(|allowed| json_equal(allowed, &value))
         {
             let values: Vec<_> = self.allowed_values.iter().map(Json::to_string).collect();
             return Err(format!(
                 "parameter `{name}` must be one of {}, not {}",
                 values.join(", "),
-                value.json()
+                *value
             ));
         }
-        if value_contains_nul(value.json()) {
+        if value_contains_nul(&value) {
             return Err(describe_nul(self));
         }
         Ok(Some(value))
     }
 
     /// The value that the LLM wrote as `raw`; an integer without the `.0` that JSON allows.
-    fn written_value(&self, value: Json, raw: &RawValue) -> CheckedValue {
+    fn written_value(&self, value: Json, raw: &RawValue) -> ExactJson {
         let is_exact = value.is_u64() || value.is_i64();
         match value.as_f64().filter(|number| !is_exact && number.abs() < 9e15) {
             Some(number) if self.kind == ParameterType::Integer => Json::from(number as i64).into(),
-            _ => CheckedValue::written(value, raw),
+            _ => ExactJson::new(value, raw.get()),
         }
     }
 
-    fn typed_value(&self, written: WrittenValue<'_>) -> Result<CheckedValue, String> {
+    fn typed_value(&self, written: WrittenValue<'_>) -> Result<ExactJson, String> {
         let raw = written.raw;
         let value = match written.json {
             Some(value) => value.clone(),

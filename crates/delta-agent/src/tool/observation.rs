@@ -4,6 +4,7 @@
 use super::ToolOutput;
 use super::media_type::{is_binary, media_type};
 use delta_base::durable;
+use delta_base::json::without_blanks;
 use delta_mcp::holder_config::HOLDER_DIR;
 use delta_mcp::tool_result::{attachment_stem, named_images};
 use delta_process::truncated_output::{
@@ -56,7 +57,7 @@ impl Observation {
 
 /// Describes a finished process whose standard output is an `output`. `dir` is the directory of its io/ files, relative to the
 /// workspace; `record` is the name of the file there that holds the output; `sandbox` is a line about the sandbox. With
-/// `reads_utf16`, UTF-16 is text.
+/// `reads_utf16`, UTF-16 is text, and JSON may begin with a byte order mark.
 pub fn render_observation(
     finished: &ProcessResult,
     output: ToolOutput,
@@ -75,7 +76,7 @@ pub fn render_observation(
             append_text(&mut text, stdout, utf16(stdout), dir, record)
         }
         ToolOutput::File => append_file(&mut text, "output", stdout, dir, record),
-        ToolOutput::Json => append_json(&mut text, finished, dir, record),
+        ToolOutput::Json => append_json(&mut text, finished, dir, record, reads_utf16),
         ToolOutput::Image => match read_image(finished) {
             Ok(new) => {
                 images.push(new);
@@ -147,14 +148,18 @@ fn append_text(
 
 /// The text of a stream that is shown whole, if it is UTF-16 with a byte order mark, as programs of Windows print.
 fn decode_utf16(stream: &OutputCapture) -> Option<String> {
-    let (mark, rest) = stream.head.split_first_chunk::<2>()?;
+    if stream.tail.is_empty() { decode_utf16_bytes(&stream.head) } else { None }
+}
+
+fn decode_utf16_bytes(bytes: &[u8]) -> Option<String> {
+    let (mark, rest) = bytes.split_first_chunk::<2>()?;
     let unit = match mark {
         [0xff, 0xfe] => u16::from_le_bytes,
         [0xfe, 0xff] => u16::from_be_bytes,
         _ => return None,
     };
     let (units, odd) = rest.as_chunks::<2>();
-    if !stream.tail.is_empty() || !odd.is_empty() {
+    if !odd.is_empty() {
         return None;
     }
     let text = char::decode_utf16(units.iter().map(|bytes| unit(*bytes)));
@@ -194,13 +199,26 @@ fn append_file(
 
 /// Appends the JSON value that a tool has printed, without blanks between its parts; returns true when some of it is left
 /// out.
-fn append_json(text: &mut String, finished: &ProcessResult, dir: &str, record: &str) -> bool {
+fn append_json(
+    text: &mut String,
+    finished: &ProcessResult,
+    dir: &str,
+    record: &str,
+    reads_utf16: bool,
+) -> bool {
     let stdout = &finished.stdout;
-    let parsed = match stdout.whole.as_deref().map(std::str::from_utf8) {
-        Some(Ok(json)) => serde_json::from_str::<&RawValue>(json)
+    let decoded = stdout.whole.as_deref().map(|bytes| match std::str::from_utf8(bytes) {
+        // Programs of Windows print a byte order mark, which is not JSON.
+        Ok(json) if reads_utf16 => Some(Cow::Borrowed(json.trim_start_matches('\u{feff}'))),
+        Ok(json) => Some(Cow::Borrowed(json)),
+        Err(_) if reads_utf16 => decode_utf16_bytes(bytes).map(Cow::Owned),
+        Err(_) => None,
+    });
+    let parsed = match &decoded {
+        Some(Some(json)) => serde_json::from_str::<&RawValue>(json)
             .map(|value| without_blanks(value.get()))
             .map_err(|error| error.to_string()),
-        Some(Err(_)) => Err("the output is not UTF-8".to_owned()),
+        Some(None) => Err("the output is not UTF-8".to_owned()),
         None => Err("the output is too large".to_owned()),
     };
     match parsed {
@@ -214,31 +232,13 @@ fn append_json(text: &mut String, finished: &ProcessResult, dir: &str, record: &
         // The ending of the process says why there is no output.
         Err(_) if stdout.bytes == 0 && finished.end != ProcessEnd::Exited(0) => false,
         Err(reason) => {
-            let truncated = append_stream(text, stdout, dir, record);
+            let utf16 = if reads_utf16 { decode_utf16(stdout) } else { None };
+            let truncated = append_text(text, stdout, utf16, dir, record);
             ensure_line_end(text);
             text.push_str(&format!("[not JSON: {reason}]"));
             truncated
         }
     }
-}
-
-/// Valid JSON without the blanks between its parts. Numbers and strings stay as they are written.
-fn without_blanks(json: &str) -> String {
-    let mut out = String::with_capacity(json.len());
-    let mut in_string = false;
-    let mut is_escaped = false;
-    for c in json.chars() {
-        if in_string {
-            in_string = is_escaped || c != '"';
-            is_escaped = !is_escaped && c == '\\';
-        } else if c.is_ascii_whitespace() {
-            continue;
-        } else {
-            in_string = c == '"';
-        }
-        out.push(c);
-    }
-    out
 }
 
 /// The images that the output of a call of an MCP server names, in the order of their files' names there; `run_dir` is the run's

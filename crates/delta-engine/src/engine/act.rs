@@ -8,6 +8,7 @@ use delta_agent::ask_human;
 use delta_agent::tool::Tool;
 use delta_agent::tool::observation::Observation;
 use delta_base::durable;
+use delta_base::json::ExactJson;
 use delta_mcp::holder_config::{HOLDER_DIR, task_record_path};
 use delta_plan::approval_plan::call_after_gate;
 use delta_plan::call_plan::{
@@ -22,7 +23,6 @@ use delta_run::record::surviving_call::SurvivingCall;
 use delta_run::run::{Run, RunNotice};
 use delta_run::state::PendingCall;
 use delta_run::state::stage::StageDir;
-use serde_json::Value as Json;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
@@ -202,7 +202,7 @@ impl<'a> Engine<'a> {
         &mut self,
         run: &mut Run,
         call: &PendingCall,
-        result: Json,
+        result: ExactJson,
     ) -> Result<(), EngineError> {
         let record = run.records.write_finish((self.clock)(), &call.id, &result)?;
         let text = FINISHED_OBSERVATION.to_owned();

@@ -11,6 +11,7 @@ use delta_agent::tool::invocation::CheckedArguments;
 use delta_agent::tool::observation::{Observation, read_named_images, render_observation};
 use delta_agent::tool::{Tool, ToolOutput};
 use delta_base::durable::NewPrivateFile;
+use delta_base::json::ExactJson;
 use delta_process::{ProcessEnd, ProcessResult};
 use delta_run::event::{ActionRequest, ActionResult, CallSandbox, Payload, StartedRun};
 use delta_run::record::ToolExecutionRecord;
@@ -18,7 +19,6 @@ use delta_run::record::surviving_call::SurvivingCall;
 use delta_run::run::Run;
 use delta_run::state::PendingCall;
 use delta_run::workspace;
-use serde_json::Value as Json;
 use std::collections::VecDeque;
 
 /// The start of the observation of a call whose holder died while the engine waited for it.
@@ -339,7 +339,7 @@ pub(super) struct CallOutcome {
     pub(super) runs: Vec<StartedRun>,
     pub(super) sandbox: Option<Box<CallSandbox>>,
     /// The result of the run, if the call ends it.
-    pub(super) result: Option<Json>,
+    pub(super) result: Option<ExactJson>,
 }
 
 pub(super) fn record_observation(

@@ -94,7 +94,7 @@ impl ProgressPrinter {
         if let Some(value) = &result.result
             && (result.tool_name == FINISH_TOOL || !self.to_stdout)
         {
-            self.unprinted_result.get_or_insert_with(|| value_text(value));
+            self.unprinted_result.get_or_insert_with(|| value.text());
             return;
         }
         if let Some(UnprintedCall { tool, arguments }) =

@@ -4,12 +4,8 @@
 //! arguments has such a number, the text of the response gets a string with the object in its place, which every reader of
 //! responses takes.
 
-use delta_base::json::to_json;
-use serde_json::Value;
+use delta_base::json::{has_inexact_number, next_token, to_json, without_blanks};
 use std::borrow::Cow;
-
-/// The longest number of digits alone that always fits into 64 bits.
-const EXACT_DIGITS: usize = 18;
 
 /// Replaces each object that is a member `name` of the response, and that has a number which a tree would change, by a string
 /// with its text.
@@ -31,7 +27,7 @@ pub fn quote_inexact_arguments<'a>(response: &'a str, name: &str) -> Cow<'a, str
         at = end;
         if has_inexact_number(object) {
             quoted.push_str(&response[copied..start]);
-            quoted.push_str(&to_json(&compact(object)));
+            quoted.push_str(&to_json(&without_blanks(object)));
             copied = end;
         }
     }
@@ -40,71 +36,6 @@ pub fn quote_inexact_arguments<'a>(response: &'a str, name: &str) -> Cow<'a, str
     }
     quoted.push_str(&response[copied..]);
     Cow::Owned(quoted)
-}
-
-/// The JSON without its blanks, if a tree of it would write one of its numbers in another way.
-pub fn exact_json_text(json: &str) -> Option<String> {
-    has_inexact_number(json).then(|| compact(json))
-}
-
-/// Whether a tree of the JSON would write one of its numbers in another way.
-pub fn has_inexact_number(json: &str) -> bool {
-    let mut at = 0;
-    while let Some(token) = next_token(json, at) {
-        at = token.end;
-        if !token.is_string && is_inexact(token.text) {
-            return true;
-        }
-    }
-    false
-}
-
-fn is_inexact(number: &str) -> bool {
-    if number.len() <= EXACT_DIGITS && number.bytes().all(|byte| byte.is_ascii_digit()) {
-        return false;
-    }
-    // One that is too large for a tree makes the whole response unreadable.
-    serde_json::from_str::<Value>(number).map_or(true, |value| to_json(&value) != number)
-}
-
-/// A string without its quotes, or a number.
-struct JsonToken<'a> {
-    text: &'a str,
-    is_string: bool,
-    /// The position after it.
-    end: usize,
-}
-
-/// The next string or number from `at`, which is not inside of one.
-fn next_token(json: &str, at: usize) -> Option<JsonToken<'_>> {
-    let bytes = json.as_bytes();
-    let start = at + bytes.get(at..)?.iter().copied().position(starts_token)?;
-    if bytes[start] == b'"' {
-        let end = string_end(bytes, start)?;
-        return Some(JsonToken { text: &json[start + 1..end - 1], is_string: true, end });
-    }
-    let end = start + bytes[start..].iter().take_while(|byte| is_number_byte(**byte)).count();
-    Some(JsonToken { text: &json[start..end], is_string: false, end })
-}
-
-fn starts_token(byte: u8) -> bool {
-    matches!(byte, b'"' | b'-' | b'0'..=b'9')
-}
-
-fn is_number_byte(byte: u8) -> bool {
-    matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E')
-}
-
-/// The position after the string that starts at `start`.
-fn string_end(bytes: &[u8], start: usize) -> Option<usize> {
-    let mut at = start + 1;
-    loop {
-        at += memchr::memchr2(b'"', b'\\', bytes.get(at..)?)?;
-        if bytes[at] == b'"' {
-            return Some(at + 1);
-        }
-        at += 2;
-    }
 }
 
 /// The position of the object whose name ends at `at`.
@@ -120,25 +51,11 @@ fn object_end(json: &str, start: usize) -> Option<usize> {
     stream.next()?.ok().map(|raw| start + raw.get().len())
 }
 
-/// The JSON without the blanks between its tokens.
-fn compact(json: &str) -> String {
-    let mut text = String::with_capacity(json.len());
-    let mut at = 0;
-    while let Some(token) = next_token(json, at) {
-        let start = token.end - token.text.len() - if token.is_string { 2 } else { 0 };
-        text.extend(json[at..start].split_ascii_whitespace());
-        text.push_str(&json[start..token.end]);
-        at = token.end;
-    }
-    text.extend(json[at..].split_ascii_whitespace());
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     #[test]
     fn c_4_4_numbers_that_do_not_fit_are_kept_as_text() {

@@ -56,7 +56,14 @@ impl AnswerRedaction {
                 self.redact_observation(&result.call_id, &mut result.observation_content);
                 self.redact_text(&mut result.call_id);
                 self.redact_text(&mut result.tool_name);
-                result.result.iter_mut().for_each(|result| self.answers.redact_json(result));
+                if let Some(result) = &mut result.result {
+                    let mut redacted = (**result).clone();
+                    self.answers.redact_json(&mut redacted);
+                    // What has no answer keeps its digits.
+                    if redacted != **result {
+                        *result = redacted.into();
+                    }
+                }
             }
             Payload::HumanInputRequest(question) => {
                 self.redact_text(&mut question.call_id);

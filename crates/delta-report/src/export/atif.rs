@@ -110,7 +110,8 @@ fn trajectory_agent(run: &ExportedRun, tools: Vec<Json>) -> Json {
 fn trajectory_extra(run: &ExportedRun) -> Json {
     let mut extra = json!({"status": run.state.status});
     let result = RunResult::from_state(&run.state);
-    set_field(&mut extra, "result", result.as_ref().and_then(|result| result.result.clone()));
+    let answer = result.as_ref().and_then(|result| result.result.as_deref());
+    set_field(&mut extra, "result", answer.cloned());
     let error = result.and_then(|result| result.error);
     let error = error.map(|error| json!({"type": error.kind, "message": error.message}));
     set_field(&mut extra, "error", error);

@@ -10,7 +10,6 @@ use crate::statement::document::{
 };
 use crate::statement::workspace_trees::{RunChanges, WorkspaceTrees};
 use delta_base::hex::sha256_hex;
-use delta_base::json;
 use delta_run::event::image_file::ImageFile;
 use delta_run::event::{EngineStart, Event, Payload, SandboxRecord};
 use delta_run::run_result::RunResult;
@@ -147,8 +146,7 @@ fn engine_start_of(event: &Event) -> Option<&EngineStart> {
 /// The result of a run as a subject: a text, or JSON without spaces.
 fn find_result(run: &ExportedRun) -> Option<ResourceDescriptor> {
     let result = RunResult::from_state(&run.state)?.result?;
-    let text = result.as_str().map_or_else(|| json::to_json(&result), str::to_owned);
-    Some(ResourceDescriptor::new(RESULT, SHA256, sha256_hex(text)).with(KIND, RESULT))
+    Some(ResourceDescriptor::new(RESULT, SHA256, sha256_hex(result.text())).with(KIND, RESULT))
 }
 
 fn state_journal(run: &ExportedRun, journal: &[u8]) -> ResourceDescriptor {

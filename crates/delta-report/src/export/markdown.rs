@@ -27,7 +27,7 @@ pub fn render_markdown(run: &ExportedRun) -> String {
     let history = RunHistory::from_events(&run.events);
     let result = RunResult::from_state(&run.state);
     document.push_header(run, result.as_ref());
-    let answer = result.as_ref().and_then(|result| result.result.as_ref());
+    let answer = result.as_ref().and_then(|result| result.result.as_deref());
     for iteration in &history.iterations {
         document.push_events(run, &iteration.events_before);
         let is_last = iteration.thought.value.iteration == run.state.iterations;
@@ -282,9 +282,12 @@ impl MarkdownDocument {
         let Some(result) = result else { return };
         if let Some(answer) = &result.result {
             self.push_paragraph("## Result");
-            match answer {
+            match &**answer {
                 Json::String(text) => self.push_fenced("text", text),
-                other => self.push_fenced("json", &format!("{other:#}")),
+                _ => {
+                    let text = serde_json::to_string_pretty(answer).unwrap_or_default();
+                    self.push_fenced("json", &text);
+                }
             }
         }
         if let Some(question) = &result.interaction {

@@ -6,6 +6,7 @@ use delta_agent::hook::{HookFailurePolicy, HookPoint};
 use delta_agent::tool::ToolOutput;
 use delta_agent::tool::invocation::ToolInvocation;
 use delta_agent::tool::observation::{Observation, render_observation};
+use delta_base::json::ExactJson;
 use delta_plan::approval_plan::{ApprovalPlan, call_after_gate, plan_approval};
 use delta_plan::call_plan::{CallPlan, FINISHED_OBSERVATION, plan_call};
 use delta_plan::checked_call::CheckedCall;
@@ -26,7 +27,7 @@ pub(super) enum ExpectedOutcome {
     /// Nothing is started; the LLM gets this observation.
     Observation(String),
     /// The run ends with this result.
-    Finish(Json),
+    Finish(ExactJson),
     /// The user is asked.
     AskHuman,
     /// A command was executed, but the engine died before it had the result.
@@ -333,7 +334,7 @@ impl RunVerifier<'_> {
             render_observation(&finished, output, timeout_ms, &output_dir, file, hint, reads_utf16);
         let Some(observation) = self.filtered_observation(result, observation) else { return };
         let run_result = tool.run_result(&finished.end, &observation);
-        self.check_observation(result, &observation.text, run_result.as_ref());
+        self.check_observation(result, &observation.text, run_result.as_deref());
         // The files that a call of an MCP server has stored may be packed; the journal has the checksums of the images.
         if output != ToolOutput::TextAndImages {
             let subject = format!("the image of {call}");

@@ -1,10 +1,12 @@
 //! Events as lines of the journal, written and read.
 
-use super::{Event, Payload};
+use super::{ActionResult, Event, Payload};
 use crate::chain::{self, EDITED_FIELD, JournalEdit};
+use delta_base::json::ExactJson;
 use delta_base::time::Timestamp;
 use delta_base::{checksum, json};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use std::fmt::Write;
 
 /// An upper bound of the bytes that a line has in addition to its payload.
@@ -62,12 +64,27 @@ impl Event {
         let payload = match kind {
             "THOUGHT" => Payload::Thought(serde_json::from_str(line)?),
             "ACTION_REQUEST" => Payload::ActionRequest(serde_json::from_str(line)?),
-            "ACTION_RESULT" => Payload::ActionResult(serde_json::from_str(line)?),
+            "ACTION_RESULT" => Payload::ActionResult(Box::new(parse_action_result(line)?)),
             _ => serde_json::from_str(line)?,
         };
         let (_, chain) = chain::split_line(line.as_bytes());
         Ok(Self { seq, timestamp, payload, edited, chain })
     }
+}
+
+fn parse_action_result(line: &str) -> serde_json::Result<ActionResult> {
+    #[derive(Deserialize)]
+    struct RunResultField<'a> {
+        #[serde(borrow)]
+        result: &'a RawValue,
+    }
+    let mut event: ActionResult = serde_json::from_str(line)?;
+    // One event of a run has it.
+    if let Some(result) = &mut event.result {
+        let field: RunResultField<'_> = serde_json::from_str(line)?;
+        *result = ExactJson::new((**result).clone(), field.result.get());
+    }
+    Ok(event)
 }
 
 /// The type, number and time of a line that starts as [`Event::to_line`] writes it.

@@ -5,6 +5,7 @@
 
 use crate::event::{HostTrafficRecord, is_zero_number};
 use delta_base::hex::sha256_hex;
+use delta_base::json::ExactJson;
 use delta_base::time::Timestamp;
 use delta_base::{checksum, json};
 use delta_process::OutputCapture;
@@ -215,7 +216,7 @@ pub struct FinishRecord<'a> {
     /// The time when the call was executed.
     pub started_at: Timestamp,
     /// The result of the run.
-    pub output: Cow<'a, serde_json::Value>,
+    pub output: Cow<'a, ExactJson>,
 }
 
 /// A stream in a record: its text, or a reference to a file next to the record.
@@ -441,7 +442,7 @@ mod tests {
         fn c_5_2_a_record_of_finish_reads_back_as_it_was_written(
             call_id in text(), at in time(), output in any::<Option<String>>(),
         ) {
-            let output = Cow::Owned(serde_json::json!({"output": output}));
+            let output = Cow::Owned(serde_json::json!({"output": output}).into());
             let tool = Cow::Borrowed("finish");
             round_trip(&FinishRecord { tool, call_id, started_at: at.unwrap(), output })?;
         }

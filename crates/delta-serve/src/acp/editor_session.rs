@@ -2,7 +2,7 @@
 
 use super::session_update::{event_updates, message_chunk, output_update};
 use crate::supervisor::ServedRun;
-use delta_agent::tool::value_text;
+use delta_base::json::ExactJson;
 use delta_base::redact::redact_answers;
 use delta_mcp::json_rpc::{RpcId, RpcMessage};
 use delta_operator::arguments::served_output::{PieceKind, ServedPiece};
@@ -193,7 +193,7 @@ impl EditorSession {
             // The next answer does not begin with one that was interrupted.
             Payload::EngineEnd { status, .. } => {
                 self.partial = PartialAnswer::default();
-                let result = self.state.result.as_ref().map(value_text);
+                let result = self.state.result.as_ref().map(ExactJson::text);
                 let result = result.filter(|_| *status == RunStatus::Completed);
                 updates.extend(result.and_then(|text| self.unseen_text(&text)));
             }

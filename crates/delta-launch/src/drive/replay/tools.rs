@@ -497,7 +497,7 @@ fn compare_endings(original: &RunState, replayed: &RunState) -> Vec<ReplayDiffer
         ReplayDifference::between(None, subject.to_owned(), &before, &after)
     };
     let result =
-        |state: &RunState| state.result.as_ref().map_or("none".to_owned(), ToString::to_string);
+        |state: &RunState| state.result.as_deref().map_or("none".to_owned(), ToString::to_string);
     let mut differences = Vec::new();
     differences.extend(difference("the result", result(original), result(replayed)));
     // An interrupted run ended before the end of its recording.

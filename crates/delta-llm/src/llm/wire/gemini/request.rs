@@ -3,13 +3,13 @@
 //! Pieces are joined as text, so that the arguments of a call and the schema of a tool keep every digit and the order of
 //! their members.
 
-use super::super::super::exact_arguments::has_inexact_number;
 use super::super::{
     NeutralBody, NeutralCall, NeutralContent, NeutralMessage, NeutralPart, NeutralRequest,
     NeutralTool, PatchedObject, turn_start,
 };
 use super::{neutral_tool_name, wire_tool_name};
 use delta_base::hex::sha256_hex;
+use delta_base::json::has_inexact_number;
 use delta_base::json::to_json;
 use delta_words::{EncodeOptions, GEMINI_LENGTH_KEYS, IMAGE_ANSWER, NativeParts, WireForm};
 use serde_json::value::{RawValue, to_raw_value};
