@@ -565,6 +565,27 @@ diff --git \"a/untracked\\nname\" \"b/untracked\\nname\"\nnew file mode 100644\n
     assert_eq!(sandbox.events("SNAPSHOT").len(), 3, "looking records nothing");
 }
 
+/// Comparing files of labels, one in each line, took time that grew with the square of their length.
+#[test]
+fn c_16_4_long_files_with_few_different_lines_are_compared() {
+    let label =
+        |seed: u32, line: u32| seed.wrapping_add(line).wrapping_mul(2_654_435_761) >> 13 & 1;
+    let labels =
+        |seed| (0..60_000).map(|line| format!("{}\n", label(seed, line))).collect::<String>();
+    let tools = "  - name: work\n    shell: mv ../other labels\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, "- call: [{tool: work}]\n- say: ok\n");
+    let config = sandbox.read("agent/agent.yaml");
+    sandbox.write("agent/agent.yaml", config + "snapshots: true\n");
+    sandbox.write("work/labels", labels(1));
+    sandbox.write("other", labels(77_777));
+    sandbox.run("hi", &[]).expect_code(0);
+    // It did not end within 15 seconds of the processor, and takes less than one.
+    let script = format!("ulimit -t 15; exec '{DELTA}' diff r 0 1 -w work --stat");
+    let mut diff = Command::new("sh");
+    let ran = diff.args(["-c", &script]).current_dir(sandbox.path(".")).output().unwrap();
+    assert!(ran.status.code() == Some(1), "{ran:?}");
+}
+
 #[test]
 fn c_16_4_git_and_patch_apply_names_with_blanks_beside_binary_files() {
     let tools = "  - name: work\n    shell: echo two >> 'my notes' && printf '\\000b' > a.bin && echo b > 'b c' && chmod +x zz && printf '\\000' > zzz\n";

@@ -1,6 +1,6 @@
 //! The difference of two texts, line by line.
 
-use imara_diff::{Algorithm, Diff, Hunk, InternedInput};
+use gix_imara_diff::{Algorithm, Diff, Hunk, InternedInput};
 use std::ops::Range;
 
 /// What turns one text into another.
@@ -15,7 +15,8 @@ pub struct LineDiff {
 }
 
 impl LineDiff {
-    /// Compares two texts, in about linear time; each hunk has `context` lines before and after its changes.
+    /// Compares two texts, in about linear time, or if few lines occur very often, in about the time that git takes; each hunk
+    /// has `context` lines before and after its changes.
     pub fn new(before: &str, after: &str, context: usize) -> Self {
         let input = InternedInput::new(before, after);
         let mut diff = Diff::compute(Algorithm::Histogram, &input);
