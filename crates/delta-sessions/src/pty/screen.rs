@@ -79,9 +79,14 @@ impl VirtualTerminal {
     /// Draws what a program printed and adds its text to `text`. Returns the terminal's replies to the program.
     pub(super) fn process_output(&mut self, output: &[u8], text: &mut OutputRing) -> Vec<u8> {
         self.version += 1;
-        self.emulator.process(output);
-        let line = &mut self.line;
-        self.text_parser.advance(&mut PlainTextWriter { text, line }, output);
+        // A piece begins with the only character of it that depends on where the cursor is.
+        for piece in output.chunk_by(|_, next| !next.is_ascii_control()) {
+            let size = self.size();
+            let cursor = self.emulator.screen().cursor_position();
+            let line = &mut self.line;
+            self.text_parser.advance(&mut PlainTextWriter { text, line, cursor, size }, piece);
+            self.emulator.process(piece);
+        }
         std::mem::take(&mut self.emulator.callbacks_mut().0)
     }
 
@@ -203,8 +208,16 @@ impl Callbacks for TerminalReplies {
 struct TextLine {
     /// Whether the cursor has returned to the beginning of the line.
     after_carriage_return: bool,
+    /// The column after the line, if the cursor has returned to its beginning.
+    end_column: u16,
     /// What the line has from the cursor on: the cursor was moved back over it.
     rest: VecDeque<char>,
+    /// How many columns without a character are before the cursor. They become blanks if a character follows.
+    gap: u16,
+    /// The last character that was printed.
+    last_printed: Option<char>,
+    /// The row and column of the cursor that the program has saved.
+    saved_cursor: Option<(u16, u16)>,
 }
 
 /// Writes the text of an output. Moving the cursor to another row ends a line; moving it back lets the program print over a
@@ -212,10 +225,16 @@ struct TextLine {
 struct PlainTextWriter<'a> {
     text: &'a mut OutputRing,
     line: &'a mut TextLine,
+    /// The row and column of the cursor before the output, from 0.
+    cursor: (u16, u16),
+    size: TerminalSize,
 }
 
 impl PlainTextWriter<'_> {
     fn push(&mut self, character: char) {
+        for _ in 0..std::mem::take(&mut self.line.gap) {
+            self.text.push(b" ");
+        }
         self.text.push(character.encode_utf8(&mut [0; 4]).as_bytes());
     }
 
@@ -223,6 +242,7 @@ impl PlainTextWriter<'_> {
         while let Some(character) = self.line.rest.pop_front() {
             self.push(character);
         }
+        self.line.gap = 0;
     }
 
     fn end_line(&mut self) {
@@ -232,23 +252,88 @@ impl PlainTextWriter<'_> {
         }
     }
 
+    fn return_to_beginning(&mut self) {
+        if !self.line.after_carriage_return {
+            let width = u16::try_from(self.line.rest.len()).unwrap_or(u16::MAX);
+            self.line.end_column = self.cursor.1.saturating_add(width);
+        }
+        self.push_rest();
+        self.line.after_carriage_return = true;
+    }
+
     fn move_back(&mut self, count: u16) {
-        for _ in 0..count {
+        let skipped = count.min(self.line.gap);
+        self.line.gap -= skipped;
+        for _ in 0..count - skipped {
             let Some(character) = self.text.pop_character() else { return };
             self.line.rest.push_front(character);
         }
     }
 
     fn move_on(&mut self, count: u16) {
-        for _ in 0..count.min(MAX_BLANKS) {
-            let character = self.line.rest.pop_front().unwrap_or(' ');
-            self.push(character);
+        for _ in 0..count.min(MAX_ADDED) {
+            match self.line.rest.pop_front() {
+                Some(character) => self.push(character),
+                None => self.line.gap = (self.line.gap + 1).min(MAX_ADDED),
+            }
         }
+    }
+
+    /// Moves the cursor in its row.
+    fn move_to_column(&mut self, column: u16) {
+        if column == 0 {
+            return self.return_to_beginning();
+        }
+        let is_at_beginning = std::mem::take(&mut self.line.after_carriage_return);
+        let current = if is_at_beginning { self.line.end_column } else { self.cursor.1 };
+        if column < current {
+            self.move_back(current - column);
+        } else {
+            self.move_on(column - current);
+        }
+    }
+
+    /// Moves the cursor to a row and a column, from 0.
+    fn move_to(&mut self, row: u16, column: u16) {
+        let TerminalSize { cols, rows } = self.size;
+        if row.min(rows.get() - 1) == self.cursor.0 {
+            self.move_to_column(column.min(cols.get() - 1));
+        } else {
+            self.line.after_carriage_return = false;
+            self.end_line();
+        }
+    }
+
+    fn restore_cursor(&mut self) {
+        let (row, column) = self.line.saved_cursor.unwrap_or_default();
+        self.move_to(row, column);
+    }
+
+    /// Erases what the line has before the cursor.
+    fn erase_before(&mut self) {
+        if self.line.after_carriage_return {
+            return;
+        }
+        let mut erased = self.line.gap;
+        while self.text.pop_character().is_some() {
+            erased = erased.saturating_add(1);
+        }
+        self.line.gap = erased.min(MAX_ADDED);
+        self.line.rest.iter_mut().take(1).for_each(|it| *it = ' ');
+    }
+
+    /// Erases what the line has from the cursor on.
+    fn erase_after(&mut self) {
+        if self.line.after_carriage_return {
+            while self.text.pop_character().is_some() {}
+            self.line.end_column = 0;
+        }
+        self.line.rest.clear();
     }
 }
 
-/// The most blanks that a movement to the right adds.
-const MAX_BLANKS: u16 = 200;
+/// The most characters that a movement to the right or a repetition adds.
+const MAX_ADDED: u16 = 1000;
 
 impl vte::Perform for PlainTextWriter<'_> {
     fn print(&mut self, character: char) {
@@ -258,14 +343,12 @@ impl vte::Perform for PlainTextWriter<'_> {
         }
         self.line.rest.pop_front();
         self.push(character);
+        self.line.last_printed = Some(character);
     }
 
     fn execute(&mut self, byte: u8) {
         match byte {
-            b'\r' => {
-                self.push_rest();
-                self.line.after_carriage_return = true;
-            }
+            b'\r' => self.return_to_beginning(),
             b'\n' => {
                 self.line.after_carriage_return = false;
                 self.push_rest();
@@ -281,19 +364,44 @@ impl vte::Perform for PlainTextWriter<'_> {
     }
 
     fn csi_dispatch(&mut self, params: &vte::Params, first: &[u8], _ignored: bool, last: char) {
-        let number = params.iter().next().and_then(|it| it.first().copied()).unwrap_or(0);
+        let mut numbers = params.iter().map(|it| it.first().copied().unwrap_or(0));
+        let number = numbers.next().unwrap_or(0);
+        let second = numbers.next().unwrap_or(0);
         let count = number.max(1);
         let rest = &mut self.line.rest;
         match (first, last) {
-            ([], 'A' | 'B' | 'E' | 'F' | 'H' | 'd' | 'f') => self.end_line(),
+            ([], 'A' | 'B' | 'E' | 'F') => self.end_line(),
+            ([], 'H' | 'f') => self.move_to(count - 1, second.max(1) - 1),
+            ([], 'd') => self.move_to(count - 1, self.cursor.1),
+            ([], 'G' | '`') => self.move_to(self.cursor.0, count - 1),
             ([], 'C') if !self.line.after_carriage_return => self.move_on(count),
             ([], 'D') if !self.line.after_carriage_return => self.move_back(count),
-            ([], 'K' | 'J') if number == 0 => rest.clear(),
+            ([], 'K' | 'J') if number == 0 => self.erase_after(),
+            ([], 'K') if number == 1 => self.erase_before(),
+            ([], 'K') if number == 2 => {
+                self.erase_after();
+                self.erase_before();
+            }
             ([], 'P') => drop(rest.drain(..usize::from(count).min(rest.len()))),
             ([], 'X') => rest.iter_mut().take(usize::from(count)).for_each(|it| *it = ' '),
             ([], '@') if !rest.is_empty() => {
-                (0..count.min(MAX_BLANKS)).for_each(|_| rest.push_front(' '));
+                (0..count.min(MAX_ADDED)).for_each(|_| rest.push_front(' '));
             }
+            ([], 'b') => {
+                let Some(character) = self.line.last_printed else { return };
+                (0..count.min(MAX_ADDED)).for_each(|_| self.print(character));
+            }
+            ([], 's') => self.line.saved_cursor = Some(self.cursor),
+            ([], 'u') => self.restore_cursor(),
+            _ => {}
+        }
+    }
+
+    fn esc_dispatch(&mut self, first: &[u8], _ignored: bool, last: u8) {
+        match (first, last) {
+            ([], b'D' | b'E' | b'M') => self.end_line(),
+            ([], b'7') => self.line.saved_cursor = Some(self.cursor),
+            ([], b'8') => self.restore_cursor(),
             _ => {}
         }
     }
@@ -347,6 +455,28 @@ mod tests {
             ("one\x1b[2;1Htwo", "one\ntwo"),
             ("\x1b]0;title\x07text\x07", "text"),
             ("a\x1b[2Cb", "a  b"),
+            // As npm, ora and the readline of node erase their line.
+            ("load\x1b[2K\x1b[1Gdone", "done"),
+            ("load\r\x1b[2Kdone\r\n", "done\n"),
+            ("load\r\x1b[Kdone\r\n", "done\n"),
+            ("load\x1b[1K\rdone\r\n", "done\n"),
+            ("secret\x1b[2K\r\n", "\n"),
+            ("secret\x1b[2Kx", "      x"),
+            ("abc\x1b[D\x1b[1Kd", "  d"),
+            ("name\x1b[8Gvalue", "name   value"),
+            ("name\x1b[8`v", "name   v"),
+            ("abc\x1b[2GX\r\n", "aXc\n"),
+            ("name\r\x1b[7Gok\r\n", "name  ok\n"),
+            ("name\r\x1b[2GX\r\n", "nXme\n"),
+            ("a\x1b[3bX", "aaaaX"),
+            ("a\x1b7bcd\x1b8X\r\n", "aXcd\n"),
+            ("a\x1b[sbcd\x1b[uX\r\n", "aXcd\n"),
+            ("a\x1b7\r\nb\x1b8X", "a\nb\nX"),
+            ("one\r\nPass\x1b[2;5Hword", "one\nPassword"),
+            ("one\r\nab\x1b[2dc\x1b[2;9fd", "one\nabc     d"),
+            ("one\x1b[9;1Htwo", "one\ntwo"),
+            ("one\x1bEtwo", "one\ntwo"),
+            ("a\x1b[5C\r\nb", "a\nb"),
         ] {
             assert_eq!(drawn(output.as_bytes()).1, text, "{output:?}");
         }

@@ -21,6 +21,17 @@ fn c_14_5_output_is_reported_once() {
     assert_eq!(fixture.report(&["read", &id, "--raw", "--timeout-ms", "0"]), nothing);
 }
 
+/// As npm and other programs of node write their line again.
+#[test]
+fn c_14_5_an_erased_line_is_gone() {
+    let fixture = PtyFixture::new();
+    let script =
+        r"printf 'Installing\033[2K\033[1GInstalled 3\r\nPass\033[2;5Hword:\033[20Gx'; sleep 1000";
+    let id = fixture.start(&["sh", "-c", script]);
+    let read = fixture.report(&["read", &id, "--wait", "Password:"]);
+    assert_eq!(read["output"], "Installed 3\nPassword:          x");
+}
+
 #[test]
 fn c_14_5_read_waits_for_a_text() {
     let fixture = PtyFixture::new();
