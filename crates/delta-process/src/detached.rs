@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::ioctl_fionbio;
 use rustix::process::{Pid, Signal};
-use rustix::termios::{InputModes, OptionalActions, tcgetattr, tcgetpgrp, tcsetattr};
+use rustix::termios::{InputModes, LocalModes, OptionalActions, tcgetattr, tcgetpgrp, tcsetattr};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, PipeReader, Read};
@@ -211,6 +211,11 @@ impl TerminalProcess {
     /// Resizes the terminal; the kernel sends SIGWINCH to the program.
     pub fn resize(&self, columns: u16, rows: u16) -> io::Result<()> {
         self.terminal.resize(Size::new(rows, columns)).map_err(io::Error::other)
+    }
+
+    /// Whether the terminal passes on its input in whole lines (canonical mode).
+    pub fn reads_lines(&self) -> bool {
+        tcgetattr(&self.terminal).is_ok_and(|modes| modes.local_modes.contains(LocalModes::ICANON))
     }
 
     /// Sends a signal to the program's process group and the foreground group; errors mean that they have ended.

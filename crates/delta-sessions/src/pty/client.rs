@@ -23,6 +23,38 @@ pub(super) const MAX_CLIENTS: usize = 64;
 /// How long a client may send no request while others wait for its place.
 const SILENCE_LIMIT: Duration = Duration::from_secs(1);
 
+/// The longest line that the kernel passes on to a program that reads whole lines, without its end: N_TTY_BUF_SIZE - 1. It
+/// drops the rest.
+const MAX_LINE_BYTES: usize = 4095;
+
+/// The length of the line that is being typed.
+#[derive(Default)]
+pub(super) struct TypedLine(usize);
+
+impl TypedLine {
+    /// Adds what is typed. If the program `reads_lines` and a line is too long, adds nothing and returns its length.
+    fn add(&mut self, bytes: &[u8], reads_lines: bool) -> Result<(), usize> {
+        if !reads_lines {
+            self.0 = 0;
+            return Ok(());
+        }
+        // An interrupt, the end of the input, the ends of lines, and the key that erases a line.
+        let lines = bytes.split(|byte| matches!(byte, 0x03 | 0x04 | b'\n' | b'\r' | 0x15));
+        let mut lengths = lines.map(<[u8]>::len);
+        let mut last = self.0 + lengths.next().unwrap_or(0);
+        let mut longest = last;
+        for length in lengths {
+            last = length;
+            longest = longest.max(length);
+        }
+        if longest > MAX_LINE_BYTES {
+            return Err(longest);
+        }
+        self.0 = last;
+        Ok(())
+    }
+}
+
 /// A connected command.
 pub(super) struct HolderClient {
     pub(super) connection: HolderConnection,
@@ -190,6 +222,13 @@ impl Holder {
         if !self.can_accept_input() {
             let reason = "the program is not reading its input; nothing was written";
             return self.clients[index].refuse(reason);
+        }
+        if let Err(length) = self.typed_line.add(bytes, self.program.reads_lines()) {
+            let reason = format!(
+                "the terminal takes lines of at most {MAX_LINE_BYTES} bytes while the program reads whole lines, and this line \
+                 has {length}; nothing was written: type shorter lines, or write the text to a file that the program reads"
+            );
+            return self.clients[index].refuse(&reason);
         }
         self.pending_input.extend(bytes);
         self.last_activity = Instant::now();

@@ -4,7 +4,7 @@
 //! its answer, and not on a program that does not read. The holder runs in the directory of the session, so that the path
 //! of its socket is short wherever that directory is.
 
-use super::client::{HolderClient, MAX_CLIENTS};
+use super::client::{HolderClient, MAX_CLIENTS, TypedLine};
 use super::protocol::MAX_INPUT_BYTES;
 use super::ring::OutputRing;
 use super::screen::{TerminalSize, VirtualTerminal};
@@ -61,6 +61,7 @@ pub(super) struct Holder {
     pub(super) output: PtyOutput,
     /// Input that the program has not taken yet.
     pub(super) pending_input: Vec<u8>,
+    pub(super) typed_line: TypedLine,
     pub(super) clients: Vec<HolderClient>,
     /// When something was printed or typed last.
     pub(super) last_activity: Instant,
@@ -123,6 +124,7 @@ impl Holder {
             terminal: VirtualTerminal::new(options.size),
             output: PtyOutput { raw: OutputRing::default(), text: OutputRing::default() },
             pending_input: Vec::new(),
+            typed_line: TypedLine::default(),
             clients: Vec::new(),
             last_activity: Instant::now(),
             shutdown: None,

@@ -109,3 +109,29 @@ fn c_14_5_a_program_that_does_not_read_blocks_nobody() {
     assert_eq!(fixture.report(&["status", &id])["status"], "active");
     assert_eq!(fixture.report(&["end", &id])["status"], "terminated");
 }
+
+/// The terminal drops what is longer, so the program would have got a part of the line.
+#[test]
+fn c_14_5_a_line_that_the_terminal_would_cut_is_refused() {
+    let fixture = PtyFixture::new();
+    let lines =
+        "stty -echo; echo ready; read x; echo ${#x}; read x; echo ${#x}; stty raw; echo now; cat";
+    let id = fixture.start(&["bash", "-c", lines]);
+    fixture.wait(&id, "ready");
+    let write = |bytes: &[u8]| fixture.command(&["write", "--raw", &id]).stdin(bytes).output();
+    let longest = [&[b'a'; 4095][..], b"\n"].concat();
+    write(&longest).expect_code(0);
+    fixture.wait(&id, "4095\n");
+    let refused = |length| {
+        json!({"error": format!("the terminal takes lines of at most 4095 bytes while the program reads whole lines, and this \
+            line has {length}; nothing was written: type shorter lines, or write the text to a file that the program reads")})
+    };
+    assert_eq!(write(&[b"x\na", &longest[..], b"y"].concat()).expect_code(1).json(), refused(4096));
+    // The parts of a line count together.
+    write(&[b'a'; 3000]).expect_code(0);
+    assert_eq!(write(&[b'a'; 1096]).expect_code(1).json(), refused(4096));
+    write(b"\n").expect_code(0);
+    fixture.wait(&id, "3000\nnow");
+    write(&[b'a'; 5000]).expect_code(0);
+    write(&[b'a'; 5000]).expect_code(0);
+}
