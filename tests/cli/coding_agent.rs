@@ -7,6 +7,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use test_support::effort::cases;
+use test_support::needs;
 use test_support::sandbox::Sandbox;
 
 /// A sandbox in which `made` is the coding agent.
@@ -765,6 +766,59 @@ fn c_25_3_every_search_program_finds_the_same() {
     commit_all(&sandbox);
     let with_git = run_answer(&sandbox, &calls);
     assert_eq!(with_git, [tracked, "ignored/b.c:1:int a5;\n", "src/a.c:1:int a1;\n"]);
+}
+
+/// rg ignores files that git knows, and has .ignore, a file of its own that says what to ignore.
+#[test]
+fn c_25_3_search_and_list_have_the_files_of_git() {
+    let sandbox = coding();
+    sandbox.write("work/.gitignore", "dist\n");
+    sandbox.write("work/dist/app.js", "needle\n");
+    sandbox.write("work/dist/link.js", "");
+    sandbox.write("work/a", "needle\n");
+    sandbox.write("work/.ignore", "a\n");
+    sandbox.write("work/sub/sparse", "needle\n");
+    sandbox.write("work/sub/mine", "needle\n");
+    git(&sandbox, "work", &["init", "-q", "-b", "main"]);
+    git(&sandbox, "work", &["add", "-f", "."]);
+    git(&sandbox, "work", &["commit", "-qm", "x"]);
+    git(&sandbox, "work", &["update-index", "--skip-worktree", "sub/sparse", "sub/mine"]);
+    std::fs::remove_file(sandbox.path("work/sub/sparse")).unwrap();
+    sandbox.write("work/dist/untracked.js", "needle\n");
+    // Nothing is searched through a symlink.
+    sandbox.write("outside", "needle\n");
+    std::fs::remove_file(sandbox.path("work/dist/link.js")).unwrap();
+    std::os::unix::fs::symlink("../../outside", sandbox.path("work/dist/link.js")).unwrap();
+    let calls =
+        [("search", json!({"pattern": "needle"})), ("list", json!({"glob": "{sub,dist}/*"}))];
+    let observations = run_answer(&sandbox, &calls);
+    let found = "a:1:needle\nsub/mine:1:needle\ndist/app.js:1:needle\n";
+    assert_eq!(observations, [found, "dist/app.js\ndist/link.js\nsub/mine\n"]);
+    assert_eq!(search_without_rg(&sandbox, "needle"), found);
+    assert_eq!(search_without_rg(&sandbox, "NOTHERE"), "no match\n");
+}
+
+/// git refuses the repository of another user, as root finds one in a container.
+#[test]
+fn c_25_3_the_repository_of_another_user_is_one() {
+    if !rustix::process::geteuid().is_root() {
+        needs::skip("needs root, which gives files to another user");
+        return;
+    }
+    let sandbox = coding();
+    sandbox.write("work/.gitignore", "node_modules\n");
+    sandbox.write("work/node_modules/z", "needle\n");
+    sandbox.write("work/y", "needle\n");
+    commit_all(&sandbox);
+    std::os::unix::fs::chown(sandbox.path("work"), Some(1234), Some(1234)).unwrap();
+    std::os::unix::fs::chown(sandbox.path("work/.git"), Some(1234), Some(1234)).unwrap();
+    let calls = [("search", json!({"pattern": "needle"})), ("list", json!({}))];
+    let observations = run_answer(&sandbox, &calls);
+    assert_eq!(observations, ["y:1:needle\n", ".gitignore\ny\n"]);
+    let request = sandbox.delta(["show", "r", "-w", "work", "--request", "1"]).output();
+    let git = "Git: branch main, 0 changed files at the start; it belongs to another user, so that git refuses it until";
+    let request = request.expect_code(0).stdout;
+    assert!(request.contains(git), "{request}");
 }
 
 /// Which commands start without a question. `--approve-all` approves the others, and the journal says who did.
