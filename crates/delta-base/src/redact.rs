@@ -1,16 +1,14 @@
 //! Redacts secrets in everything that is written, sent or displayed.
 
 use crate::steps::count_step;
-use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
-use memchr::memmem::Finder;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
+use secret_pattern::{SecretPattern, Unit};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 mod hidden_answers;
+mod secret_pattern;
 
 pub use hidden_answers::{HIDDEN, HiddenAnswers, is_redactable_answer, redact_answers};
 
@@ -24,28 +22,9 @@ pub struct Secrets {
 #[derive(Default)]
 struct SecretSet {
     values: Vec<String>,
-    /// The forms of each value.
+    /// What is searched for each value.
     patterns: Arc<[SecretPattern]>,
     next: OnceLock<Box<SecretSet>>,
-}
-
-/// A text to redact.
-struct SecretPattern {
-    finder: Finder<'static>,
-    /// Whether line ends inside it do not matter.
-    may_wrap: bool,
-    /// The secret of which it is a form, by its place in [`Secrets::values`].
-    secret: usize,
-}
-
-impl SecretPattern {
-    fn new(text: &str) -> Self {
-        Self { finder: Finder::new(text.as_bytes()).into_owned(), may_wrap: false, secret: 0 }
-    }
-
-    fn is_in(&self, text: &str) -> bool {
-        self.finder.find(text.as_bytes()).is_some()
-    }
 }
 
 impl SecretSet {
@@ -55,14 +34,9 @@ impl SecretSet {
         let patterns = values
             .iter()
             .enumerate()
-            .flat_map(|(secret, value)| {
-                let plain = secret_forms(value).into_iter().map(|form| (form, false));
-                let base64 = base64_forms(value).into_iter().map(|form| (form, true));
-                plain.chain(base64).map(move |(form, may_wrap)| SecretPattern {
-                    may_wrap,
-                    secret,
-                    ..SecretPattern::new(&form)
-                })
+            .flat_map(|(index, value)| {
+                let spelled = SecretPattern::spelled(value, index);
+                spelled.into_iter().chain(SecretPattern::base64(value, index))
             })
             .collect();
         Self { values, patterns, next: OnceLock::new() }
@@ -136,9 +110,9 @@ impl Secrets {
         }
     }
 
-    /// Replaces every secret in `text` by [`REDACTED`], also where it is escaped in a JSON string, or twice in JSON inside
-    /// a JSON string (the arguments of a tool call), percent-encoded, or a part of what is in base64: at most one digit at each
-    /// end is left of that.
+    /// Replaces every secret in `text` by [`REDACTED`], also where characters of it are escaped in a JSON string, or twice in
+    /// JSON inside a JSON string (the arguments of a tool call), or percent-encoded, or where it is a part of what is in base64,
+    /// in lines or not: at most one digit at each end is left of that.
     pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
         redact_text(self.patterns(), text, REDACTED)
     }
@@ -154,7 +128,7 @@ impl Secrets {
 
     /// Whether `text` contains a secret, so that [`Secrets::redact`] would change it.
     pub fn occur_in(&self, text: &str) -> bool {
-        self.patterns().iter().any(|pattern| pattern.is_in(text))
+        matches!(self.redact(text), Cow::Owned(_))
     }
 
     /// A filter that redacts a stream of bytes.
@@ -169,71 +143,18 @@ fn redact_text<'a>(
     text: &'a str,
     replacement: &'static str,
 ) -> Cow<'a, str> {
-    let mut text = Cow::Borrowed(text);
-    for pattern in &**patterns {
-        if pattern.is_in(&text) {
-            let form = String::from_utf8_lossy(pattern.finder.needle());
-            text = Cow::Owned(text.replace(&*form, replacement));
-        }
-    }
-    if patterns.is_empty() || !has_invisible(text.as_bytes()) {
-        return text;
+    let may_have_one = patterns.iter().any(|pattern| pattern.may_be_in(text))
+        || !patterns.is_empty() && has_invisible(text.as_bytes());
+    if !may_have_one {
+        return Cow::Borrowed(text);
     }
     let mut stream = StreamRedactor::new(Arc::clone(patterns), replacement);
     let mut redacted = stream.push(text.as_bytes()).into_owned();
-    redacted.extend(stream.finish());
-    match String::from_utf8(redacted) {
-        Ok(redacted) if redacted != *text => Cow::Owned(redacted),
-        _ => text,
+    redacted.extend(stream.flush());
+    if !stream.has_found_secret() {
+        return Cow::Borrowed(text);
     }
-}
-
-/// A secret as plain text, and where they differ escaped in JSON twice and once, some of which escapes slashes too, longest
-/// first; and percent-encoded.
-fn secret_forms(secret: &str) -> Vec<String> {
-    let once = escape_for_json(secret);
-    let encoded = percent_encoding::utf8_percent_encode(secret, PERCENT_ENCODED).to_string();
-    // The digits of the escapes can be small letters, which the rest of the secret need not have.
-    let escapes = encoded.match_indices('%').map(|(start, _)| start + 1..start + 3);
-    let mut small = encoded.clone();
-    escapes.for_each(|digits| small[digits].make_ascii_lowercase());
-    let escaped = [once.replace('/', "\\/"), once];
-    let escaped: Vec<String> =
-        escaped.into_iter().flat_map(|form| [escape_to_ascii(&form), form]).collect();
-    let twice: Vec<String> = escaped.iter().map(|form| escape_for_json(form)).collect();
-    let forms = twice.into_iter().chain(escaped).chain([secret.to_owned(), encoded, small]);
-    let mut unique = Vec::new();
-    for form in forms {
-        if !unique.contains(&form) {
-            unique.push(form);
-        }
-    }
-    unique
-}
-
-/// All but the characters that no URL has to escape.
-const PERCENT_ENCODED: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-
-/// The digits in base64, in both alphabets, that depend on the secret alone: it can begin at each of the three bytes of a group.
-fn base64_forms(secret: &str) -> Vec<String> {
-    let mut forms = Vec::new();
-    for before in 0..3 {
-        let bytes = [&vec![0; before][..], secret.as_bytes()].concat();
-        let digits = (before * 8).div_ceil(6)..bytes.len() * 8 / 6;
-        for alphabet in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
-            let form = alphabet.encode(&bytes)[digits.clone()].to_owned();
-            if !forms.contains(&form) {
-                forms.push(form);
-            }
-        }
-    }
-    forms
-}
-
-fn escape_for_json(text: &str) -> String {
-    let quoted = serde_json::Value::from(text).to_string();
-    quoted[1..quoted.len() - 1].to_owned()
+    Cow::Owned(String::from_utf8_lossy(&redacted).into_owned())
 }
 
 /// How often each secret was found, by its place in [`Secrets::values`].
@@ -262,22 +183,6 @@ impl FoundSecrets {
     pub fn contains(&self, secret: usize) -> bool {
         self.0.contains_key(&secret)
     }
-}
-
-/// Escapes all but ASCII in a JSON string, as many programs do.
-fn escape_to_ascii(once: &str) -> String {
-    let mut escaped = String::with_capacity(once.len());
-    for character in once.chars() {
-        if character.is_ascii() {
-            escaped.push(character);
-        } else {
-            let mut units = [0; 2];
-            for unit in character.encode_utf16(&mut units) {
-                escaped.push_str(&format!("\\u{unit:04x}"));
-            }
-        }
-    }
-    escaped
 }
 
 /// Redacts secrets in a stream of bytes, also when a secret is split over two pieces.
@@ -363,27 +268,81 @@ impl<'a> DisplayedText<'a> {
     /// Matches a secret at a place. Inside of it there may be what a display leaves out, such as the colors of
     /// `grep --color`: without them the secret would be whole.
     fn match_secret(&self, start: usize, pattern: &SecretPattern) -> SecretMatch {
-        let secret = pattern.finder.needle();
-        if self.text.get(start) != secret.first() {
+        if !pattern.first_bytes.contains(&self.text[start]) {
             return SecretMatch::None;
         }
-        let longest = start + secret.len() + MAX_LEFT_OUT;
-        let mut at = start + 1;
-        for byte in &secret[1..] {
-            count_step();
-            at = self.next_displayed[at];
-            if pattern.may_wrap && self.text.get(at) == Some(&b'\n') {
-                at = self.next_displayed[at + 1];
+        let longest = start + pattern.longest + MAX_LEFT_OUT;
+        let mut at = start;
+        for (index, unit) in pattern.units.iter().enumerate() {
+            let mut matched = SecretMatch::Whole(at);
+            if pattern.may_wrap && index > 0 {
+                matched = self.match_line_end(at);
             }
-            match self.text.get(at) {
-                Some(next) if next == byte && at < longest => at += 1,
-                None if at < longest => return SecretMatch::Begun,
+            if let SecretMatch::Whole(after) = matched {
+                matched = match unit {
+                    Unit::Plain(byte) => self.match_bytes(after, std::slice::from_ref(byte)),
+                    Unit::Spelled(spellings) => self.match_any(after, spellings),
+                };
+            }
+            match matched {
+                SecretMatch::Whole(after) if after <= longest => at = after,
+                SecretMatch::Begun if self.text.len() < longest => return SecretMatch::Begun,
                 _ => return SecretMatch::None,
             }
         }
         SecretMatch::Whole(at)
     }
+
+    /// A line end with an indent, or nothing.
+    fn match_line_end(&self, start: usize) -> SecretMatch {
+        let mut at = start;
+        let mut matched = self.match_any(start, &LINE_ENDS);
+        while let SecretMatch::Whole(after) = matched {
+            at = after;
+            matched = self.match_any(at, &BLANKS);
+        }
+        match matched {
+            SecretMatch::Begun => SecretMatch::Begun,
+            SecretMatch::Whole(_) | SecretMatch::None => SecretMatch::Whole(at),
+        }
+    }
+
+    /// Matches one of some texts, of which none begins with another.
+    fn match_any(&self, at: usize, texts: &[impl AsRef<[u8]>]) -> SecretMatch {
+        let mut matched = SecretMatch::None;
+        for text in texts {
+            match self.match_bytes(at, text.as_ref()) {
+                SecretMatch::None => {}
+                whole_or_begun => matched = whole_or_begun,
+            }
+        }
+        matched
+    }
+
+    fn match_bytes(&self, start: usize, bytes: &[u8]) -> SecretMatch {
+        let mut at = start;
+        for byte in bytes {
+            count_step();
+            // A secret can have a character that a display leaves out.
+            if self.text.get(at) != Some(byte) {
+                at = self.next_displayed[at];
+            }
+            match self.text.get(at) {
+                Some(next) if next == byte => at += 1,
+                None => return SecretMatch::Begun,
+                Some(_) => return SecretMatch::None,
+            }
+        }
+        SecretMatch::Whole(at)
+    }
 }
+
+/// How texts spell a line end: as it is, escaped in JSON once and twice, and percent-encoded. A display leaves out `\r`.
+const LINE_ENDS: [&str; 9] =
+    ["\n", "\\n", "\\r\\n", "\\\\n", "\\\\r\\\\n", "%0A", "%0a", "%0D%0A", "%0d%0a"];
+
+/// The same for the characters of an indent.
+const BLANKS: [&str; 4] = [" ", "\t", "\\t", "\\\\t"];
 
 /// How many bytes `terminal_text::strip_terminal_controls` removes at the start of a text, other than a control sequence or
 /// a string; `None` when all of the text may be a beginning of them.
@@ -414,8 +373,8 @@ impl fmt::Debug for StreamRedactor {
 impl StreamRedactor {
     fn new(patterns: Arc<[SecretPattern]>, replacement: &'static str) -> Self {
         let mut first_bytes = [false; 256];
-        for pattern in &*patterns {
-            first_bytes[usize::from(pattern.finder.needle()[0])] = true;
+        for byte in patterns.iter().flat_map(|pattern| &pattern.first_bytes) {
+            first_bytes[usize::from(*byte)] = true;
         }
         Self {
             patterns,
@@ -461,6 +420,8 @@ impl StreamRedactor {
             let mut may_follow = false;
             for pattern in &*self.patterns {
                 match displayed.match_secret(at, pattern) {
+                    // The rest of a longer one would stay.
+                    SecretMatch::Whole(_) if may_follow => {}
                     SecretMatch::Whole(end) => {
                         out.extend_from_slice(self.replacement.as_bytes());
                         *self.found.0.entry(pattern.secret).or_default() += 1;
@@ -530,6 +491,8 @@ pub fn is_redaction_of(redacted: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
     #[test]
     fn c_15_3_secrets_are_redacted_however_they_are_split() {
@@ -589,6 +552,9 @@ mod tests {
             percent.replace("%2B%2F", "%2b%2f").replace("%3D", "%3d"),
             secret.replace('/', "\\/"),
             secret.replace('/', "\\\\/"),
+            percent.replace("%2F", "/"),
+            secret.replace('+', "\\u002B").replace('=', "\\u003d"),
+            secret.replace('+', "\\\\u002b").replace('%', "\\\\u0025"),
         ] {
             assert_eq!(secrets.redact(&format!("a {text} b")), "a [redacted] b");
         }
@@ -601,19 +567,40 @@ mod tests {
                     let redacted = secrets.redact(&encoded).into_owned();
                     assert!(redacted.contains(REDACTED), "{encoded}");
                     assert!(redacted.len() <= length + REDACTED.len() + 2, "{redacted}");
-                    // `base64` wraps its lines.
+                    // `base64` wraps its lines, which can be in JSON or have an indent.
                     let (first, second) = encoded.split_at(76);
-                    let mut stream = secrets.stream_redactor();
-                    let mut out = Vec::new();
-                    for piece in [first, "\n", second] {
-                        out.extend_from_slice(&stream.push(piece.as_bytes()));
+                    for end in ["\n", "\r\n", "\\n", "\\r\\n", "\\\\r\\\\n", "\n  ", "\n\t", "%0A"]
+                    {
+                        let mut stream = secrets.stream_redactor();
+                        let mut out = Vec::new();
+                        for piece in [first, end, second] {
+                            out.extend_from_slice(&stream.push(piece.as_bytes()));
+                        }
+                        out.extend(stream.finish());
+                        assert_eq!(String::from_utf8(out).unwrap(), redacted);
+                        let wrapped = [first, end, second].concat();
+                        assert_eq!(secrets.redact(&wrapped), redacted);
+                        assert!(secrets.occur_in(&wrapped));
                     }
-                    out.extend(stream.finish());
-                    assert_eq!(String::from_utf8(out).unwrap(), redacted);
+                    // Narrow lines split one of the two runs that are searched first.
+                    for width in 16..40 {
+                        let lines: Vec<_> = encoded.as_bytes().chunks(width).collect();
+                        let wrapped = String::from_utf8(lines.join(&b'\n')).unwrap();
+                        assert!(secrets.occur_in(&wrapped), "{wrapped}");
+                    }
                 }
             }
         }
         assert_eq!(secrets.redact("c2stQWI5 sk-Ab9%2B"), "c2stQWI5 sk-Ab9%2B");
+        let secrets = Secrets::new(["a\\b\"c%d\\".to_owned(), "100-percent%".to_owned()]);
+        for text in [
+            r#""a\\b\"c%d\\""#,
+            r#""a\\\\b\\\"c\u0025d\\\\""#,
+            "\"100-percent%25\"",
+            "\"100%2dpercent\\u0025\"",
+        ] {
+            assert_eq!(secrets.redact(text), "\"[redacted]\"", "{text}");
+        }
     }
 
     proptest::proptest! {
@@ -670,6 +657,10 @@ mod tests {
         let mut stream = clone.stream_redactor();
         let mut out = stream.push(b"toke").into_owned();
         out.extend_from_slice(&stream.push(b"n-22!"));
+        assert_eq!(out, b"[redacted]!");
+        let mut stream = clone.stream_redactor();
+        let mut out = stream.push(b"sk-abcdef").into_owned();
+        out.extend_from_slice(&stream.push(b"-long!"));
         assert_eq!(out, b"[redacted]!");
         let empty = Secrets::default();
         assert!(empty.is_empty());

@@ -54,6 +54,51 @@ fn c_15_3_a_call_whose_arguments_contain_a_key_is_not_run() {
     }
 }
 
+/// What Python, Go, Java and .NET print of a key, and base64 in lines in a JSON string or with an indent, were not recognised.
+#[test]
+fn c_15_3_a_key_in_any_usual_spelling_is_redacted() {
+    const KEY: &str = "sk-aB+cD/e&F01<23456789GHIJ==";
+    let base64 = ["YWRtaW5pc3RyYXRvcjpzay1hQitjRC9lJkYwMTwyMzQ1", "Njc4OUdISUo9PQ=="];
+    let spelled = [
+        "sk-aB%2BcD/e%26F01%3C23456789GHIJ%3D%3D".to_owned(),
+        "sk-aB+cD/e&F01%3c23456789GHIJ==".to_owned(),
+        "sk-aB\\u002BcD/e\\u0026F01\\u003C23456789GHIJ==".to_owned(),
+        "sk-aB+cD\\/e\\u0026F01\\u003c23456789GHIJ\\u003d\\u003d".to_owned(),
+        "sk-aB\\\\u002bcD/e&F01<23456789GHIJ==".to_owned(),
+    ];
+    for text in spelled {
+        let ran = shown(KEY, &text);
+        assert_eq!(ran.observations()[0], "[redacted]\n", "{text}");
+    }
+    for line_end in ["\n", "\r\n", "\\n", "\\r\\n", "\\\\n", "\n  ", "\n\t"] {
+        let text = base64.join(line_end);
+        let seen = shown(KEY, &text).observations().remove(0);
+        assert!(seen.starts_with("YWRtaW5pc3RyYXRvcj") && seen.contains("[redacted]"), "{seen}");
+        assert!(!seen.contains("c2stYU") && !seen.contains("Njc4OUdISUo"), "{text:?}: {seen}");
+    }
+    // In the arguments of a call, and in an answer.
+    let text = base64.join("\n");
+    let call = json!([{"tool": "t", "args": {"text": text}}]);
+    let turns = format!("- call: {call}\n- say: {}\n", json!(format!("done {text}")));
+    let tools = "  - {name: t, exec: 'touch ran', stdin: text}\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, &turns);
+    let run = sandbox.run_command("go", &["--format", "raw"]).env("DELTA_API_KEY", KEY);
+    let ran = run.output().expect_code(0);
+    assert!(!sandbox.path("work/ran").exists());
+    assert!(sandbox.observations()[0].starts_with("The arguments of this call contain an API key"));
+    assert!(ran.stdout.ends_with("[redacted]Q==\n"), "{}", ran.stdout);
+    assert!(!sandbox.read("work/.delta/r/journal.jsonl").contains("Njc4OUdISUo"));
+}
+
+/// A run whose tool prints a text.
+fn shown(key: &str, text: &str) -> Sandbox {
+    let turns = "- call: [{tool: t}]\n- say: done\n";
+    let sandbox = Sandbox::scripted(DELTA, "  - {name: t, exec: cat text}\n", turns);
+    sandbox.write("work/text", format!("{text}\n"));
+    sandbox.run_command("go", &[]).env("DELTA_API_KEY", key).output().expect_code(0);
+    sandbox
+}
+
 /// The tool ran when the cassette was played, with `[redacted]` in the place of the key, and no `strict` test could pass.
 #[test]
 fn c_17_5_a_call_with_a_key_is_not_run_from_a_cassette_either() {

@@ -1,6 +1,6 @@
 //! Redacts the answers to sensitive questions: the journal contains them, its readers hide them.
 
-use super::{SecretPattern, StreamRedactor, redact_text, secret_forms};
+use super::{SecretPattern, StreamRedactor, redact_text};
 use serde_json::Value as Json;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -40,17 +40,18 @@ impl std::fmt::Debug for HiddenAnswers {
 impl HiddenAnswers {
     /// The answers of four or more characters.
     pub fn new<'a>(answers: impl IntoIterator<Item = &'a String>) -> Self {
-        let mut forms = Vec::new();
+        let mut parts = Vec::new();
         for answer in answers {
             // A diff, a list with numbers and a folded output have the lines of an answer one by one.
-            let parts = std::iter::once(answer.as_str()).chain(answer.lines());
-            let parts = parts.filter(|part| is_redactable_answer(part));
-            forms.extend(parts.flat_map(|part| secret_forms(part.trim())));
+            let lines = std::iter::once(answer.as_str()).chain(answer.lines());
+            parts.extend(lines.map(str::trim).filter(|part| is_redactable_answer(part)));
         }
-        // Longest first: what has another form in it is replaced before that one.
-        forms.sort_by(|one, other| (other.len(), one).cmp(&(one.len(), other)));
-        forms.dedup();
-        Self { patterns: forms.iter().map(|form| SecretPattern::new(form)).collect() }
+        // Longest first: what has another part in it is replaced before that one.
+        parts.sort_by_key(|part| (std::cmp::Reverse(part.len()), *part));
+        parts.dedup();
+        let patterns = parts.iter().enumerate();
+        let patterns = patterns.flat_map(|(index, part)| SecretPattern::spelled(part, index));
+        Self { patterns: patterns.collect() }
     }
 
     /// Whether there is nothing to redact.
@@ -60,7 +61,7 @@ impl HiddenAnswers {
 
     /// Whether `text` contains an answer.
     pub fn occur_in(&self, text: &str) -> bool {
-        self.patterns.iter().any(|pattern| pattern.is_in(text))
+        matches!(self.redact(text), Cow::Owned(_))
     }
 
     /// Replaces every answer in `text` by [`HIDDEN`], and every line of an answer of several lines: plain, escaped once or
