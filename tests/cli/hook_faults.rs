@@ -77,6 +77,8 @@ const SHUT: &[(&str, &str)] = &[
     ("echo '{\"decision\":\"deny\",\"arguments\":{\"text\":\"b\"}}'", "the hook gave no reason"),
     ("echo '{\"decision\":\"deny\",\"reason\":\"no\"}'; exit 1", "no"),
     ("echo '{\"decision\":\"deny\",\"reason\":\"too slow\"}'; sleep 1000", "too slow"),
+    // What the leader started has not printed its answer yet.
+    ("(sleep 1000; echo '{\"decision\":\"deny\"}') &", "left its standard output open"),
     ("head -c 70000000 /dev/zero | tr '\\0' ' '; echo '{\"decision\":\"allow\"}'", "64 MiB"),
 ];
 
@@ -239,9 +241,10 @@ fn c_9_4_consent_is_silence_or_a_clear_yes() {
         "printf '\\n {\"decision\": \"allow\", \"reason\": \"fine\"}\\n\\n'",
         "echo not for the engine >&2",
         "cat > /dev/null",
-        // Who does not read its input is not waited for, and a child in the background holds nobody.
+        // Who does not read its input is not waited for, nor a child in the background.
         "exec < /dev/null",
-        "sleep 1000 &",
+        "sleep 1000 > /dev/null &",
+        "echo '{\"decision\":\"allow\"}'; sleep 1000 &",
     ] {
         let sandbox = guarded(&hook("pre_tool_execution", ""), &sh(script));
         sandbox.run("go", &[]).expect_code(0);
@@ -277,6 +280,7 @@ fn c_9_4_a_request_that_its_gate_does_not_let_through_is_not_sent() {
     let failures = [
         ("echo no >&2; exit 7", "left with exit code 7:\nno"),
         ("sleep 1000", "was not done after 300 ms"),
+        ("(sleep 1000; echo '{\"messages\":[]}') &", "left its standard output open"),
         ("echo hello", "printed something that is not one JSON object: hello"),
         ("echo '{\"mesages\":[]}'", "an object that is no answer"),
         ("echo '{\"messages\":[]}'", "it has no message"),
@@ -340,15 +344,17 @@ fn c_9_4_other_hooks_warn_when_they_fail() {
 
 #[test]
 fn c_9_4_an_observation_that_must_pass_its_hook_reaches_nobody_without_it() {
-    let sandbox = guarded(&hook("post_tool_execution", ", on_failure: fail"), &sh("exit 1"));
-    sandbox.run("go", &[]).expect_code(1);
-    assert_eq!(
-        sandbox.observations(),
-        [
-            "[withheld: the hook post_tool_execution did not do its part; the tool has run, and its record is kept]"
-        ]
-    );
-    assert_eq!(sandbox.events("ACTION_RESULT")[0]["exit_code"], 0);
+    for script in ["exit 1", "(sleep 1000; echo '{\"observation\":\"RED\"}') &"] {
+        let sandbox = guarded(&hook("post_tool_execution", ", on_failure: fail"), &sh(script));
+        sandbox.run("go", &[]).expect_code(1);
+        assert_eq!(
+            sandbox.observations(),
+            [
+                "[withheld: the hook post_tool_execution did not do its part; the tool has run, and its record is kept]"
+            ]
+        );
+        assert_eq!(sandbox.events("ACTION_RESULT")[0]["exit_code"], 0);
+    }
 }
 
 fn send(signal: &str, pid: u32) {

@@ -65,6 +65,8 @@ pub struct LeftProcesses {
     pub output_files: Vec<String>,
     /// Why there are no such files, and writing ends them.
     pub lost_output: Option<String>,
+    /// Whether standard output was still open, so that there may have been more to come.
+    pub held_stdout: bool,
 }
 
 /// Makes this process the parent of its orphaned descendants, from now on. Call this once, before the first

@@ -227,6 +227,8 @@ impl RunningProcess<'_> {
 
     /// Settles what the command has left running, once it is finished.
     fn finish(mut self, cancel: &CancelToken) -> ProcessResult {
+        // Before what was left running is ended, which closes it.
+        let held_stdout = self.stdout.pipe.is_some();
         let mut left = match &self.call {
             Some(call) if self.early_end.is_none() => {
                 let left = call.settle(self.secrets, cancel);
@@ -242,6 +244,7 @@ impl RunningProcess<'_> {
             }
             None => LeftProcesses::default(),
         };
+        left.held_stdout = held_stdout;
         // A child that survived SIGKILL has no exit, but then `early_end` is set.
         let goes_on = self.early_end.is_none();
         let end = self.early_end.or(self.exit).unwrap_or(ProcessEnd::TimedOut);

@@ -156,7 +156,7 @@ pub fn parse_gate_verdict(
     finished: &ProcessResult,
     configured: &HookConfig,
 ) -> (GateVerdict, Option<HookFailure>) {
-    let answer = parse_hook_stdout::<ToolGateAnswer>(HookPoint::PreToolExecution, &finished.stdout);
+    let answer = parse_hook_stdout::<ToolGateAnswer>(HookPoint::PreToolExecution, finished);
     let stderr = stderr_text(&finished.stderr);
     if let (Ok(Some(ToolGateAnswer { end: Some(end), .. })), None) =
         (&answer, hook_failure(finished, configured))
@@ -283,7 +283,7 @@ fn parse_successful_answer<T: DeserializeOwned>(
     finished: &ProcessResult,
     configured: &HookConfig,
 ) -> Result<Option<T>, HookFailure> {
-    let answer = parse_hook_stdout(hook, &finished.stdout);
+    let answer = parse_hook_stdout(hook, finished);
     match (hook_failure(finished, configured), answer) {
         (Some(failure), answer) => Err(failure.with_answer(answer.err().as_ref())),
         (None, answer) => answer,
@@ -291,8 +291,20 @@ fn parse_successful_answer<T: DeserializeOwned>(
 }
 
 /// The answer on standard output. Blank output gives none; for a hook that is not a gate, neither
-/// does text in which no answer begins.
+/// does text in which no answer begins. While a process holds the output, its answer may be to come.
 fn parse_hook_stdout<T: DeserializeOwned>(
+    hook: HookPoint,
+    finished: &ProcessResult,
+) -> Result<Option<T>, HookFailure> {
+    let answer = parse_answer(hook, &finished.stdout)?;
+    if answer.is_none() && finished.left.held_stdout {
+        let reason = "left its standard output open to a process that was still running, and printed no answer\n(start what is to work on with `> /dev/null`, and wait for what prints the answer)";
+        return Err(HookFailure { reason: reason.to_owned(), invalid_answer: false });
+    }
+    Ok(answer)
+}
+
+fn parse_answer<T: DeserializeOwned>(
     hook: HookPoint,
     stdout: &OutputCapture,
 ) -> Result<Option<T>, HookFailure> {

@@ -244,6 +244,7 @@ impl<'a> Engine<'a> {
                 changed: effect.changed.map(Into::into),
                 decision: effect.decision.map(Into::into),
                 failure: effect.failure.map(|failure| failure.reason.as_str().into()),
+                held_stdout: finished.left.held_stdout,
             },
         )?;
         run.record(Payload::HookExecution {

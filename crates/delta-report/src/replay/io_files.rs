@@ -112,6 +112,7 @@ impl<'a> IoFiles<'a> {
             running: outcome.left_running.clone(),
             output_files: outcome.later_output.clone(),
             lost_output: outcome.lost_output.clone(),
+            held_stdout: false,
         };
         Some(ProcessResult { end: parse_process_end(outcome), duration, stdout, stderr, left })
     }

@@ -10,7 +10,6 @@ use delta_agent::hook::answer::{self, HookAnswer};
 use delta_base::redact::{REDACTED, Secrets};
 use delta_llm::llm::wire::without_stream_options;
 use delta_plan::answer_verdict::judge_answer;
-use delta_plan::hook_observation::SHOWN_STDERR_BYTES;
 use delta_plan::request_body::{RequestBasis, replace_request, request_frame};
 use delta_run::event::Thought;
 use delta_run::limits::token_estimate::{self, TokenRatio};
@@ -108,8 +107,7 @@ impl RunVerifier<'_> {
         let subject = "the request before the hook pre_llm_request";
         let before = RequestBody::from_text(before.get());
         let facts = self.compare_rebuilt(iteration, subject, &before, blocks)?;
-        let keep = SHOWN_STDERR_BYTES;
-        let result = self.io_files.read_finished(record, &hook.outcome, keep, self.report)?;
+        let result = self.hook_result(record, iteration)?;
         let agent = &self.config.as_ref()?.agent;
         let config = agent.hooks.get(HookPoint::PreLlmRequest)?;
         let after = match answer::parse_request_replacement(&result, config) {

@@ -176,7 +176,9 @@ impl RunVerifier<'_> {
         let hook: HookExecutionRecord<'_> =
             self.io_files.check_record(record, Some(iteration), self.report)?;
         let keep = SHOWN_STDERR_BYTES;
-        self.io_files.read_finished(record, &hook.outcome, keep, self.report)
+        let mut result = self.io_files.read_finished(record, &hook.outcome, keep, self.report)?;
+        result.left.held_stdout = hook.held_stdout;
+        Some(result)
     }
 
     fn check_engine_start(&mut self, start: &EngineStart) {

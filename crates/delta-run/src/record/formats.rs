@@ -174,6 +174,9 @@ pub struct HookExecutionRecord<'a> {
     pub decision: Option<Cow<'a, str>>,
     /// Why the output could not be used.
     pub failure: Option<Cow<'a, str>>,
+    /// Whether a process that the hook left running still held its standard output.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub held_stdout: bool,
 }
 
 /// How the process of a tool or a hook ended, and what it printed.
@@ -403,11 +406,13 @@ mod tests {
             run_id in text(), iteration in any::<u32>(), hook in text(),
             command in prop::collection::vec(any::<String>(), 0..3), cwd in any::<String>(), stdin in stream(),
             outcome in outcome(), changed in prop::option::of(text()), failure in prop::option::of(text()),
+            held_stdout in any::<bool>(),
         ) {
             let (command, cwd) = (Cow::Owned(command), Cow::Owned(cwd.into()));
             let (stdin, decision) = (Some(stdin), changed.clone());
             round_trip(&HookExecutionRecord {
                 run_id, iteration, hook, command, cwd, stdin, outcome, changed, decision, failure,
+                held_stdout,
             })?;
         }
 
