@@ -3,8 +3,9 @@
 //! Knows nothing of connections or retries. It accepts what servers send in practice, because each splits and numbers
 //! its deltas differently; but a stream without a sign of its end is never complete.
 
+mod partial_calls;
+
 use super::answer_error::AnswerError;
-use super::argument_text::ArgumentText;
 use super::exact_arguments::quote_inexact_arguments;
 use super::wire::chat::{
     self, AnswerOrigin, BLOCK_FIELDS, EXTRA_FIELD, REASONING_FIELDS, has_thinking,
@@ -17,6 +18,7 @@ use delta_words::{
     NativeParts, Reply, ResponseBody, ToolCall, Usage, are_no_arguments, doubt_missing_arguments,
     media_text, merge_counts, sent_arguments, thinking_text,
 };
+use partial_calls::{CallPiece, PartialCall, PartialCalls};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 // A chunk is dropped after it is read, so this type borrows its texts.
@@ -51,11 +53,9 @@ pub struct ReplyAssembler {
     content: Option<String>,
     reasoning: Option<(&'static str, String)>,
     refusal: Option<String>,
-    calls: Vec<PartialCall>,
+    calls: PartialCalls,
     /// The call of the older member `function_call`, which some servers send in addition to `tool_calls`.
     function_call: PartialCall,
-    /// The call that the last piece belonged to.
-    open_call: Option<usize>,
     /// The number of the chunks so far.
     chunks: usize,
     opaque: OpaqueFields,
@@ -84,28 +84,6 @@ pub struct ReplyAssembler {
     observed_usage: Option<Usage>,
 }
 
-#[derive(Debug, Default)]
-struct PartialCall {
-    index: Option<u64>,
-    id: String,
-    name: String,
-    arguments: ArgumentText,
-    /// The last chunk with a piece of it.
-    chunk: usize,
-    /// The data of the vendor; null if there is none.
-    extra: Value,
-}
-
-/// A piece of a call.
-#[derive(Debug)]
-struct CallPiece<'a> {
-    index: Option<u64>,
-    id: &'a str,
-    name: &'a str,
-    arguments: Cow<'a, str>,
-    chunk: usize,
-}
-
 /// The fields of the message that only the endpoint understands.
 #[derive(Debug, Default)]
 struct OpaqueFields {
@@ -115,53 +93,6 @@ struct OpaqueFields {
     extra: Value,
     /// The content, if it came as a list.
     content: Vec<Value>,
-}
-
-impl PartialCall {
-    /// Whether a piece that this call could continue with begins another one. Some servers number every call 0, or none, or
-    /// give every piece another id.
-    fn ends_before(&self, piece: &CallPiece<'_>) -> bool {
-        let text = piece.arguments.trim();
-        // Costs what has arrived, so it is asked last.
-        let is_repetition = || text.is_empty() || self.arguments.is_repeated_by(text);
-        let is_other_id = !piece.id.is_empty() && !self.id.is_empty() && self.id != piece.id;
-        let is_other_index =
-            piece.index.is_some() && self.index.is_some() && self.index != piece.index;
-        if piece.name.is_empty() {
-            return is_other_id && self.arguments.is_filled() && !is_repetition();
-        }
-        if is_other_id {
-            // No arguments begin in their middle.
-            let is_rest = !self.arguments.is_empty()
-                && !self.arguments.is_closed()
-                && !text.is_empty()
-                && !text.starts_with('{');
-            return !(is_rest && self.name == piece.name && !is_other_index);
-        }
-        let is_other_name = !self.name.is_empty() && self.name != piece.name;
-        if !piece.id.is_empty() && self.id == piece.id {
-            let is_other = is_other_index || is_other_name;
-            return is_other && self.arguments.is_closed() && !is_repetition();
-        }
-        let is_listed_alone = self.chunk == piece.chunk && !self.name.is_empty();
-        is_listed_alone
-            || (is_other_name && !self.arguments.is_empty())
-            || (self.arguments.is_filled() && !is_repetition())
-    }
-
-    fn add(&mut self, piece: &CallPiece<'_>) {
-        self.chunk = piece.chunk;
-        if self.id.is_empty() {
-            piece.id.clone_into(&mut self.id);
-        }
-        // Some servers repeat the name with every piece of the arguments, or as far as it has arrived.
-        if piece.name.starts_with(&self.name) {
-            piece.name.clone_into(&mut self.name);
-        } else {
-            self.name.push_str(piece.name);
-        }
-        self.arguments.push(&piece.arguments);
-    }
 }
 
 impl StreamAssembler for ReplyAssembler {
@@ -278,9 +209,8 @@ impl ReplyAssembler {
     fn size(&self) -> usize {
         let texts = [&self.content, &self.refusal].into_iter().flatten().map(String::len);
         let reasoning = self.reasoning.as_ref().map_or(0, |(_, text)| text.len());
-        let arguments = self.calls.iter().map(|call| 1 + call.arguments.len());
         let function = self.function_call.name.len() + self.function_call.arguments.len();
-        texts.chain(arguments).sum::<usize>() + reasoning + function
+        texts.sum::<usize>() + reasoning + self.calls.size() + function
     }
 
     fn add_choice(&mut self, choice: &Chunk<'_>) -> Result<(), StreamError> {
@@ -333,8 +263,7 @@ impl ReplyAssembler {
         }
         let calls = list_items(member(message, "tool_calls"));
         if !calls.is_empty() {
-            self.calls.clear();
-            self.open_call = None;
+            self.calls = PartialCalls::default();
             self.chunks += 1;
             calls.iter().for_each(|call| self.add_call_delta(call));
         }
@@ -444,64 +373,26 @@ impl ReplyAssembler {
             arguments,
             chunk: self.chunks,
         };
-        let position = self.position_of(&piece).unwrap_or_else(|| {
-            self.calls.push(PartialCall { index: piece.index, ..PartialCall::default() });
-            self.calls.len() - 1
-        });
-        self.open_call = Some(position);
-        let call = &mut self.calls[position];
-        call.add(&piece);
+        let call = self.calls.add(&piece);
         self.new_arguments.push_str(&piece.arguments);
         if let Some(extra) = extra {
             chat::merge_extra(&mut call.extra, extra.into());
         }
     }
 
-    /// The call that a piece belongs to; `None` if it begins another one. An id decides before an index, and what has
-    /// neither belongs to the call that is open.
-    fn position_of(&self, piece: &CallPiece<'_>) -> Option<usize> {
-        let find = |is_it: &dyn Fn(&PartialCall) -> bool| self.calls.iter().rposition(is_it);
-        let by_id = if piece.id.is_empty() { None } else { find(&|call| call.id == piece.id) };
-        let by_index = piece.index.and_then(|index| find(&|call| call.index == Some(index)));
-        let open = self.open_call.filter(|at| !self.calls[*at].arguments.is_closed());
-        let position = if by_id.is_some() {
-            by_id
-        } else if piece.name.is_empty() && piece.id.is_empty() {
-            match by_index {
-                // What follows a whole object can only repeat it.
-                Some(at) if self.calls[at].arguments.is_closed() => {
-                    let repeats = self.calls[at].arguments.is_same(&piece.arguments);
-                    if repeats { Some(at) } else { open.or(Some(at)) }
-                }
-                Some(at) => Some(at),
-                None if piece.index.is_some() => open,
-                None => self.open_call,
-            }
-        } else if piece.id.is_empty() && piece.index.is_none() {
-            self.calls.len().checked_sub(1)
-        } else {
-            let is_rest = piece.name.is_empty()
-                && !matches!(piece.arguments.trim().as_bytes(), [] | [b'{', ..]);
-            let without_id =
-                if piece.index.is_none() { find(&|call| call.id.is_empty()) } else { by_index };
-            without_id.or_else(|| open.filter(|_| is_rest))
-        };
-        position.filter(|at| !self.calls[*at].ends_before(piece))
-    }
-
     /// The complete reply. `model` is used if the response does not name one.
-    pub fn into_reply(mut self, model: &str) -> Reply {
-        if self.calls.is_empty() && !self.function_call.name.is_empty() {
-            self.calls.push(std::mem::take(&mut self.function_call));
+    pub fn into_reply(self, model: &str) -> Reply {
+        let mut calls = self.calls.into_sorted();
+        if calls.is_empty() && !self.function_call.name.is_empty() {
+            calls.push(self.function_call);
         }
-        self.calls.sort_by_key(|call| call.index);
         let mut opaque = self.opaque;
         if opaque.content.iter().all(is_text_part) {
             opaque.content.clear();
         }
         let extras: Vec<Value> =
-            self.calls.iter_mut().map(|call| std::mem::take(&mut call.extra)).collect();
-        let calls = self.calls.into_iter();
+            calls.iter_mut().map(|call| std::mem::take(&mut call.extra)).collect();
+        let calls = calls.into_iter();
         let mut calls: Vec<_> = calls
             .map(|call| ToolCall::new(call.id, call.name, call.arguments.into_text()))
             .collect();
