@@ -2,6 +2,7 @@
 
 use super::DELTA;
 use super::output::scripted;
+use serde_json::json;
 use test_support::sandbox::Sandbox;
 use test_support::server::{Answer, ScriptedServer};
 
@@ -37,6 +38,24 @@ fn c_7_3_a_run_with_a_time_limit_waits_for_an_endpoint_that_throttles() {
     let metrics = &ran.json()["metrics"];
     assert_eq!(metrics["throttled_ms"], lost);
     assert!(metrics["total_duration_ms"].as_u64().unwrap() >= lost);
+}
+
+/// Some endpoints answer 200, and say in the answer that there are too many requests.
+#[test]
+fn c_7_3_an_answer_that_throttles_is_waited_for_like_its_status() {
+    let code = json!({"error": {"code": 429, "message": "Please try again in 1ms."}}).to_string();
+    let name = json!({"error": {"type": "overloaded_error", "message": "try again in 1ms"}});
+    let answers = vec![
+        Answer::raw(200, code.clone()),
+        Answer::event_stream(format!("data: {code}\n\n")),
+        Answer::event_stream(format!("data: {name}\n\n")),
+        Answer::text("done"),
+    ];
+    let server = ScriptedServer::start(answers);
+    let sandbox = trying_twice(&server);
+    let ran = sandbox.run("hi", &["--max-duration", "10m", "--format", "raw"]).expect_code(0);
+    assert_eq!(ran.stdout, "done\n");
+    assert_eq!(server.requests().len(), 4);
 }
 
 #[test]

@@ -527,9 +527,8 @@ impl Provider for EndpointProvider {
                 self.endpoint.max_retries
             };
             // Another model answers sooner than this one accepts requests again.
-            let is_patient = status.is_some_and(is_throttling_status)
-                && cancel.has_deadline()
-                && !request.has_fallback;
+            let is_throttled = failure.is_throttled || status.is_some_and(is_throttling_status);
+            let is_patient = is_throttled && cancel.has_deadline() && !request.has_fallback;
             let mut delay = tries.next_delay(retry, max_retries, is_patient);
             if request.has_fallback {
                 delay = delay.filter(|delay| *delay <= MAX_FALLBACK_DELAY);

@@ -155,6 +155,8 @@ pub struct AttemptFailure {
     pub retry: RetryDecision,
     /// Whether nothing listens at an address of this machine.
     pub is_local_refusal: bool,
+    /// Whether an error that came with another status says that there were too many requests.
+    pub is_throttled: bool,
     /// The tokens of an answer that arrived whole, if the endpoint reported them.
     pub usage: Option<Usage>,
     hint: Option<String>,
@@ -232,6 +234,7 @@ impl AttemptFailure {
             message: message.into(),
             retry,
             is_local_refusal: false,
+            is_throttled: false,
             usage: None,
             hint: None,
             response: None,
@@ -286,6 +289,8 @@ fn describe_reported(body: Value, target: &AttemptTarget<'_>) -> AttemptFailure 
         message: with_long_delay(message, retry),
         retry,
         hint,
+        is_throttled: status.is_some_and(is_throttling_status)
+            || cause == Some(RefusalCause::Throttled),
         lasting: lasting_unavailability(cause, status),
         response: Some(body),
         ..AttemptFailure::retryable("")
