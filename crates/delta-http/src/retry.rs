@@ -153,7 +153,7 @@ const DELAY_PHRASES: [&str; 20] = [
     "\"retryafter\"",
     "\"retryafterms\"",
 ];
-/// What is no part of a delay in words.
+/// Words inside of a delay that are not a part of it.
 const FILLER_WORDS: [&str; 5] = ["", "about", "approximately", "another", "and"];
 /// What comes before the date of a reset in the words of Zhipu, whose dates are of Beijing.
 const RESET_PHRASES: [&str; 2] = ["limit will reset at ", "您的限额将在 "];
@@ -161,7 +161,7 @@ const BEIJING_OFFSET: jiff::tz::Offset = jiff::tz::offset(8);
 const DATE_BYTES: usize = "2026-11-30 18:25:58".len();
 /// As in `1 day 2 hours 3 minutes 4 seconds`.
 const MAX_DELAY_WORDS: usize = 8;
-/// Besides the usual form of a date in a header, those that RFC 9110 5.6.7 wants every recipient to read.
+/// The older forms of a date in a header, which every recipient has to read (RFC 9110 5.6.7).
 const OLD_DATE_FORMS: [&str; 2] = ["%A, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y"];
 
 /// The delay that the headers request, or else the one until a limit that is used up is renewed.

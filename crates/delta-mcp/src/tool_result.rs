@@ -113,7 +113,7 @@ fn render_part(part: &Json, store: StoreAttachment<'_>) -> String {
     let mime = text(part, "mimeType");
     match part.get("type").and_then(Json::as_str) {
         Some("text") => match part.get("text") {
-            Some(value) if !value.is_null() => plain_text(value),
+            Some(value) if !value.is_null() => text_or_json(value),
             _ => String::new(),
         },
         Some("image" | "audio") => render_attachment(&mime, &text(part, "data"), store),
@@ -136,12 +136,12 @@ fn render_part(part: &Json, store: StoreAttachment<'_>) -> String {
                 _ => format!("[resource {}]", text(resource, "uri")),
             }
         }
-        _ => plain_text(part),
+        _ => text_or_json(part),
     }
 }
 
 /// A text as it is, another value as JSON.
-fn plain_text(value: &Json) -> String {
+fn text_or_json(value: &Json) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 

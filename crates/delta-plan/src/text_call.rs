@@ -148,21 +148,27 @@ fn marked_tool_name(word: &str) -> &str {
 
 /// The name of the tool that `text` calls in any syntax without a mark.
 fn any_called_name(text: &str) -> Option<String> {
-    let in_json = || {
-        let mut values = serde_json::Deserializer::from_str(text);
-        let value = Json::deserialize(&mut values).ok().or_else(|| {
-            JSON_ENDS.iter().find_map(|end| serde_json::from_str(&format!("{text}{end}")).ok())
-        });
-        any_name_in_json(&value?).map(str::to_owned)
-    };
-    // Of GLM and Gemma, whose opening marks the server has taken out.
-    let unmarked = || {
-        let glm = text.split_once("<arg_key>");
-        let (name, _) = glm.or_else(|| text.strip_prefix("call:")?.split_once('{'))?;
-        Some(name.trim().to_owned())
-    };
-    let in_code = name_in_code(text).map(str::to_owned);
-    in_code.or_else(in_json).or_else(|| called_name(text)).or_else(unmarked)
+    name_in_code(text)
+        .map(str::to_owned)
+        .or_else(|| name_in_loose_json(text))
+        .or_else(|| called_name(text))
+        .or_else(|| name_before_arguments(text).map(str::to_owned))
+}
+
+/// The name in JSON whose end may be missing.
+fn name_in_loose_json(text: &str) -> Option<String> {
+    let mut values = serde_json::Deserializer::from_str(text);
+    let value = Json::deserialize(&mut values).ok().or_else(|| {
+        JSON_ENDS.iter().find_map(|end| serde_json::from_str(&format!("{text}{end}")).ok())
+    });
+    any_name_in_json(&value?).map(str::to_owned)
+}
+
+/// The name in a call of GLM or Gemma whose opening mark the server has removed.
+fn name_before_arguments(text: &str) -> Option<&str> {
+    let glm = text.split_once("<arg_key>");
+    let (name, _) = glm.or_else(|| text.strip_prefix("call:")?.split_once('{'))?;
+    Some(name.trim())
 }
 
 /// The first name in one or several calls in the syntax of programming languages, alone, in a list or printed.
@@ -177,7 +183,7 @@ fn name_in_code(text: &str) -> Option<&str> {
             return first;
         }
         let (name, arguments) = rest.split_once('(')?;
-        if !is_name(name) {
+        if !is_callable_name(name) {
             return None;
         }
         first = first.or(Some(name));
@@ -209,7 +215,7 @@ fn end_of_arguments(text: &str) -> Option<usize> {
     None
 }
 
-fn is_name(name: &str) -> bool {
+fn is_callable_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "_-.".contains(c))
 }
 
@@ -223,7 +229,7 @@ fn called_name(text: &str) -> Option<String> {
         _ => {
             let (name, arguments) = text.split_once('(')?;
             let is_call = arguments.ends_with(')') && !arguments.contains('\n');
-            (is_call && is_name(name)).then(|| name.to_owned())
+            (is_call && is_callable_name(name)).then(|| name.to_owned())
         }
     }
 }

@@ -58,8 +58,8 @@ impl CallArguments {
 /// The members in which a server may send the arguments of a call, where it does not use the one of its form.
 const ARGUMENT_MEMBERS: [&str; 4] = ["arguments", "parameters", "input", "args"];
 
-/// The text of arguments that were sent as `value`. What is neither a text nor an object becomes a text that the check of
-/// the call refuses, but `null` and an empty list, which PHP makes of an empty object, are no arguments.
+/// The text of arguments that were sent as `value`. Neither a text nor an object, it becomes a text that the check of the call
+/// refuses. `null`, and an empty list, which PHP makes of an empty object, become the text without arguments.
 pub fn arguments_text(value: &Json) -> Cow<'_, str> {
     match value {
         Json::String(text) => Cow::Borrowed(text),

@@ -97,15 +97,15 @@ pub fn message_text(message: &Value) -> String {
 }
 
 /// The text of a part, which some servers send as a string.
-fn part_text(part: &Value) -> Option<&str> {
+fn content_part_text(part: &Value) -> Option<&str> {
     part.as_str().or_else(|| part.get("text")?.as_str())
 }
 
 /// The text of a content that is a string, a text part or a list of such; `None` if it is empty.
 pub(crate) fn content_text(value: Option<&Value>) -> Option<String> {
     let text = match value? {
-        Value::Array(parts) => parts.iter().filter_map(part_text).collect(),
-        part => part_text(part)?.to_owned(),
+        Value::Array(parts) => parts.iter().filter_map(content_part_text).collect(),
+        part => content_part_text(part)?.to_owned(),
     };
     (!text.is_empty()).then_some(text)
 }

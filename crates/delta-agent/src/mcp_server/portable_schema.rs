@@ -175,7 +175,7 @@ fn without_repetitions(values: &[Json]) -> Vec<Json> {
     all
 }
 
-/// Whether the value of a keyword is no number; a boolean is one of an older draft.
+/// Whether no draft has `value` for a keyword with a number: an older one has booleans.
 fn is_no_number(value: &Json) -> bool {
     !value.is_number() && !value.is_boolean()
 }

@@ -690,7 +690,7 @@ fn add_message_piece(member: &mut Value, piece: Value) {
 }
 
 /// The text of a part, which some servers send as a string.
-fn part_text<'c>(part: &'c Chunk<'_>) -> Option<&'c str> {
+fn chunk_part_text<'c>(part: &'c Chunk<'_>) -> Option<&'c str> {
     part.as_str().or_else(|| member(part, "text")?.as_str())
 }
 
@@ -698,8 +698,8 @@ fn part_text<'c>(part: &'c Chunk<'_>) -> Option<&'c str> {
 fn chunk_text<'c>(value: Option<&'c Chunk<'_>>) -> Option<Cow<'c, str>> {
     let text = match value? {
         Chunk::Str(text) => Cow::Borrowed(&**text),
-        Chunk::Array(parts) => Cow::Owned(parts.iter().filter_map(part_text).collect()),
-        part => Cow::Borrowed(part_text(part)?),
+        Chunk::Array(parts) => Cow::Owned(parts.iter().filter_map(chunk_part_text).collect()),
+        part => Cow::Borrowed(chunk_part_text(part)?),
     };
     (!text.is_empty()).then_some(text)
 }

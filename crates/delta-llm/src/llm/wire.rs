@@ -35,8 +35,7 @@ use std::sync::Arc;
 pub use answer_end::AnswerEnd;
 pub use cache_plan::{CacheBlock, CacheHistory, CachePolicy};
 pub use event_stream::{
-    EventAssembler, EventReader, EventStream, add_member_piece, error_member, excerpt,
-    reported_error,
+    EventAssembler, EventReader, EventStream, add_member_piece, excerpt, find_error, reported_error,
 };
 pub use image_reader::ImageReader;
 pub use neutral_request::{

@@ -10,7 +10,7 @@ use super::answer_end::unusable_ending;
 use super::role_order::{alternate_roles, alternating_options};
 use super::{
     CodecSettings, DecodeContext, EncodedRequest, NeutralBody, RejectedRequest, StreamAssembler,
-    WireCodec, error_member,
+    WireCodec, find_error,
 };
 use delta_base::json::to_json;
 use delta_http::{append_path, host_of};
@@ -151,7 +151,7 @@ pub fn add_function_call(message: &mut Map<String, Value>) {
 
 /// The error of a choice, if it has one.
 pub fn choice_error(choice: &Value) -> Option<Value> {
-    let error = error_member(choice)?;
+    let error = find_error(choice)?;
     Some(json!({"error": error}))
 }
 

@@ -124,8 +124,8 @@ fn error_of_text(text: &str) -> Value {
     }
 }
 
-/// The member `error` of an object, unless it says nothing: some servers send an empty one beside an answer.
-pub fn error_member(object: &Value) -> Option<&Value> {
+/// The member `error` of an object, unless it is empty: some servers send an empty one with each answer.
+pub fn find_error(object: &Value) -> Option<&Value> {
     object.get("error").filter(|error| match error {
         Value::Null | Value::Bool(false) => false,
         Value::String(text) => !text.is_empty(),
@@ -139,7 +139,7 @@ pub fn error_member(object: &Value) -> Option<&Value> {
 /// list, or an object that has a message but is not a part of an answer.
 pub fn reported_error(event: &Value) -> Option<Value> {
     let event = event.get(0).unwrap_or(event);
-    if error_member(event).is_some() {
+    if find_error(event).is_some() {
         return Some(event.clone());
     }
     let is_named =

@@ -70,7 +70,7 @@ impl WireCodec for ResponsesCodec {
 
     fn decode(&self, response: Value, context: &DecodeContext<'_>) -> Result<Reply, AnswerError> {
         let status = response.get("status").and_then(Value::as_str).unwrap_or("completed");
-        if let Some(error) = super::error_member(&response).filter(|_| status != "incomplete") {
+        if let Some(error) = super::find_error(&response).filter(|_| status != "incomplete") {
             return Err(AnswerError::Reported(json!({"error": error})));
         }
         if response.get("output").is_none()

@@ -285,10 +285,10 @@ pub fn decode(mut response: Value, context: &DecodeContext<'_>) -> Result<Reply,
         let message = "the response has no list `content`";
         return Err(AnswerError::NoAnswer(message.to_owned(), response));
     };
-    let calls: Vec<_> = if is_cut_off && let Some((last, whole)) = blocks.split_last_mut() {
-        let whole = whole.iter_mut().filter_map(|block| read_tool_use(block, "{}"));
+    let calls: Vec<_> = if is_cut_off && let Some((last, earlier)) = blocks.split_last_mut() {
+        let calls = earlier.iter_mut().filter_map(|block| read_tool_use(block, "{}"));
         // Nothing of its input may have arrived.
-        whole.chain(read_tool_use(last, "")).collect()
+        calls.chain(read_tool_use(last, "")).collect()
     } else {
         blocks.iter_mut().filter_map(|block| read_tool_use(block, "{}")).collect()
     };

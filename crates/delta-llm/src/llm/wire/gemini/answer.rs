@@ -4,7 +4,7 @@ use super::super::super::answer_error::{AnswerError, UnusableAnswer};
 use super::super::super::reply_assembler::StreamError;
 use super::super::neutral_response::NeutralUsage;
 use super::super::{
-    AnswerEnd, EventAssembler, NeutralAnswer, add_member_piece, error_member, reported_error,
+    AnswerEnd, EventAssembler, NeutralAnswer, add_member_piece, find_error, reported_error,
 };
 use super::neutral_tool_name;
 use delta_http::retry::RetryDecision;
@@ -74,7 +74,7 @@ fn text_member<'a>(value: &'a Value, name: &str) -> Option<&'a str> {
 }
 
 fn is_error(response: &Value) -> bool {
-    error_member(response).is_some()
+    find_error(response).is_some()
 }
 
 fn block_reason(response: &Value) -> Option<&str> {

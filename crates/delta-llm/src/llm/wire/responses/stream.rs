@@ -2,7 +2,7 @@
 
 use super::super::super::argument_text::ArgumentText;
 use super::super::super::reply_assembler::StreamError;
-use super::super::{EventAssembler, error_member, reported_error};
+use super::super::{EventAssembler, find_error, reported_error};
 use super::answer::{TEXT_SEPARATOR, item_type, message_item_text};
 use delta_words::{is_same_json, merge_counts, sent_arguments};
 use serde_json::{Value, json};
@@ -312,7 +312,7 @@ impl EventAssembler for ResponseAssembler {
             }
             // The whole response, without a frame of its own.
             "" if event.get("output").is_some_and(Value::is_array)
-                && error_member(&event).is_none() =>
+                && find_error(&event).is_none() =>
             {
                 self.end_with(event, "completed");
             }
