@@ -7,16 +7,21 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 texts=$1
 work=$2
-set -- "$texts"/*.txt
-[ -e "$1" ] || { echo "there is no text in $texts" >&2; exit 1; }
+set --
+for text in "$texts"/*.txt; do
+    if grep -q '[^[:space:]]' "$text" 2> /dev/null; then set -- "$@" "$text"; fi
+done
+[ $# -gt 0 ] || { echo "there is no text in $texts" >&2; exit 1; }
 finished=$(mktemp)
 trap 'rm -f "$finished"' EXIT
 export here work finished
 
-# One run for each file, named after it.
+# One run for each file, named after it. What an id of a run cannot have becomes `_`, and a checksum keeps such names apart.
 # shellcheck disable=SC2016 # the inner shells expand it
 printf '%s\0' "$@" | xargs -0 -n 1 -P "${JOBS:-4}" sh -c '
-    id=map.$(basename "$1" .txt)
+    name=$(basename "$1" .txt)
+    id=map.$(printf %s "$name" | LC_ALL=C tr -c "A-Za-z0-9._-" _ | head -c 100)
+    [ "$id" = "map.$name" ] || id=$id.$(printf %s "$name" | cksum | cut -d " " -f 1)
     if delta run --agent "$here" -w "$work" --ensure --retry llm,io --run-id "$id" -q --format raw -m - < "$1" > /dev/null
     then echo "$id" >> "$finished"; echo "$id done" >&2
     else echo "$id exited with $?: delta show $id -w $work" >&2; exit 1

@@ -298,3 +298,41 @@ fn c_17_3_the_tests_of_bug_fixer_pass_below_any_path() {
         sandbox.delta(["test", name, "asks-*"]).output().expect_code(0);
     }
 }
+
+/// A name with a blank is no id of a run, and an empty message no task.
+#[test]
+fn map_reduce_reads_texts_of_any_name() {
+    let sandbox = example("map-reduce");
+    for (name, text) in
+        [("My notes", "a b\n"), ("über", "a\n"), ("it's", "c\n"), ("plain", "b\n"), ("empty", "\n")]
+    {
+        sandbox.write(&format!("texts/{name}.txt"), text);
+    }
+    let bin = Path::new(DELTA).parent().unwrap().to_str().unwrap();
+    let path = format!("{bin}:{}", std::env::var("PATH").unwrap());
+    let mut reduce = Command::new("agent/run.sh");
+    reduce.args(["texts", "work"]).current_dir(sandbox.path(".")).env("PATH", path);
+    let ran = reduce.env("HOME", sandbox.path("home")).output().unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "2 a\n2 b\n1 c\n");
+}
+
+/// Windows leaves Thumbs.db beside pictures; SQLite knows numbers that JSON does not.
+#[test]
+fn data_analyst_names_what_is_no_database() {
+    if !needs::programs(&["python3", "sqlite3"]) {
+        return;
+    }
+    let sandbox = example("data-analyst");
+    sandbox.write("work/Thumbs.db", "pictures");
+    let mut create = Command::new("sqlite3");
+    create.args(["z.db", "CREATE TABLE t(a); INSERT INTO t VALUES (1e999)"]);
+    assert!(create.current_dir(sandbox.path("work")).status().unwrap().success());
+    let query = json!({"tool": "query", "args": {"database": "z.db", "sql": "SELECT a FROM t"}});
+    calls(&sandbox, &[query]).expect_code(0);
+    assert_eq!(sandbox.observations()[0], r#"{"columns":["a"],"rows":[["inf"]],"count":1}"#);
+    let request = sandbox.delta(["show", "r", "-w", "work", "--request", "1"]).output();
+    let request = request.expect_code(0).stdout;
+    assert!(request.contains("Thumbs.db\\n\\nError: file is not a database"), "{request}");
+    assert!(request.contains("t: 1 rows"), "{request}");
+}
