@@ -19,6 +19,9 @@ const BYTE_ORDER_MARK: &str = "\u{feff}";
 /// The most bytes of one argument or variable on Linux, without the NUL at its end (`MAX_ARG_STRLEN`: 32 pages of 4 KiB).
 const MAX_STRING_BYTES: usize = 32 * 4096 - 1;
 
+/// How much of a script Linux reads for its `#!` line (`BINPRM_BUF_SIZE`).
+const SHEBANG_BYTES: u64 = 256;
+
 /// What keeps a program from starting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgramDefect {
@@ -134,6 +137,10 @@ pub(super) fn inspect_program_file(
     path: &Path,
     context: &LaunchContext,
 ) -> Option<ProgramError> {
+    if has_cut_interpreter(path) {
+        let reason = no_shebang_reason(name, path);
+        return Some(ProgramError { defect: ProgramDefect::NoInterpreter, reason });
+    }
     if let Some(interpreter) = read_shebang_interpreter(path) {
         let has_dos_lines = interpreter.ends_with('\r');
         return (!context.cwd.join(&interpreter).exists()).then(|| ProgramError {
@@ -159,6 +166,12 @@ fn no_shebang_reason(name: &str, path: &Path) -> String {
     if read_file_start(path).is_some_and(|start| start.starts_with(&marked)) {
         return format!(
             "a byte order mark precedes the `#!` of `{name}`: save the file without it"
+        );
+    }
+    if has_cut_interpreter(path) {
+        return format!(
+            "the interpreter in the `#!` line of `{name}` goes beyond the {SHEBANG_BYTES} bytes that the system reads: \
+             write `#!/usr/bin/env PROGRAM`, or a shorter path"
         );
     }
     format!("`{name}` is neither a program for this system nor a script with a `#!` line")
@@ -258,8 +271,16 @@ fn to_absolute_path(path: PathBuf) -> PathBuf {
 
 fn read_file_start(path: &Path) -> Option<Vec<u8>> {
     let mut start = Vec::new();
-    File::open(path).ok()?.take(256).read_to_end(&mut start).ok()?;
+    File::open(path).ok()?.take(SHEBANG_BYTES).read_to_end(&mut start).ok()?;
     Some(start)
+}
+
+/// Whether the name of the interpreter of a script does not end where the system stops to read, so that it does not start.
+fn has_cut_interpreter(path: &Path) -> bool {
+    let Some(start) = read_file_start(path) else { return false };
+    let Some(line) = start.strip_prefix(b"#!") else { return false };
+    let is_whole = line.trim_ascii_start().iter().any(u8::is_ascii_whitespace);
+    start.len() as u64 == SHEBANG_BYTES && !is_whole
 }
 
 /// The interpreter in the `#!` line of a script.

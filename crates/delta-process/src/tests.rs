@@ -450,6 +450,10 @@ fn a_failed_start_has_a_reason() {
     let headless =
         "`./headless` is neither a program for this system nor a script with a `#!` line";
     check(&["./headless"], 126, headless);
+    bench.script("deep", "755", &format!("#!/{}sh\necho\n", "./".repeat(130)));
+    let deep = "the interpreter in the `#!` line of `./deep` goes beyond the 256 bytes that the system reads: write \
+        `#!/usr/bin/env PROGRAM`, or a shorter path";
+    check(&["./deep"], 126, deep);
     let too_long = "the argument list is too long for the system: give the large value by stdin";
     check(&["echo", &long], 126, too_long);
     check(
