@@ -16,7 +16,7 @@ pub fn split_exec_template(template: &str) -> Result<Vec<ExecWord>, TemplateErro
     let mut splitter = ExecSplitter { rest: template, words: Vec::new(), word: None };
     splitter.split_words()?;
     let words = splitter.words;
-    let Some(program) = words.first() else {
+    let Some(program) = words.first().filter(|program| !program.is_empty()) else {
         return Err(TemplateError::new(
             template,
             "the command of exec: is empty",

@@ -131,6 +131,7 @@ fn c_2_1_a_tool_is_one_command_with_a_name() {
     check_refused("exec: a, shell: b", &["exec:, shell:, and command: are mutually exclusive"]);
     check_refused("description: d", &["a tool needs one of `exec:`, `shell:` and `command:`"]);
     check_refused("exec: ''", &["the command of exec: is empty"]);
+    check_refused("exec: \"''\"", &["the command of exec: is empty"]);
     check_refused("shell: ' '", &["the script of shell: is empty"]);
     check_refused("command: []", &["`command` names no program"]);
     check_refused("command: [{template: '${x}'}]", &["the program may not come from a parameter"]);
