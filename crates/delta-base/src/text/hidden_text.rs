@@ -15,6 +15,11 @@ pub fn has_hidden_text(value: &Json) -> bool {
     }
 }
 
+/// The first character of a text that a reader takes for a blank, or does not see, while it is a letter to programs.
+pub fn find_unseen_character(text: &str) -> Option<char> {
+    text.chars().find(|c| !c.is_ascii() && (c.is_whitespace() || misleads_anywhere(*c)))
+}
+
 /// Whether a text has hidden characters.
 pub fn has_hidden_character(text: &str) -> bool {
     let mut last = None;

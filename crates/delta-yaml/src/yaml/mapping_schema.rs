@@ -1,11 +1,13 @@
 //! Schemas of mappings: the single source for reading, diagnostics and the JSON Schemas for editors.
 
+use super::syntax_hint::help_unseen;
 use super::{
     MAX_DIAGNOSTICS, YamlDocument, YamlNode, YamlValue, parse_boolean, parse_plain_number,
     to_whole_number, value_help,
 };
 use delta_base::quantity::{parse_count, parse_time_ms};
 use delta_base::suggest;
+use delta_base::text::hidden_text::find_unseen_character;
 use std::ops::Range;
 
 /// The keys that a mapping may have.
@@ -259,6 +261,9 @@ fn no_limit_help(value: &YamlNode, known: &KeySchema) -> Option<String> {
 
 /// The help for a key that the mapping `node` cannot have: a similar one.
 fn unknown_key_help(name: &str, node: &YamlNode, schema: &'static MappingSchema) -> String {
+    if let Some(unseen) = find_unseen_character(name) {
+        return help_unseen(unseen);
+    }
     let help = suggest::did_you_mean(name, schema.key_names());
     let nearest = suggest::nearest_names(name, schema.key_names());
     let [similar] = nearest.as_slice() else { return help };

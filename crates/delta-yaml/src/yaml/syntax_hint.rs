@@ -5,6 +5,7 @@
 
 use super::compose::{FlowContext, YamlSyntaxError};
 use super::quote_yaml;
+use delta_base::text::hidden_text::find_unseen_character;
 
 /// Explains the parser's error `info` at `line` and `column` of `text`.
 pub(super) fn explain_syntax_error(
@@ -22,7 +23,8 @@ pub(super) fn explain_syntax_error(
         }
         _ => None,
     };
-    let error = location.explain(info).unwrap_or_else(|| {
+    let explained = location.explain_unseen_character().or_else(|| location.explain(info));
+    let error = explained.unwrap_or_else(|| {
         YamlSyntaxError::new(line, column, format!("not valid YAML: {info}"), None)
     });
     YamlSyntaxError { flow_context, ..error }
@@ -111,6 +113,19 @@ impl<'t> ErrorLocation<'t> {
             return FlowContext::AtEndOfFile;
         }
         FlowContext::BeforeText
+    }
+
+    /// A character that looks like a blank or like nothing, where this line or the one before it has syntax: in its
+    /// indentation, or after `-` or `:`.
+    fn explain_unseen_character(&self) -> Option<YamlSyntaxError> {
+        [self.line, self.line.wrapping_sub(1)].into_iter().find_map(|line| {
+            let (before, unseen) = split_unseen_character(self.line_text(line))?;
+            if !matches!(before.trim().chars().last(), None | Some('-' | ':')) {
+                return None;
+            }
+            let column = before.chars().count() + 1;
+            self.error_at(line, column, describe_unseen(unseen), help_unseen(unseen))
+        })
     }
 
     /// A tab in an indentation from this line on, or else the first tab in this line.
@@ -243,6 +258,27 @@ impl<'t> ErrorLocation<'t> {
         })?;
         let help = "close it; write a text of several lines after `|`";
         self.error_at(self.line, column, "this quote is not closed", help)
+    }
+}
+
+/// The first character of a line that looks like a blank or like nothing, and the text before it.
+fn split_unseen_character(line: &str) -> Option<(&str, char)> {
+    let unseen = find_unseen_character(line)?;
+    Some((line.split(unseen).next().unwrap_or_default(), unseen))
+}
+
+fn describe_unseen(unseen: char) -> String {
+    let kind = if unseen.is_whitespace() { "only looks like a space" } else { "is invisible" };
+    format!("found the character U+{:04X}, which {kind}", u32::from(unseen))
+}
+
+/// What to do with a character that [`describe_unseen`] describes.
+pub(super) fn help_unseen(unseen: char) -> String {
+    let code = u32::from(unseen);
+    if unseen.is_whitespace() {
+        format!("write a space in place of U+{code:04X}")
+    } else {
+        format!("delete the invisible character U+{code:04X}")
     }
 }
 

@@ -111,6 +111,27 @@ fn c_1_3_a_byte_order_mark_and_other_line_ends_move_nothing() {
 }
 
 #[test]
+fn c_1_3_characters_that_nobody_sees_are_named() {
+    let blank = "found the character U+00A0, which only looks like a space";
+    check_errors("map:\n  a: 1\n  b:\u{a0}2\n", &[&format!("3:5 {blank}")]);
+    check_errors("list:\n\u{a0}\u{a0}- a\n", &[&format!("2:1 {blank}")]);
+    check_errors("list:\n\u{a0}\u{a0}- a: 1\n    b: 2\n", &[&format!("2:1 {blank}")]);
+    check_errors(
+        "map:\n  a: 1\n  b:\u{200b}2\n",
+        &["3:5 found the character U+200B, which is invisible"],
+    );
+    let document = YamlDocument::parse("a.yaml", "\u{200b}name: a\n\u{a0}map: 1\n").unwrap();
+    document.fields(&document.root, &FILE);
+    let mut report = DiagnosticReport::default();
+    document.drain_diagnostics(&mut report);
+    let helps: Vec<_> = report.diagnostics.iter().filter_map(|d| d.help.as_deref()).collect();
+    let expected = ["delete the invisible character U+200B", "write a space in place of U+00A0"];
+    assert_eq!(helps, expected);
+    // In a text they are what the author wrote.
+    check_errors("name: a\u{a0}b: c\n", &["1:10 a string that contains `: ` needs quotes"]);
+}
+
+#[test]
 fn c_1_3_nul_custom_tags_and_bad_keys_are_errors() {
     check_errors("name: \"a\\0b\"\n", &["1:7 a string contains a NUL character"]);
     check_errors("name: !x a\n", &["1:7 custom tags (`!name`) are not supported"]);
