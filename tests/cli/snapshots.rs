@@ -470,8 +470,8 @@ fn c_16_2_a_rollback_that_stopped_half_way_is_done_once_more() {
         .unwrap();
     assert_eq!(ran.code, 126, "{}", ran.stderr);
     assert!(
-        ran.stderr.ends_with(
-            "help: the workspace is partly restored; run the same command again to finish\n"
+        ran.stderr.contains(
+            "help: the workspace is partly restored; run the same command again to finish, or `delta rollback r -w work --to "
         ),
         "{}",
         ran.stderr
@@ -683,6 +683,26 @@ fn c_16_4_who_cannot_tell_says_so() {
         assert_eq!((ran.code, ran.stdout.as_str()), (code, ""), "{}", ran.stderr);
         assert!(!ran.stderr.is_empty());
     }
+}
+
+/// A file that a container mounts cannot be replaced, and stopped every rollback at it.
+#[test]
+fn c_16_2_a_file_that_is_a_mount_point_is_restored() {
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, &turns(&["echo 2 > a; echo 2 > m; echo 2 > z"]));
+    for name in ["a", "m", "z"] {
+        sandbox.write(&format!("work/{name}"), "1\n");
+    }
+    sandbox.run("go", &["--snapshots"]).expect_code(0);
+    let mount = "unshare --user --map-root-user --mount sh -c 'mount --bind work/m work/m && exec \"$0\" \"$@\"'";
+    let sandbox = sandbox.started_by(mount);
+    if sandbox.delta(["--version"]).output().code != 0 {
+        return needs::skip("needs a mount");
+    }
+    rollback(&sandbox, "0", &[]).expect_code(0);
+    for name in ["a", "m", "z"] {
+        assert_eq!(sandbox.read(&format!("work/{name}")), "1\n", "{name}");
+    }
+    assert_eq!(sandbox.files("work").iter().filter(|name| !name.contains(".delta/")).count(), 3);
 }
 
 /// Root that rolled back the change of a user's file took the file away from the user.

@@ -300,10 +300,28 @@ impl WorkspaceRestore<'_> {
         .and_then(|()| {
             rustix::fs::renameat(at.dir, temporary, at.dir, name).map_err(self.failed_at(at.path))
         });
-        if result.is_err() {
-            let _ = rustix::fs::unlinkat(at.dir, temporary, AtFlags::empty());
+        if result.is_ok() {
+            return result;
+        }
+        let _ = rustix::fs::unlinkat(at.dir, temporary, AtFlags::empty());
+        // A mount point, as of a container, cannot be replaced, only written.
+        let is_mount_point = matches!(&result, Err(SnapshotError::File(error))
+            if Errno::from_io_error(&error.source) == Some(Errno::BUSY));
+        if is_mount_point && entry.kind == EntryKind::File {
+            return self.overwrite_file(at, entry);
         }
         result
+    }
+
+    fn overwrite_file(&self, at: Place<'_>, entry: &TreeEntry) -> RestoreResult {
+        let mut content = self.objects.open_object(entry.id)?;
+        let flags = EXISTING_FILE_FLAGS.union(OFlags::RDWR);
+        let fd = rustix::fs::openat(at.dir, &*entry.name, flags, Mode::empty())
+            .map_err(self.failed_at(at.path))?;
+        let mut file = File::from(fd);
+        file.set_len(0).map_err(self.failed_at(at.path))?;
+        durable::copy_with_holes(&mut content, &mut file).map_err(self.failed_at(at.path))?;
+        self.set_entry_mode(file, at.path, entry)
     }
 
     fn create_symlink(&self, at: Place<'_>, entry: &TreeEntry, temporary: &[u8]) -> RestoreResult {

@@ -94,13 +94,8 @@ pub fn rollback_command(args: &RollbackArgs) -> ExitCode {
                 ));
             }
             if !args.dry_run && !outcome.diff.changes.is_empty() {
-                let saved = outcome.saved.to_string();
-                stdio::print_error_line(&format!(
-                    "Undo it with: delta rollback {} -w {} --to {}",
-                    run.id,
-                    workspace::quote_workspace(&run.workspace_argument),
-                    &saved[..MIN_ID_DIGITS]
-                ));
+                let undo = undo_command(&run, outcome.saved);
+                stdio::print_error_line(&format!("Undo it with: {undo}"));
             }
             let kept = half_known_paths(&outcome.diff, false);
             if !kept.is_empty() {
@@ -115,11 +110,20 @@ pub fn rollback_command(args: &RollbackArgs) -> ExitCode {
     }
 }
 
-fn rollback_run(args: &RollbackArgs, run: &LocatedRun) -> Result<RollbackOutcome, CommandFailure> {
-    let LocatedRun { id, workspace, .. } = run;
+/// The command that restores what a rollback of `run` has saved.
+fn undo_command(run: &LocatedRun, saved: SnapshotId) -> String {
+    let dir = workspace::quote_workspace(&run.workspace_argument);
+    format!("delta rollback {} -w {dir} --to {}", run.id, &saved.to_string()[..MIN_ID_DIGITS])
+}
+
+fn rollback_run(
+    args: &RollbackArgs,
+    located: &LocatedRun,
+) -> Result<RollbackOutcome, CommandFailure> {
+    let LocatedRun { id, workspace, .. } = located;
     let point = args.to.clone().unwrap_or_default();
     let cancel = cancel::install_cancel()?;
-    let mut claimed = ClaimedRun::claim_for("roll back", run, args.force)?;
+    let mut claimed = ClaimedRun::claim_for("roll back", located, args.force)?;
     if point == RestorePoint::Now {
         let message = "`now` is the current state of the workspace";
         return Err(CommandFailure::not_found(message, "name an iteration or a snapshot id"));
@@ -169,7 +173,10 @@ fn rollback_run(args: &RollbackArgs, run: &LocatedRun) -> Result<RollbackOutcome
     // Record first, then act: after a crash the journal names the snapshot of the old files.
     run.commit_act()?;
     store.apply_restore(&plan, &workspace.root, Some(&cancel)).map_err(|error| {
-        let hint = "the workspace is partly restored; run the same command again to finish";
+        let undo = undo_command(located, saved);
+        let hint = format!(
+            "the workspace is partly restored; run the same command again to finish, or `{undo}`"
+        );
         CommandFailure::from(error).with_hint(hint)
     })?;
     // A power failure must not undo a part of what is reported as done.
