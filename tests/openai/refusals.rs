@@ -161,6 +161,7 @@ fn c_7_5_a_full_context_is_named_in_the_words_of_each_server() {
         "Invalid 'input[3].name': string too long. Expected a string with maximum length 64",
         "stop: the sequence length exceeds the maximum of 64",
         "Invalid 'tools': array too long. Expected an array with maximum length 128",
+        "Your prompt has been refused: too many violations",
     ] {
         assert_ne!(refused(rejection(400, &message(words))).1, CONTEXT_LENGTH_HINT, "{words}");
     }

@@ -36,7 +36,7 @@ pub enum RefusalCause {
 const REQUEST_TOO_LARGE: &str = "request too large for";
 
 /// The conversation is too long.
-const CONTEXT_LENGTH: [&str; 38] = [
+const CONTEXT_LENGTH: [&str; 39] = [
     "context_length_exceeded",
     "context_too_large",
     "context_exceeded",
@@ -55,6 +55,7 @@ const CONTEXT_LENGTH: [&str; 38] = [
     "max input size",
     "max message tokens",
     "tokens must be reduced",
+    "tokens, which is over the limit",
     "max_seq_len",
     "max_model_len",
     ">= n_ctx",
@@ -78,7 +79,7 @@ const CONTEXT_LENGTH: [&str; 38] = [
 ];
 
 /// What may be too long. The names alone are also in what else a message is about.
-const CONTEXT_NAMES: [&str; 14] = [
+const CONTEXT_NAMES: [&str; 13] = [
     "context length",
     "context window",
     "context size",
@@ -90,18 +91,16 @@ const CONTEXT_NAMES: [&str; 14] = [
     "prompt length",
     "input tokens",
     "prompt tokens",
-    "prompt has",
     "request requires",
     "max tokens of",
 ];
 
 /// What says that it is.
-const EXCESS: [&str; 14] = [
+const EXCESS: [&str; 13] = [
     "exceed",
     "too long",
     "too large",
     "too many",
-    "over the limit",
     "supports at most",
     "supports up to",
     "longer than",
