@@ -4,6 +4,8 @@
 
 use super::DELTA;
 use serde_json::{Value, json};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use test_support::needs;
 use test_support::sandbox::{Ran, Sandbox};
 
@@ -491,6 +493,27 @@ fn c_38_3_what_git_follows_cannot_be_written() {
     }
     assert!(sandbox.read("work/team.conf").starts_with("[filter"));
     assert!(ran.stderr.contains("/.git/rebase-merge, which git follows"), "{}", ran.stderr);
+}
+
+/// What git follows could be written if its name was not UTF-8.
+#[test]
+fn c_38_3_what_git_follows_has_a_name_of_any_bytes() {
+    let write = "for f in .h*/pre-commit inc*; do echo planted > \"$f\"; done";
+    let Some(sandbox) = agent("sandbox: workspace", &[("sh", write)]) else { return };
+    git_in_workspace(&sandbox, &["init", "-q"]);
+    let config = b"[core]\n\thooksPath = .h\xff\n[include]\n\tpath = \"../inc\xff\"\n";
+    let git_config = sandbox.path("work/.git/config");
+    let before = std::fs::read(&git_config).unwrap();
+    std::fs::write(&git_config, [&before[..], config].concat()).unwrap();
+    let hooks = sandbox.path("work").join(OsStr::from_bytes(b".h\xff"));
+    std::fs::create_dir(&hooks).unwrap();
+    let files =
+        [hooks.join("pre-commit"), sandbox.path("work").join(OsStr::from_bytes(b"inc\xff"))];
+    files.iter().for_each(|file| std::fs::write(file, "# as it was\n").unwrap());
+    sandbox.run("go", &[]).expect_code(0);
+    for file in files {
+        assert_eq!(std::fs::read(&file).unwrap(), b"# as it was\n", "{}", file.display());
+    }
 }
 
 /// "not a git repository": the workspace was on another file system than the directories above it.

@@ -18,12 +18,15 @@ pub(crate) mod resolution;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxProfile {
     /// Below these directories, or in these files, everything can be changed. They exist.
+    #[serde(with = "any_paths")]
     pub write: Vec<PathBuf>,
     /// Below a path of `write`, but read-only. They exist.
+    #[serde(with = "any_paths")]
     pub keep: Vec<PathBuf>,
     /// What can be read, apart from `hide`.
     pub read: ReadAccess,
     /// What cannot be read, and looks empty. They exist.
+    #[serde(with = "any_paths")]
     pub hide: Vec<PathBuf>,
     /// The home directory of the operator.
     pub home: HomeAccess,
@@ -37,6 +40,28 @@ pub struct SandboxProfile {
     pub limits: SandboxLimits,
     /// Whether the tool may start runs of its own below the `.delta` of the workspace.
     pub runs: bool,
+}
+
+/// Paths whose bytes can be any; serde refuses a path that is not UTF-8.
+mod any_paths {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::ffi::{OsStr, OsString};
+    use std::path::PathBuf;
+
+    pub(super) fn serialize<S: Serializer>(
+        paths: &[PathBuf],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let names: Vec<&OsStr> = paths.iter().map(|path| path.as_os_str()).collect();
+        names.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<PathBuf>, D::Error> {
+        let names = Vec::<OsString>::deserialize(deserializer)?;
+        Ok(names.into_iter().map(PathBuf::from).collect())
+    }
 }
 
 /// Which files can be read.

@@ -1,10 +1,11 @@
 //! What the configuration of git leads to: git itself is asked, because a file of the user or of the repository can include
 //! others and name hooks, attributes and programs anywhere.
 
-use crate::child_environment::EnvMap;
 use delta_base::signal::CancelToken;
-use delta_process::{self as process, LaunchContext, ProcessCommand, ProcessEnd};
+use delta_process::{self as process, EnvVars, LaunchContext, ProcessCommand, ProcessEnd};
 use delta_sandbox::{followed_in_work_trees, symlinks_in_path};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
@@ -15,19 +16,25 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// included files of configuration, the directory of hooks, files of attributes, files that are named as a program, a filter
 /// or a driver, and the same in submodules and other repositories in it. Some may be missing, or be symlinks. `home` is what
 /// `~` means.
-pub fn followed_paths(workspace: &Path, variables: &EnvMap, home: Option<&Path>) -> Vec<PathBuf> {
+pub fn followed_paths(workspace: &Path, variables: &EnvVars, home: Option<&Path>) -> Vec<PathBuf> {
     let mut paths = followed_in_work_trees(workspace);
     let Some(tree) = workspace.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok())
     else {
         return paths;
     };
-    let mut env = variables.clone();
     // It is asked about this repository, whichever one the caller works in, with the settings of the caller.
-    env.retain(|name, _| {
+    let env = variables.iter().filter(|(name, _)| {
         let name = name.to_string_lossy();
         !name.starts_with("GIT_") || name.starts_with("GIT_CONFIG_")
     });
+    let env: EnvVars = env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let launch = LaunchContext::new(tree, env);
+    // A directory of PATH can be in the workspace, where anybody may have put a program of this name.
+    let program =
+        process::find_program("git", &launch).ok().and_then(|git| git.canonicalize().ok());
+    if workspace.parent().is_some() && program.is_some_and(|git| git.starts_with(workspace)) {
+        return paths;
+    }
     let mut followed = Followed { tree, home, paths: Vec::new(), included: Vec::new() };
     followed.add(&list_configuration(&launch, None));
     // The files of the user are listed only with entries, and are often links into a repository.
@@ -49,19 +56,22 @@ pub fn followed_paths(workspace: &Path, variables: &EnvMap, home: Option<&Path>)
 }
 
 /// The configuration, or what `file` and the files that it includes have of it; empty if git cannot read it.
-fn list_configuration(launch: &LaunchContext, file: Option<&Path>) -> String {
+fn list_configuration(launch: &LaunchContext, file: Option<&Path>) -> Vec<u8> {
     // The repository may be another user's, who will use it.
     let list = ["git", "-c", "safe.directory=*", "config", "--list", "--show-origin", "-z"];
     let mut argv = list.map(str::to_owned).to_vec();
+    let mut launch = launch.clone();
     if let Some(file) = file {
-        argv.extend(["--includes", "--file", &file.to_string_lossy()].map(str::to_owned));
+        argv.push("--includes".to_owned());
+        // As `--file`, for a name of any bytes.
+        launch.env.set("GIT_CONFIG", file);
     }
     let command =
-        ProcessCommand { capture_whole: true, ..ProcessCommand::new(&argv, launch, TIMEOUT, 200) };
-    let Ok(cancel) = CancelToken::manual() else { return String::new() };
+        ProcessCommand { capture_whole: true, ..ProcessCommand::new(&argv, &launch, TIMEOUT, 200) };
+    let Ok(cancel) = CancelToken::manual() else { return Vec::new() };
     let finished = process::run_process(&command, &cancel);
     let listed = finished.stdout.whole.filter(|_| finished.end == ProcessEnd::Exited(0));
-    String::from_utf8_lossy(&listed.unwrap_or_default()).into_owned()
+    listed.unwrap_or_default()
 }
 
 /// What git follows in a work tree.
@@ -75,24 +85,27 @@ struct Followed<'a> {
 
 impl Followed<'_> {
     /// Adds the paths in the list of a configuration, whose entries are `ORIGIN NUL KEY LF VALUE NUL`.
-    fn add(&mut self, listed: &str) {
-        let mut parts = listed.split('\0');
+    fn add(&mut self, listed: &[u8]) {
+        let mut parts = listed.split(|byte| *byte == 0);
         while let (Some(origin), Some(entry)) = (parts.next(), parts.next()) {
-            let file = origin.strip_prefix("file:").map(|path| self.tree.join(path));
+            let path = origin.strip_prefix(b"file:");
+            let file = path.map(|path| self.tree.join(OsStr::from_bytes(path)));
             if let Some(file) = &file {
                 self.add_path(file);
             }
-            let (key, value) = entry.split_once('\n').unwrap_or((entry, ""));
+            let key_end = entry.iter().position(|byte| *byte == b'\n').unwrap_or(entry.len());
+            let key = &entry[..key_end];
+            let value = entry.get(key_end + 1..).unwrap_or_default();
             match key {
                 _ if value.is_empty() => {}
-                "core.hookspath" => {
+                b"core.hookspath" => {
                     let hooks = self.tree.join(self.expand(value));
                     // husky has its entry points in a directory below the one with the hooks.
                     let outer = hooks.parent().filter(|_| hooks.ends_with("_"));
                     outer.into_iter().chain([&*hooks]).for_each(|path| self.add_path(path));
                 }
-                "core.attributesfile" => self.add_path(&self.tree.join(self.expand(value))),
-                _ if key == "include.path" || key.starts_with("includeif.") => {
+                b"core.attributesfile" => self.add_path(&self.tree.join(self.expand(value))),
+                _ if key == b"include.path" || key.starts_with(b"includeif.") => {
                     // Relative to the file that has it. One that is missing is included once it exists.
                     let directory = file.as_deref().and_then(Path::parent);
                     let Some(path) = directory.map(|dir| dir.join(self.expand(value))) else {
@@ -108,10 +121,10 @@ impl Followed<'_> {
     }
 
     /// A value with the directory that `~` means.
-    fn expand(&self, value: &str) -> PathBuf {
-        match (value.strip_prefix("~/"), self.home) {
-            (Some(rest), Some(home)) => home.join(rest),
-            _ => PathBuf::from(value),
+    fn expand(&self, value: &[u8]) -> PathBuf {
+        match (value.strip_prefix(b"~/"), self.home) {
+            (Some(rest), Some(home)) => home.join(OsStr::from_bytes(rest)),
+            _ => PathBuf::from(OsStr::from_bytes(value)),
         }
     }
 
@@ -140,8 +153,9 @@ impl Followed<'_> {
     }
 
     /// Adds the files that are words of a value: which key starts its value as a program, only git knows.
-    fn add_named_files(&mut self, value: &str) {
-        let words = value.split(|c: char| c.is_whitespace() || ";&|()<>'\"`$={}!".contains(c));
+    fn add_named_files(&mut self, value: &[u8]) {
+        let words =
+            value.split(|byte| byte.is_ascii_whitespace() || b";&|()<>'\"`$={}!".contains(byte));
         for word in words.filter(|word| !word.is_empty()) {
             let path = self.tree.join(self.expand(word));
             if self.in_tree(&path).is_some_and(|path| path.is_file()) {
@@ -181,7 +195,7 @@ mod tests {
         let home = tree.join("tools");
         let mut followed =
             Followed { tree: &tree, home: Some(&home), paths: Vec::new(), included: Vec::new() };
-        followed.add(&listed);
+        followed.add(listed.as_bytes());
         followed.paths.sort();
         followed.paths.dedup();
         let names = [".git/config", ".husky", ".husky/_", "tools/attributes", "tools/clean"];

@@ -118,7 +118,11 @@ pub fn sandbox_setup(
     };
     Ok(SandboxSetup {
         program,
-        git_follows: followed_paths(&vars.cwd, environment::variables(), home.as_deref()),
+        git_follows: followed_paths(
+            &vars.cwd,
+            &environment::variables().clone().into(),
+            home.as_deref(),
+        ),
         home: home.filter(|home| home != Path::new("/")),
         key_files: state::key_paths(),
         enclosing_runs: environment::parent_run()

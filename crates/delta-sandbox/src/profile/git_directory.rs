@@ -2,7 +2,7 @@
 //!
 //! A tool can write a file `.git` that points anywhere, so a directory outside of the workspace counts only if it points back.
 
-use super::git_links::GitLink;
+use super::git_links::{GitLink, trimmed_path};
 use super::resolution::sorted;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,9 +34,10 @@ pub fn find_git_directory(workspace: &Path) -> Option<GitDirectory> {
     let link = GitLink::read(tree, tree, PathBuf::new())?;
     let common = link.common_directory();
     let linked = link.directory;
-    if let Ok(back) = fs::read_to_string(linked.join("gitdir")) {
+    if let Ok(back) = fs::read(linked.join("gitdir")) {
         // A linked worktree.
-        let points_back = linked.join(back.trim()).canonicalize().ok() == entry.canonicalize().ok();
+        let points_back =
+            linked.join(trimmed_path(&back)).canonicalize().ok() == entry.canonicalize().ok();
         let is_inside = linked.parent().is_some_and(|dir| dir == common.join("worktrees"));
         return (points_back && is_inside).then(|| GitDirectory::new(vec![common, linked]));
     }
@@ -47,16 +48,17 @@ pub fn find_git_directory(workspace: &Path) -> Option<GitDirectory> {
 
 /// The work tree that the configuration in a git directory names.
 fn configured_tree(directory: &Path) -> Option<PathBuf> {
-    let config = fs::read_to_string(directory.join("config")).ok()?;
-    let mut lines = config.lines().filter_map(|line| line.trim().strip_prefix("worktree"));
-    let tree = lines.find_map(|line| line.trim().strip_prefix('='))?;
-    Some(directory.join(tree.trim()))
+    let config = fs::read(directory.join("config")).ok()?;
+    let lines = config.split(|byte| *byte == b'\n');
+    let mut settings = lines.filter_map(|line| line.trim_ascii().strip_prefix(b"worktree"));
+    let tree = settings.find_map(|setting| setting.trim_ascii().strip_prefix(b"="))?;
+    Some(directory.join(trimmed_path(tree)))
 }
 
 /// The file `.git` in the work tree of a submodule or a linked worktree, which leads git to its directory.
 fn leading_file(directory: &Path) -> Option<PathBuf> {
-    match fs::read_to_string(directory.join("gitdir")) {
-        Ok(file) => Some(directory.join(file.trim())),
+    match fs::read(directory.join("gitdir")) {
+        Ok(file) => Some(directory.join(trimmed_path(&file))),
         Err(_) => Some(configured_tree(directory)?.join(".git")),
     }
 }

@@ -3,7 +3,9 @@
 
 use super::git_directory::{GitDirectory, MAX_MODULE_DEPTH, add_modules, is_git_directory};
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The directory of runs, which does not belong to a workspace.
@@ -28,8 +30,8 @@ impl GitLink {
         let target = if kind.is_symlink() {
             fs::read_link(&path).ok()?
         } else if kind.is_file() {
-            let text = fs::read_to_string(&path).ok()?;
-            PathBuf::from(text.strip_prefix("gitdir:")?.trim())
+            let text = fs::read(&path).ok()?;
+            trimmed_path(text.strip_prefix(b"gitdir:")?)
         } else {
             return None;
         };
@@ -40,10 +42,16 @@ impl GitLink {
 
     /// The directory that it shares with others: its own, or the git directory of the repository that a linked worktree belongs to.
     pub fn common_directory(&self) -> PathBuf {
-        let common = fs::read_to_string(self.directory.join("commondir")).ok();
-        let common = common.and_then(|name| self.directory.join(name.trim()).canonicalize().ok());
+        let common = fs::read(self.directory.join("commondir")).ok();
+        let common = common.map(|name| self.directory.join(trimmed_path(&name)));
+        let common = common.and_then(|common| common.canonicalize().ok());
         common.unwrap_or_else(|| self.directory.clone())
     }
+}
+
+/// The path in a line of a file of git, whose bytes can be any.
+pub(super) fn trimmed_path(line: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(line.trim_ascii()))
 }
 
 /// The links in the directory `root` and below, as they are named from `from`: `root` itself, or the directory that it is a
