@@ -307,7 +307,8 @@ fn check_asked_again(sandbox: &Sandbox, change: impl FnOnce(&Sandbox), names: &s
     // Nothing has changed since the second question.
     resume(sandbox, &["-m", "yes"]).expect_code(0);
     assert_eq!(sandbox.events("APPROVAL_DECISION").len(), 2);
-    assert!(sandbox.path("work/planted").exists() || sandbox.path("work/ran").exists());
+    let has_run = sandbox.path("work/planted").exists() || sandbox.path("work/ran").exists();
+    assert!(has_run, "{:?}", sandbox.events("ACTION_RESULT"));
 }
 
 #[test]
@@ -345,6 +346,70 @@ fn c_38_8_a_file_that_changed_after_the_question_is_asked_about_again() {
     sandbox.write("work/data.txt", "one\n");
     let change = |sandbox: &Sandbox| std::fs::remove_file(sandbox.path("work/old.sh")).unwrap();
     check_asked_again(&sandbox, change, "files of the workspace");
+}
+
+/// These ran the new text of a file that a person had approved with its old one.
+#[test]
+fn c_38_8_a_file_is_found_however_a_command_line_names_it() {
+    for (command, file) in [
+        ("exec: make -ftasks", "tasks"),
+        ("exec: make -C sub -f tasks", "sub/tasks"),
+        ("exec: awk -fprog", "prog"),
+        ("exec: bash --init-file rc -i -c true", "rc"),
+        ("exec: bash --rcfile rc -i -c true", "rc"),
+        ("exec: env BASH_ENV=./rc bash -c true", "rc"),
+        ("shell: 'sh \"$PWD/tasks\"'", "tasks"),
+        ("shell: 'sh \"$PWD\"/tasks'", "tasks"),
+        ("shell: \"sh 'my tasks'\"", "my tasks"),
+        ("shell: 'cd sub && sh tasks'", "sub/tasks"),
+    ] {
+        let tools = format!("  - {{name: t, {command}, approve: ask}}\n");
+        let sandbox = Sandbox::scripted(DELTA, &tools, "- call: [{tool: t}]\n- say: done\n");
+        sandbox.write(&format!("work/{file}"), "");
+        let changed = match file {
+            "prog" => "BEGIN {system(\"touch planted\")}\n",
+            "sub/tasks" if command.contains("make") => "all:\n\ttouch ../planted\n",
+            "tasks" if command.contains("make") => "all:\n\ttouch planted\n",
+            _ => "touch \"$CWD/planted\"\n",
+        };
+        let plant = |sandbox: &Sandbox| sandbox.write(&format!("work/{file}"), changed);
+        check_asked_again(&sandbox, plant, file);
+    }
+}
+
+/// Of a repository, only its configuration and the files in `.git/hooks` were compared.
+#[test]
+fn c_38_8_what_git_follows_is_asked_about_again() {
+    let git = |sandbox: &Sandbox, args: &[&str]| {
+        let mut git = std::process::Command::new("git");
+        git.args(["-c", "user.name=n", "-c", "user.email=n@invalid"]).args(args);
+        assert!(git.current_dir(sandbox.path("work")).output().unwrap().status.success());
+    };
+    let env = "env: {GIT_AUTHOR_NAME: n, GIT_AUTHOR_EMAIL: n@invalid, GIT_COMMITTER_NAME: n, GIT_COMMITTER_EMAIL: n@invalid}";
+    for (command, file, text) in [
+        ("git st", "x.inc", "[alias]\n\tst = !touch planted\n"),
+        ("git commit --allow-empty -m x", ".husky/_/h", "touch planted\n"),
+        ("git rebase --continue", ".git/rebase-merge/git-rebase-todo", "exec touch planted\n"),
+    ] {
+        let tools = format!("  - {{name: t, exec: {command}, approve: ask, {env}}}\n");
+        let sandbox = Sandbox::scripted(DELTA, &tools, "- call: [{tool: t}]\n- say: done\n");
+        sandbox.write("work/x.inc", "[alias]\n\tst = status\n");
+        sandbox.write_program("work/.husky/_/pre-commit", "#!/bin/sh\n. .husky/_/h\n");
+        sandbox.write("work/.husky/_/h", "true\n");
+        git(&sandbox, &["init", "-q"]);
+        git(&sandbox, &["config", "include.path", "../x.inc"]);
+        git(&sandbox, &["config", "core.hooksPath", ".husky/_"]);
+        git(&sandbox, &["commit", "-q", "--allow-empty", "-m", "one"]);
+        git(&sandbox, &["commit", "-q", "--allow-empty", "-m", "two"]);
+        let mut stop = std::process::Command::new("git");
+        stop.args(["rebase", "-q", "-i", "--keep-empty", "HEAD~"])
+            .current_dir(sandbox.path("work"));
+        stop.env("GIT_SEQUENCE_EDITOR", "echo break >");
+        if file.starts_with(".git/") {
+            assert!(stop.output().unwrap().status.success());
+        }
+        check_asked_again(&sandbox, |sandbox| sandbox.write(&format!("work/{file}"), text), file);
+    }
 }
 
 /// What the user wrote meanwhile was replaced by a change that the question did not show.

@@ -10,6 +10,7 @@ use delta_agent::allowed_calls::CallIdentity;
 use delta_agent::approval_prompt::{ApprovalAnswer, ApprovalPrompt};
 use delta_agent::ask_human;
 use delta_agent::file_preview::preview_file_change;
+use delta_agent::run_sandbox::followed_paths;
 use delta_agent::tool::Tool;
 use delta_plan::approval_plan::{ApprovalPlan, plan_approval};
 use delta_plan::checked_call::CheckedCall;
@@ -104,7 +105,11 @@ impl<'a> Engine<'a> {
             return Ok((request, CodeFiles::default()));
         }
         let launch = self.launch_call(&call, tool);
-        let code = CodeFiles::list(&launch.cwd, &self.cancel)?;
+        // Without what the tool sets: its PATH may lead to programs of the workspace.
+        let env = self.environment.launch(call.iteration, &[], []).env;
+        let home = env.get("HOME").map(Path::new);
+        let followed = followed_paths(&launch.cwd, &env, home);
+        let code = CodeFiles::list(&launch.cwd, followed, &self.cancel)?;
         let mut files = started_files(&request.argv, &launch);
         // The question shows the change of this file. What is remembered of a call does not depend on it.
         let preview = tool.preview.as_ref().filter(|_| tool.remember.is_none());

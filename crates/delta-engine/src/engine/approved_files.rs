@@ -19,8 +19,8 @@ const SCRIPT_EXTENSIONS: [&str; 16] = [
     "ts", "zsh",
 ];
 
-/// Words before a script, which may have any name.
-const BEFORE_SCRIPTS: [&str; 14] = [
+/// Words before a script, which may have any name. Options may be between an interpreter and its script.
+const BEFORE_SCRIPTS: [&str; 18] = [
     ".",
     "source",
     "sh",
@@ -35,6 +35,10 @@ const BEFORE_SCRIPTS: [&str; 14] = [
     "-f",
     "--file",
     "--makefile",
+    "--init-file",
+    "--rcfile",
+    "BASH_ENV",
+    "ENV",
 ];
 
 /// Extensions of files from which programs are built, or that say what a build runs.
@@ -66,26 +70,89 @@ const BUILD_NAMES: [&str; 17] = [
 ];
 
 /// What git follows in a git directory; the rest changes with every command of git.
-const GIT_NAMES: [&str; 4] = ["config", "config.worktree", "hooks", "info"];
+const GIT_NAMES: [&str; 8] = [
+    "commondir",
+    "config",
+    "config.worktree",
+    "hooks",
+    "info",
+    "rebase-apply",
+    "rebase-merge",
+    "sequencer",
+];
 
 /// The most entries of a workspace that are looked at. 200,000 take less than a second.
 const MAX_ENTRIES: usize = 200_000;
+
+/// The most directories that a command line names in which its scripts are looked for.
+const MAX_DIRECTORIES: usize = 8;
 
 /// The SHA-256 of the program of a command and of the scripts that its words name and that are in the workspace, by their
 /// paths. A script in shell text is a word of it.
 pub(super) fn started_files(argv: &[String], launch: &LaunchContext) -> BTreeMap<String, String> {
     let program = argv.first().and_then(|name| process::find_program(name, launch).ok());
-    let words = argv.iter().flat_map(|argument| {
-        std::iter::once(argument.as_str()).chain(argument.split(is_shell_separator))
-    });
-    let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
-    let before = std::iter::once("").chain(words.iter().copied());
-    let named = before.zip(&words).map(|(before, word)| (before, launch.cwd.join(word)));
-    let scripts = named.filter(|(before, path)| {
-        is_in(path, &launch.cwd) && (BEFORE_SCRIPTS.contains(before) || is_script(path))
-    });
-    let scripts = scripts.map(|(_, path)| path);
+    let words: Vec<String> = argv.iter().flat_map(|argument| command_words(argument)).collect();
+    // `make -C NAME -f`, `cd NAME && sh`.
+    let named = words.iter().map(|word| launch.cwd.join(word)).filter(|path| path.is_dir());
+    let mut directories: BTreeSet<PathBuf> = named.take(MAX_DIRECTORIES).collect();
+    directories.insert(launch.cwd.clone());
+    let mut before = "";
+    let mut scripts = Vec::new();
+    for word in &words {
+        let path = launch.cwd.join(word);
+        if is_in(&path, &launch.cwd) && is_script(&path) {
+            scripts.push(path);
+        }
+        let attached = word.strip_prefix("-f").filter(|name| !name.is_empty());
+        if let Some(name) = attached.or(BEFORE_SCRIPTS.contains(&before).then_some(word)) {
+            let paths = directories.iter().map(|directory| directory.join(name));
+            scripts.extend(paths.filter(|path| is_in(path, &launch.cwd)));
+        }
+        let is_option = word.len() > 1 && word.starts_with('-');
+        if !is_option || BEFORE_SCRIPTS.contains(&&**word) {
+            before = word;
+        }
+    }
     program.into_iter().chain(scripts).filter_map(|path| hashed_file(&path)).collect()
+}
+
+/// The words of an argument, which can be a script: all of it, what is between characters that end a word, also in quotes, and
+/// what a shell reads in the quotes.
+fn command_words(argument: &str) -> Vec<String> {
+    let pieces = std::iter::once(argument).chain(argument.split(is_shell_separator));
+    let mut words: Vec<String> = pieces.map(str::to_owned).collect();
+    let is_plain = !argument.contains(['\'', '"', '\\', '$']);
+    if !is_plain {
+        words.extend(quoted_words(&argument.replace("${PWD}", ".").replace("$PWD", ".")));
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// The words of a script, without their quotes.
+fn quoted_words(script: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quote = None;
+    let mut characters = script.chars();
+    while let Some(character) = characters.next() {
+        let mut literal = Some(character);
+        match quote {
+            Some(end) if character == end => (quote, literal) = (None, None),
+            None if character == '\'' || character == '"' => {
+                (quote, literal) = (Some(character), None);
+            }
+            Some('"') | None if character == '\\' => literal = characters.next(),
+            None if is_shell_separator(character) => {
+                words.push(String::new());
+                literal = None;
+            }
+            _ => {}
+        }
+        if let Some(word) = words.last_mut() {
+            word.extend(literal);
+        }
+    }
+    words
 }
 
 /// A file with the SHA-256 of its content; `None` if it cannot be read.
@@ -129,16 +196,33 @@ pub(super) struct CodeFiles {
 }
 
 impl CodeFiles {
-    /// Looks at the files in `workspace`, but not into them: only the kernel sets the time of the last change of a file. Symlinks are
-    /// not followed.
+    /// Looks at the files in `workspace`, and those that git follows elsewhere or that have other names, `followed`, but not into
+    /// them: only the kernel sets the time of the last change of a file. Symlinks are not followed.
     ///
     /// # Errors
     /// Only [`EngineError::Cancelled`]; what cannot be listed is left out.
-    pub(super) fn list(workspace: &Path, cancel: &CancelToken) -> Result<Self, EngineError> {
+    pub(super) fn list(
+        workspace: &Path,
+        followed: Vec<PathBuf>,
+        cancel: &CancelToken,
+    ) -> Result<Self, EngineError> {
         let mut stamps = BTreeMap::new();
+        let mut add = |path: &Path, metadata: &Metadata| {
+            let relative = path.strip_prefix(workspace).unwrap_or(path).to_owned();
+            let seconds = metadata.ctime().saturating_mul(1_000_000_000);
+            let changed_at = seconds.saturating_add(metadata.ctime_nsec());
+            stamps.insert(relative, (changed_at, metadata.size(), metadata.mode()));
+        };
         let mut directories = vec![(workspace.to_owned(), false)];
+        for path in followed {
+            match path.symlink_metadata() {
+                Ok(metadata) if metadata.is_dir() => directories.push((path, true)),
+                Ok(metadata) => add(&path, &metadata),
+                Err(_) => {}
+            }
+        }
         let mut entries = 0;
-        while let Some((directory, is_git)) = directories.pop() {
+        while let Some((directory, is_followed)) = directories.pop() {
             if cancel.is_requested() {
                 return Err(EngineError::Cancelled);
             }
@@ -156,13 +240,10 @@ impl CodeFiles {
                 }
                 if metadata.is_dir() {
                     if name != CONTROL_DIR && runs_dir() != Some(&path) {
-                        directories.push((path, is_git || name == ".git"));
+                        directories.push((path, is_followed || name == ".git"));
                     }
-                } else if is_git || is_code(&path, &metadata) {
-                    let relative = path.strip_prefix(workspace).unwrap_or(&path).to_owned();
-                    let seconds = metadata.ctime().saturating_mul(1_000_000_000);
-                    let changed_at = seconds.saturating_add(metadata.ctime_nsec());
-                    stamps.insert(relative, (changed_at, metadata.size(), metadata.mode()));
+                } else if is_followed || is_code(&path, &metadata) {
+                    add(&path, &metadata);
                 }
             }
         }
