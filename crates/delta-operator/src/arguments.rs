@@ -10,7 +10,6 @@ pub mod builtin_agent;
 pub mod completion_candidates;
 pub mod conversation;
 pub mod editor_schema;
-pub mod git;
 pub mod mcp_servers;
 pub mod message;
 pub mod options;

@@ -3,6 +3,7 @@
 pub mod agent_hint;
 pub mod agent_store;
 pub mod approval_preview;
+pub mod git;
 pub mod own_run;
 pub mod page;
 pub mod page_server;

@@ -104,7 +104,7 @@ fn runs_dir_at(path: &Path) -> Option<(&Path, Vec<PathBuf>)> {
     (!roots.is_empty()).then_some((path, roots))
 }
 
-/// Why the entry `path` of a directory for all runs is no workspace; `None` if it is not one.
+/// Why the entry `path` of a directory for all runs cannot be a workspace; `None` if it is not such an entry.
 fn explain_runs_entry(path: &Path) -> Option<String> {
     let root = recorded_workspace(path)?;
     let [root, dir] = [&root, path.parent()?].map(shell_quote_path);

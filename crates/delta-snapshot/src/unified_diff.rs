@@ -74,7 +74,7 @@ fn append_file_diff(
     append_patch(store, path, before, after, rendered)
 }
 
-/// Appends the diff of a file in a git directory so that only people read it: `git apply` refuses a whole patch with one.
+/// Appends the diff of a file in a git directory so that no program reads it: `git apply` refuses a whole patch with one.
 fn append_git_file(
     store: &SnapshotStore,
     path: &[u8],

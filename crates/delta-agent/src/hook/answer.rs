@@ -296,7 +296,7 @@ fn parse_hook_stdout<T: DeserializeOwned>(
     hook: HookPoint,
     finished: &ProcessResult,
 ) -> Result<Option<T>, HookFailure> {
-    let answer = parse_answer(hook, &finished.stdout)?;
+    let answer = parse_finished_answer(hook, &finished.stdout)?;
     if answer.is_none() && finished.left.held_stdout {
         let reason = "left its standard output open to a process that was still running, and printed no answer\n(start what is to work on with `> /dev/null`, and wait for what prints the answer)";
         return Err(HookFailure { reason: reason.to_owned(), invalid_answer: false });
@@ -304,7 +304,7 @@ fn parse_hook_stdout<T: DeserializeOwned>(
     Ok(answer)
 }
 
-fn parse_answer<T: DeserializeOwned>(
+fn parse_finished_answer<T: DeserializeOwned>(
     hook: HookPoint,
     stdout: &OutputCapture,
 ) -> Result<Option<T>, HookFailure> {

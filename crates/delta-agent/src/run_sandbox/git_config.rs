@@ -29,7 +29,7 @@ pub fn followed_paths(workspace: &Path, variables: &EnvVars, home: Option<&Path>
     });
     let env: EnvVars = env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let launch = LaunchContext::new(tree, env);
-    // A directory of PATH can be in the workspace, where anybody may have put a program of this name.
+    // A directory of PATH can be in the workspace, where a tool may have put a program of this name.
     let program =
         process::find_program("git", &launch).ok().and_then(|git| git.canonicalize().ok());
     if workspace.parent().is_some() && program.is_some_and(|git| git.starts_with(workspace)) {

@@ -450,9 +450,9 @@ impl<'de> serde::Deserialize<'de> for ArgumentEntries<'de> {
                 while let Some(entry) = map.next_entry()? {
                     all.push(entry);
                 }
-                let mut seen = HashSet::new();
+                let mut later_names = HashSet::new();
                 let is_last: Vec<bool> =
-                    all.iter().rev().map(|(name, _)| seen.insert(&**name)).collect();
+                    all.iter().rev().map(|(name, _)| later_names.insert(&**name)).collect();
                 let is_last = is_last.into_iter().rev();
                 let entries =
                     all.into_iter().zip(is_last).filter_map(|(entry, last)| last.then_some(entry));

@@ -91,7 +91,7 @@ const MAX_DIRECTORIES: usize = 8;
 /// paths. A script in shell text is a word of it.
 pub(super) fn started_files(argv: &[String], launch: &LaunchContext) -> BTreeMap<String, String> {
     let program = argv.first().and_then(|name| process::find_program(name, launch).ok());
-    let words: Vec<String> = argv.iter().flat_map(|argument| command_words(argument)).collect();
+    let words: Vec<String> = argv.iter().flat_map(|argument| words_of_argument(argument)).collect();
     // `make -C NAME -f`, `cd NAME && sh`.
     let named = words.iter().map(|word| launch.cwd.join(word)).filter(|path| path.is_dir());
     let mut directories: BTreeSet<PathBuf> = named.take(MAX_DIRECTORIES).collect();
@@ -118,7 +118,7 @@ pub(super) fn started_files(argv: &[String], launch: &LaunchContext) -> BTreeMap
 
 /// The words of an argument, which can be a script: all of it, what is between characters that end a word, also in quotes, and
 /// what a shell reads in the quotes.
-fn command_words(argument: &str) -> Vec<String> {
+fn words_of_argument(argument: &str) -> Vec<String> {
     let pieces = std::iter::once(argument).chain(argument.split(is_shell_separator));
     let mut words: Vec<String> = pieces.map(str::to_owned).collect();
     let is_plain = !argument.contains(['\'', '"', '\\', '$']);
@@ -196,7 +196,7 @@ pub(super) struct CodeFiles {
 }
 
 impl CodeFiles {
-    /// Looks at the files in `workspace`, and those that git follows elsewhere or that have other names, `followed`, but not into
+    /// Looks at the files in `workspace`, and the ones that git follows elsewhere or that have other names, `followed`, but not into
     /// them: only the kernel sets the time of the last change of a file. Symlinks are not followed.
     ///
     /// # Errors

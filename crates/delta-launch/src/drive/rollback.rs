@@ -97,11 +97,11 @@ pub fn rollback_command(args: &RollbackArgs) -> ExitCode {
                 let undo = undo_command(&run, outcome.saved);
                 stdio::print_error_line(&format!("Undo it with: {undo}"));
             }
-            let kept = half_known_paths(&outcome.diff, false);
-            if !kept.is_empty() {
+            let unsaved = half_known_paths(&outcome.diff, false);
+            if !unsaved.is_empty() {
                 stdio::print_error_line(&format!(
                     "help: a rollback replaces only what it can save first: move {} away, and run the same command again",
-                    restore_point::list_some_paths(&kept)
+                    restore_point::list_some_paths(&unsaved)
                 ));
             }
             if outcome.diff.half_known.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -242,7 +242,7 @@ pub fn open_rollback_observer(dir: &Path, state: &RunState) -> Result<RunObserve
     }))
 }
 
-/// The paths that stay as they are because one snapshot omits them: the one to restore, or that of now.
+/// The paths that stay as they are because one snapshot omits them: the one to restore, or the present one.
 fn half_known_paths(diff: &SnapshotDiff, is_before_known: bool) -> Vec<Vec<u8>> {
     let paths = diff.half_known.iter().filter(|it| it.is_before_known == is_before_known);
     paths.map(|it| it.path.clone()).collect()

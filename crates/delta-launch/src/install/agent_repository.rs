@@ -3,9 +3,9 @@
 
 use super::agent_archive::read_tar;
 use delta_agent::agent::agent_files::{AgentFiles, check_path};
-use delta_operator::arguments::git::Git;
 use delta_operator::environment;
 use delta_operator::failure::CommandFailure;
+use delta_operator::runs::git::Git;
 use delta_process::{LaunchContext, PipedProcess};
 use std::io;
 use std::path::Path;

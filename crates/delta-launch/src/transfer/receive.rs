@@ -473,8 +473,8 @@ impl ArrivingRun {
     fn report(&self, agent: Option<&Path>, is_accepted: bool) {
         let Manifest { run_id: id, left, moves, from, .. } = &self.manifest;
         let workspace = workspace::quote_workspace(&self.workspace.root);
-        let place = shell_quote_path(&self.workspace.root);
-        let mut notes = vec![format!("Received run {id} in {place}")];
+        let root = shell_quote_path(&self.workspace.root);
+        let mut notes = vec![format!("Received run {id} in {root}")];
         notes.extend(agent.map(describe_rights));
         if !left.is_empty() {
             notes.push(format!("not received: {}", strip_terminal_controls(&left.join(", "))));

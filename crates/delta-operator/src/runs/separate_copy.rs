@@ -3,7 +3,7 @@
 //! A linked worktree and a submodule name a git directory outside of themselves, and an absolute symlink can lead back into
 //! the original. Both would be followed from the copy.
 
-use crate::arguments::git::Git;
+use super::git::Git;
 use delta_base::durable::FileError;
 use delta_sandbox::{
     GitLink, find_git_directory, git_links, inner_git_directories, outside_git_directories,
@@ -75,10 +75,10 @@ pub fn separate_copy(
     }
     for directory in inner_git_directories(copy) {
         let inner = directory.strip_prefix(copy).unwrap_or(&directory).to_owned();
-        let place = GitPlace { copy, original, inner: &inner };
-        place
+        let git_place = GitPlace { copy, original, inner: &inner };
+        git_place
             .separate_files(&mut separated)
-            .and_then(|()| place.keep_objects(&mut separated))
+            .and_then(|()| git_place.keep_objects(&mut separated))
             .map_err(|source| FileError {
                 action: "separate the git directory",
                 path: directory,
@@ -159,7 +159,7 @@ impl GitPlace<'_> {
             let line = format!("\n[core]\n\tworktree = \"{tree}\"\n");
             OpenOptions::new().append(true).open(&file)?.write_all(line.as_bytes())?;
             separated.notes.push(format!(
-                "Note: {} named the files in {}, and names those of the copy now",
+                "Note: {} named the files in {}, and names the files of the copy now",
                 self.inner.display(),
                 files.display()
             ));

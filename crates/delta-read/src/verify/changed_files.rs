@@ -1,8 +1,8 @@
 //! The files of a checkout that differ from a revision of git: what a branch changes.
 
 use delta_base::terminal_text::strip_terminal_controls;
-use delta_operator::arguments::git::{Git, TemporaryDir};
 use delta_operator::failure::CommandFailure;
+use delta_operator::runs::git::{Git, TemporaryDir};
 use delta_report::statement::checkout::ChangedFiles;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

@@ -63,7 +63,7 @@ pub fn git_links(root: &Path, from: &Path) -> Vec<GitLink> {
     links.collect()
 }
 
-/// The git directories in the directory `root` and below that a work tree there has for its own, and those of its submodules.
+/// The git directories in the directory `root` and below that a work tree there has for its own, and the ones of its submodules.
 pub fn inner_git_directories(root: &Path) -> Vec<PathBuf> {
     let mut directories = Vec::new();
     for tree in work_trees(root, usize::MAX) {

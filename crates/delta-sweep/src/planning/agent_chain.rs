@@ -7,8 +7,8 @@ use crate::planning::base_agents::BaseAgents;
 use crate::planning::git::{REPOSITORY_HINT, check_out, describe_commit};
 use crate::planning::plan_sources::PlanAgents;
 use delta_base::durable;
-use delta_operator::arguments::git::{Git, TemporaryDir};
 use delta_operator::failure::CommandFailure;
+use delta_operator::runs::git::{Git, TemporaryDir};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

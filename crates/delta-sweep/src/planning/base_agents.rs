@@ -2,8 +2,8 @@
 
 use crate::formats::sweep_file::SweepFile;
 use crate::planning::git::{REPOSITORY_HINT, check_out, describe_commit, describe_here};
-use delta_operator::arguments::git::{Git, TemporaryDir};
 use delta_operator::failure::CommandFailure;
+use delta_operator::runs::git::{Git, TemporaryDir};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

@@ -2,9 +2,9 @@
 
 use delta_base::durable;
 use delta_base::time;
-use delta_operator::arguments::git::Git;
 use delta_operator::command_line::pluralize;
 use delta_operator::failure::CommandFailure;
+use delta_operator::runs::git::Git;
 use delta_operator::runs::run_list::format_age;
 use std::path::{Path, PathBuf};
 

@@ -26,7 +26,7 @@ only_look() {
     set_config diff.ignoreSubmodules dirty
     set_config diff.submodule short
     set_config status.submoduleSummary false
-    # In another locale, names with bytes that are no characters would match nothing.
+    # In another locale, a name with bytes that are not UTF-8 would match nothing.
     locale=${LC_ALL-}
     LC_ALL=C
     export LC_ALL
