@@ -174,7 +174,8 @@ fn c_38_1_a_copy_whose_configuration_names_the_original_has_its_own_files() {
         let top = git(&sandbox, "copy", &["rev-parse", "--show-toplevel"]);
         assert_eq!(Path::new(top.trim()), sandbox.path("copy").canonicalize().unwrap());
         assert_eq!(git(&sandbox, "copy", &["show", "HEAD:f"]), sandbox.read("copy/f"));
-        let note = format!("Note: .git named the files in {work}, and names those of the copy now");
+        let note =
+            format!("Note: .git named the files in {work}, and names the files of the copy now");
         assert!(ran.stderr.contains(&note), "{}", ran.stderr);
         let replay = ["replay", "r", "-w", "work", "--mode", "tools", "--into", "replayed"];
         let ran = sandbox.delta(replay).output();
