@@ -323,6 +323,15 @@ fn c_17_2_the_time_of_a_test_is_up() {
     assert!(ran.stdout.starts_with(told), "{}", ran.stdout);
 }
 
+/// The process of the run of the test `name`, in the directory of temporary files.
+fn run_of_test(sandbox: &Sandbox, name: &str) -> i32 {
+    let end = format!("/{name}/work/.delta/test/journal.jsonl");
+    let journal = sandbox.files("tmp").into_iter().find(|file| file.ends_with(&end)).unwrap();
+    let journal = sandbox.read(&format!("tmp/{journal}"));
+    let start: Value = serde_json::from_str(journal.lines().next().unwrap()).unwrap();
+    start["pid"].as_i64().unwrap().try_into().unwrap()
+}
+
 #[test]
 fn c_17_2_nothing_of_a_test_lives_on_when_it_is_stopped() {
     let wait = "task: x\nllm: {turns: [{call: [{tool: sh, args: {code: 'sleep 1000 & echo $! > \"$AGENT_HOME/pid\"; setsid sh -c \"echo \\$\\$ > \\$AGENT_HOME/other; exec sleep 1000\"'}}]}]}\nexpect: {result: x}\n";
@@ -337,12 +346,13 @@ fn c_17_2_nothing_of_a_test_lives_on_when_it_is_stopped() {
         let args = ["test", "agent", "-j", "1"];
         let child = sandbox.delta(args).env("TMPDIR", sandbox.path("tmp")).spawn();
         let files = ["agent/pid", "agent/other"];
-        let processes = files.map(|file| until_line(&sandbox.path(file)).parse::<i32>().unwrap());
+        let tools = files.map(|file| until_line(&sandbox.path(file)).parse::<i32>().unwrap());
+        let run = run_of_test(&sandbox, "b");
         assert!(send_signal(signal, child.id()));
         let output = child.wait_with_output().unwrap();
         let ran = plain(Ran::of(output.status, &output.stdout, &output.stderr)).expect_code(code);
         assert!(ran.stdout.starts_with("ok    a  (TIME)\n"), "{}", ran.stdout);
-        for process in processes {
+        for process in tools.into_iter().chain([run]) {
             until("the end of a process", || (!is_alive(process)).then_some(()));
         }
         if code == 130 {
@@ -362,12 +372,7 @@ fn c_17_2_no_tool_lives_on_when_the_run_of_a_test_is_killed_too() {
     sandbox.write("agent/agent.yaml", surviving);
     let mut child = sandbox.delta(["test", "agent"]).env("TMPDIR", sandbox.path("tmp")).spawn();
     let tool: i32 = until_line(&sandbox.path("agent/pid")).parse().unwrap();
-    let mut files = sandbox.files("tmp").into_iter();
-    let journal = files.find(|file| file.ends_with("/journal.jsonl")).unwrap();
-    let start: Value =
-        serde_json::from_str(sandbox.read(&format!("tmp/{journal}")).lines().next().unwrap())
-            .unwrap();
-    let run = u32::try_from(start["pid"].as_u64().unwrap()).unwrap();
+    let run = run_of_test(&sandbox, "a").cast_unsigned();
     // So that it has no time to end anything itself.
     assert!(
         send_signal("STOP", run) && send_signal("KILL", child.id()) && send_signal("KILL", run)
