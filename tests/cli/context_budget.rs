@@ -232,8 +232,8 @@ fn c_8_4_a_file_is_cut_at_its_end() {
     assert_eq!(
         warnings(&ran.stderr),
         [
-            "! context source `guide`: what is beyond 120 tokens left out to fit the budget",
-            "! context source `list`: what is beyond 110 tokens left out to fit the budget",
+            "! context source `guide`: what is beyond 120 tokens left out",
+            "! context source `list`: what is beyond 110 tokens left out",
         ],
         "once, for two requests"
     );

@@ -34,7 +34,6 @@ mod token_budget;
 pub use context_builder::{ContextInputs, RequestContext};
 pub use context_mapping::CONTEXT_MAPPING;
 pub use context_rebuild::{RecordedBlock, SystemPromptCopy};
-pub use source_text::NOT_UTF8;
 pub use token_budget::TokenCounter;
 
 /// The content that the error about a missing context.yaml suggests, for an agent with this `system_prompt`.
@@ -57,6 +56,8 @@ sources:
     )
 }
 
+/// The type of the source that is the conversation.
+pub const JOURNAL_TYPE: &str = "journal";
 /// The type of the block with the catalogue of skills.
 const SKILLS_TYPE: &str = "skills";
 /// The default name of the system prompt.
@@ -380,7 +381,7 @@ impl ContextSource {
             SourceKind::Computed { is_pipeline: true, .. } => "pipeline",
             SourceKind::AgentsMd(_) => agents_md::AGENTS_MD_TYPE,
             SourceKind::Skills(_) => SKILLS_TYPE,
-            SourceKind::Journal { .. } => "journal",
+            SourceKind::Journal { .. } => JOURNAL_TYPE,
         }
     }
 

@@ -1,6 +1,6 @@
 //! The keys of context.yaml, and what to write in place of what authors write by mistake.
 
-use super::{agents_md, generator_cache, source_condition};
+use super::{JOURNAL_TYPE, agents_md, generator_cache, source_condition};
 use delta_yaml::yaml::mapping_schema::{DefaultValue, KeySchema, ValueShape};
 use delta_yaml::yaml::{MappingSchema, YamlNode};
 
@@ -33,7 +33,7 @@ pub(super) static SOURCE_KINDS: [(&str, &MappingSchema); 5] = [
     (agents_md::AGENTS_MD_TYPE, &agents_md::AGENTS_MD_MAPPING),
     ("computed_file", &COMPUTED_FILE_MAPPING),
     ("pipeline", &PIPELINE_MAPPING),
-    ("journal", &JOURNAL_MAPPING),
+    (JOURNAL_TYPE, &JOURNAL_MAPPING),
 ];
 
 const TOKEN_COUNT: ValueShape = ValueShape::TokenCount(1..1 << 40);

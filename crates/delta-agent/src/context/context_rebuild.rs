@@ -4,7 +4,7 @@
 
 use super::context_builder::{ContextPiece, RequestContext};
 use super::token_budget::{self, JournalSelection, TokenMeter};
-use super::{ContextInputs, ContextManifest, ContextSource, SourceKind};
+use super::{ContextInputs, ContextManifest, ContextSource, JOURNAL_TYPE, SourceKind};
 use crate::skill;
 use delta_base::text::without_byte_order_mark;
 use delta_run::record::ContextBlock;
@@ -49,7 +49,7 @@ impl ContextManifest {
                 self.sources.len()
             ));
         }
-        let others = recorded.iter().filter(|recorded| recorded.block.kind != "journal");
+        let others = recorded.iter().filter(|recorded| recorded.block.kind != JOURNAL_TYPE);
         let others: u64 = others.map(|recorded| recorded.block.tokens).sum();
         let mut left = self.total_max_tokens.map(|total| total.saturating_sub(others));
         let mut meter = TokenMeter { tokenizer: None, inputs };

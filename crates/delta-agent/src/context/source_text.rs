@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::io;
 
 /// What a text lacks that was read from a file in another encoding.
-pub const NOT_UTF8: &str = "bytes that are not UTF-8";
+pub(super) const NOT_UTF8: &str = "bytes that are not UTF-8";
 
 /// The text of a file.
 pub(super) struct SourceText {

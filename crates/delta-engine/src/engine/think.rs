@@ -4,8 +4,7 @@ use super::budget::{estimate_usage, reserve_attempt, settle_attempt, usage_amoun
 use super::hooks::{HookEffect, HookInput};
 use super::{Engine, EngineError, duration_millis};
 use delta_agent::agent::Agent;
-use delta_agent::context::NOT_UTF8;
-use delta_agent::context::agents_md::AGENTS_MD_TYPE;
+use delta_agent::context::JOURNAL_TYPE;
 use delta_agent::context::{ContextInputs, ContextProgram};
 use delta_agent::hook::HookPoint;
 use delta_agent::hook::answer::{self, HookAnswer, HookFailure, RequestReplacement};
@@ -365,9 +364,8 @@ impl Engine<'_> {
     fn warn_of_cuts(&mut self, run: &mut Run, blocks: &[ContextBlock]) {
         let cuts = blocks.iter().filter_map(|ContextBlock { source, kind, cut, .. }| {
             let cut = cut.as_ref()?;
-            // A file of a repository is also left out because it cannot be read, for example.
-            let has_other_reason = kind == AGENTS_MD_TYPE || cut.starts_with(NOT_UTF8);
-            let reason = if has_other_reason { "" } else { " to fit the budget" };
+            // What is cut of a file says by itself why.
+            let reason = if kind == JOURNAL_TYPE { " to fit the budget" } else { "" };
             Some(format!("context source `{source}`: {cut} left out{reason}"))
         });
         let cuts: Vec<String> = cuts.collect();
