@@ -299,7 +299,7 @@ fn c_17_3_the_tests_of_bug_fixer_pass_below_any_path() {
     }
 }
 
-/// A name with a blank is no id of a run, and an empty message no task.
+/// The names of the files become ids of runs, which have no blanks, and their texts messages, which are not empty.
 #[test]
 fn map_reduce_reads_texts_of_any_name() {
     let sandbox = example("map-reduce");

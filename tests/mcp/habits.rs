@@ -233,7 +233,7 @@ fn c_30_2_a_result_without_a_list_of_parts_is_printed() {
     }
 }
 
-/// The data of an error, and an error that is no object, reached nobody.
+/// An error can have `data`, and some servers answer with a text instead of an object.
 #[test]
 fn c_30_2_all_words_of_an_error_are_printed() {
     let data = json!({"details": "disk full"});

@@ -196,14 +196,13 @@ fn check_nested_workspaces(
         below.filter_map(|root| Some(root.strip_prefix(&workspace.root).ok()?.to_owned()));
     for relative in store.nested_workspaces().into_iter().chain(outside) {
         let root = workspace.root.join(&relative);
-        let nested = Workspace { root: root.clone() };
-        if root == workspace.root
-            || !root.is_dir()
-            || !durable::is_dir_no_follow(&nested.control_dir())
-        {
+        if root == workspace.root || !root.is_dir() {
             continue;
         }
         let nested = Workspace::open_existing(&root)?;
+        if !durable::is_dir_no_follow(&nested.control_dir()) {
+            continue;
+        }
         if let Some(run) = run_list::find_active_run(&nested, None)? {
             stage::check_no_tool_at_work(&run, &nested.run_dir(&run), &nested.root)?;
             let root = args.work_dir.join(relative);
