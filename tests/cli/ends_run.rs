@@ -61,6 +61,9 @@ fn c_28_3_a_result_keeps_every_digit() {
         // What is printed of a run that has ended comes from its journal.
         let shown = sandbox.delta(["show", "r", "-w", "work", "--format", "raw"]).output();
         assert_eq!(shown.expect_code(0).stdout, format!("{exact}\n"));
+        let spans = ["export", "r", "-w", "work", "--to", "otlp", "--content"];
+        let spans = sandbox.delta(spans).output().expect_code(0).stdout;
+        assert!(spans.contains("12345678901234567890123"), "{spans}");
     };
     finished(&format!("{{\"result\": {exact}}}"), "");
     let schema = "{type: object, properties: {id: {type: integer}, price: {type: number}}}";

@@ -53,6 +53,24 @@ fn collect_writes_csv_that_other_programs_read() {
 }
 
 #[test]
+fn c_28_3_a_result_keeps_every_digit_in_its_line_and_in_csv() {
+    let exact = r#"{"id":12345678901234567890123,"price":0.10}"#;
+    let sandbox = acting_sandbox();
+    let tool = format!(
+        "  - name: act\n    shell: printf %s '{exact}'\n    output: json\n    ends_run: true\n"
+    );
+    sandbox.agent("provider: script\n  model: script.yaml", &tool);
+    write_sweep(&sandbox, 1, 1, "");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    sweep(&sandbox, &["run", "s"]).expect_code(0);
+    let lines = sweep(&sandbox, &["collect", "s", "-o", "-"]).expect_code(0).stdout;
+    assert!(lines.contains(&format!("\"result\":{exact}")), "{lines}");
+    sweep(&sandbox, &["collect", "s", "-o", "r.csv"]).expect_code(0);
+    let csv = sandbox.read("r.csv");
+    assert!(csv.contains(&exact.replace('"', "\"\"")), "{csv}");
+}
+
+#[test]
 fn the_status_fits_into_a_terminal_and_is_repainted_in_place() {
     let sandbox = acting_sandbox();
     write_sweep(&sandbox, 3, 1, "");

@@ -1,5 +1,6 @@
 //! Converts messages to the form of OpenTelemetry's semantic conventions: a role and parts.
 
+use delta_base::json::ExactJson;
 use delta_run::conversation::history::{Iteration, RunHistory, UserTurn};
 use delta_run::event::image_file;
 use delta_words::message_text;
@@ -19,9 +20,8 @@ pub fn user_input_messages(history: &RunHistory<'_>) -> Json {
         .collect()
 }
 
-pub fn run_result_messages(result: &Json) -> Json {
-    let text = result.as_str().map_or_else(|| result.to_string(), str::to_owned);
-    json!([{"role": "assistant", "parts": [text_part(&text)], "finish_reason": "stop"}])
+pub fn run_result_messages(result: &ExactJson) -> Json {
+    json!([{"role": "assistant", "parts": [text_part(&result.text())], "finish_reason": "stop"}])
 }
 
 /// The LLM's answer in an iteration.

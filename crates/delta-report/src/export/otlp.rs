@@ -262,7 +262,7 @@ impl<'a> RunSpans<'a> {
         if self.options.content.is_some() {
             let input = gen_ai_message::user_input_messages(history);
             attributes.add_json("gen_ai.input.messages", Some(input));
-            let output = state.result.as_deref().map(gen_ai_message::run_result_messages);
+            let output = state.result.as_ref().map(gen_ai_message::run_result_messages);
             attributes.add_json("gen_ai.output.messages", output);
         }
         let own_events = &self.exported.events[own_events_start(&self.exported.events)..];

@@ -97,7 +97,10 @@ fn record(line: &ResultLine, params: &BTreeSet<&str>) -> Vec<String> {
     );
     let time = |time: u64| line.answers.map_or_else(|| time.to_string(), |_| String::new());
     let saved = line.answers.map_or(Some(0.0), |answers| answers.saved_usd);
-    let result = line.result.as_ref().and_then(|result| serde_json::from_str(result.get()).ok());
+    // A text verbatim, JSON with every digit.
+    let result = line.result.as_ref().map(|result| {
+        serde_json::from_str(result.get()).unwrap_or_else(|_| result.get().to_owned())
+    });
     cells.extend([
         line.status.to_string(),
         error.map(|error| error.kind.clone()).unwrap_or_default(),
@@ -119,7 +122,7 @@ fn record(line: &ResultLine, params: &BTreeSet<&str>) -> Vec<String> {
         saved.map(|saved| saved.to_string()).unwrap_or_default(),
         list_cell(&line.answered_by),
         list_cell(&line.outside),
-        result.as_ref().map(value_text).unwrap_or_default(),
+        result.unwrap_or_default(),
         line.result_cut.to_string(),
         line.host.clone(),
         line.ended_at.clone(),

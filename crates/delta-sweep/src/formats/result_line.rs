@@ -8,6 +8,7 @@ use crate::formats::plan::PlannedRun;
 use crate::formats::retry_policy::is_infrastructure_error;
 use delta_base::checksum::{LineChecksum, append_checksum, check_line_checksum};
 use delta_base::id::RunId;
+use delta_base::json::ExactJson;
 use delta_run::event::RunStatus;
 use delta_run::sweep::sweep_dir::lines_with_id;
 use serde::{Deserialize, Serialize};
@@ -205,7 +206,7 @@ impl ResultLine {
     }
 
     /// Sets the result, cut to what a line has room for.
-    pub fn set_result(&mut self, result: &Json) {
+    pub fn set_result(&mut self, result: &ExactJson) {
         let json = delta_base::json::to_json(result);
         self.result_cut = json.len() > MAX_RESULT_BYTES;
         let text = if self.result_cut {
