@@ -215,6 +215,34 @@ fn c_25_1_last_is_no_run_that_never_began_and_no_symlink() {
     assert_eq!(shown(&sandbox, &[]), "one");
     let symlink = refused(&sandbox, &["show", "tw", "-w", "work"]);
     assert!(symlink.stderr.contains("is a symlink"), "{}", symlink.stderr);
+    sandbox.write("other/.delta/blank/journal.jsonl", "");
+    let alone = refused(&sandbox, &["show", "-w", "other"]);
+    assert!(!alone.stderr.contains("these workspaces have runs"), "{}", alone.stderr);
+}
+
+/// An older run in its place would be continued, or removed.
+#[test]
+fn c_25_1_last_is_also_a_run_whose_journal_was_lost() {
+    let sandbox = with_runs(&["one", "two"]);
+    sandbox.unverified("a journal is emptied");
+    let two = sandbox.path("work/.delta/two/journal.jsonl");
+    touch(&sandbox, "two");
+    let check = || {
+        for command in ["show", "verify", "continue"] {
+            let ran = sandbox.delta([command, "-w", "work"]).output();
+            let said = format!("{}{}", ran.stdout, ran.stderr);
+            assert!(ran.code != 0 && said.contains("two"), "{command}: {ran:?}");
+        }
+        let first = sandbox.delta(["list-runs", "-w", "work", "--first"]).output();
+        assert_eq!(first.expect_code(0).stdout, "two\n");
+    };
+    fs::write(&two, "").unwrap();
+    check();
+    fs::remove_file(&two).unwrap();
+    check();
+    sandbox.delta(["rm", "last", "-y", "-w", "work"]).output().expect_code(0);
+    assert!(!sandbox.path("work/.delta/two").exists());
+    assert!(sandbox.path("work/.delta/one/journal.jsonl").exists());
 }
 
 #[test]

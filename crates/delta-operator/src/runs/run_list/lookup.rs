@@ -8,8 +8,9 @@ use delta_base::durable;
 use delta_base::id::RunId;
 use delta_run::ownership::Ownership;
 use delta_run::record::surviving_call::SurvivingCall;
-use delta_run::run_files::JOURNAL_FILE;
+use delta_run::run_files::{JOURNAL_FILE, METADATA_FILE};
 use delta_run::workspace::{self, Workspace};
+use delta_run::{journal, run_summary};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -37,8 +38,8 @@ pub fn suggest_runs(work_dir: &Path, limit: usize) -> Result<Vec<RunSuggestion>,
     Ok(suggestions.collect())
 }
 
-/// The run of the workspace that was updated last: the one whose journal file was modified last. A run without a journal
-/// never began and does not count. No journal is opened.
+/// The run of the workspace that was updated last: the one whose journal file was modified last, or metadata.json if the
+/// journal was lost. A run that never began does not count. No journal is opened.
 ///
 /// # Errors
 /// The workspace has no run.
@@ -62,8 +63,14 @@ pub fn find_last_updated(workspace: &Workspace) -> Result<RunId, CommandFailure>
 
 /// `None` if the run never began, or is a symlink.
 fn journal_modified_at(dir: &Path) -> Option<SystemTime> {
-    let metadata = durable::metadata_no_follow(&dir.join(JOURNAL_FILE)).ok()?;
-    metadata.modified().ok().filter(|_| metadata.is_file() && metadata.len() > 0)
+    let modified_at = |file| run_summary::modified_at(&dir.join(file));
+    match durable::metadata_no_follow(&dir.join(JOURNAL_FILE)) {
+        Ok(metadata) if !metadata.is_file() => None,
+        Ok(metadata) if metadata.len() > 0 => metadata.modified().ok(),
+        // Another run must not be taken for one that has lost its journal.
+        _ if dir.is_symlink() || !journal::has_trace(dir) => None,
+        _ => modified_at(JOURNAL_FILE).max(modified_at(METADATA_FILE)),
+    }
 }
 
 /// Lists runs with status, task and age, the last updated first, at most `MAX_CANDIDATES`.

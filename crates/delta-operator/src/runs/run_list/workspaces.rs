@@ -66,7 +66,9 @@ fn print_unreadable(reasons: Vec<String>) {
 
 /// The options that name nested workspaces that have runs, one on each line; `None` if there are none.
 pub fn suggest_work_dirs(root: &Path) -> Option<String> {
-    let dirs = Workspace::find_with_any_run(root);
+    let mut dirs = Workspace::find_with_any_run(root);
+    // The directory of a run that never began is there too.
+    dirs.retain(|dir| dir != root);
     let mut options: Vec<String> = dirs
         .iter()
         .take(MAX_SUGGESTED_WORKSPACES)
