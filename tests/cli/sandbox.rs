@@ -268,6 +268,20 @@ fn c_22_4_an_agent_in_a_sandbox_runs_where_namespaces_are_refused() {
     let checked = sandbox.delta(check).args(WITHOUT_SOCKETS).output().expect_code(0);
     let line = "\n  watched: journal (the run ends at a change)\n";
     assert!(checked.stdout.contains(line), "{}", checked.stdout);
+    assert!(checked.stdout.contains("\n  keep (not enforced): "), "{}", checked.stdout);
+}
+
+/// As in HOME, where the keys of vendors and of delta are.
+#[test]
+fn c_22_4_what_landlock_cannot_hide_is_named() {
+    let sandbox = declared_agent("sandbox: {hide: [in/key]}", &[("sh", "true")]);
+    sandbox.write("work/in/key", "SECRET");
+    let Some(sandbox) = sandbox.without_namespaces() else { return };
+    let ran = sandbox.run("go", &WITHOUT_SOCKETS).expect_code(126);
+    let path = sandbox.path("work/in/key").display().to_string();
+    let reason = format!("Landlock cannot hide {path} in a writable directory\n");
+    assert!(ran.stderr.contains(&reason), "{}", ran.stderr);
+    assert!(ran.stderr.contains("help: work in a directory without it, or "), "{}", ran.stderr);
 }
 
 #[test]

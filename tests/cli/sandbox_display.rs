@@ -24,7 +24,7 @@ fn recorded_sandboxes() -> Value {
         "profiles": {
             "p1": {"by": "namespaces", "write": ["/w"], "keep": [], "net": "none", "limits": {"processes": 7},
                 "holds": holds(&[]), "line": "Sandbox: writes only in the workspace and /tmp; no network."},
-            "p2": {"by": "landlock", "write": ["/w", "/srv/<b>x</b>"], "net": ["example.com:443"], "limits": {},
+            "p2": {"by": "landlock", "write": ["/w", "/srv/<b>x</b>"], "keep": ["/w/.delta"], "net": ["example.com:443"], "limits": {},
                 "holds": holds(&["net", "home", "journal", "metadata"]), "watched": ["journal"],
                 "line": "Sandbox: writes only in the workspace; network: example.com."},
         },
@@ -130,7 +130,7 @@ fn c_22_4_show_prints_all_of_a_sandbox_on_demand() {
     for line in [
         "  kernel 6.99.1, landlock 6\n",
         "  limited by /etc/delta/sandbox.yaml, sha256 abc123\n  limited by reader\n",
-        "  p2: fetch, the hook on_run_end\n    by: landlock\n    write: /w, /srv/<b>x</b>\n    net: example.com:443\n",
+        "  p2: fetch, the hook on_run_end\n    by: landlock\n    write: /w, /srv/<b>x</b>\n    keep (not enforced): /w/.delta\n    net: example.com:443\n",
         "    limits: processes 7\n",
         "    enforced: files, secrets, sockets, processes\n    watched: journal (the run ends at a change)\n",
     ] {

@@ -220,7 +220,7 @@ impl Workspace {
     ///
     /// # Errors
     /// The path is not possible for a workspace.
-    pub fn check_new(path: &Path) -> Result<(), WorkspaceError> {
+    fn check_new(path: &Path) -> Result<(), WorkspaceError> {
         let resolved = resolve_existing(path);
         let ancestors: Vec<&Path> = resolved.ancestors().collect();
         let control = ancestors.iter().enumerate().find(|(depth, dir)| {

@@ -52,20 +52,23 @@ pub(crate) fn prepare_landlock(
     };
     let filter = filter.map(without_keyrings);
     let mut missing = Vec::new();
-    let mut add = |guarantee, reason: &str| {
-        missing.push(MissingGuarantee {
-            guarantee,
-            reason: format!("{}, and {reason}", refusal.reason),
-            remedy: Some(refusal.remedy.clone()),
-        });
+    let mut add_with = |guarantee, reason: &str, remedy| {
+        let reason = format!("{}, and {reason}", refusal.reason);
+        missing.push(MissingGuarantee { guarantee, reason, remedy: Some(remedy) });
     };
+    let is_written = |path: &Path| profile.write.iter().any(|root| path.starts_with(root));
+    if let Some(path) = profile.hide.iter().find(|path| is_written(path)) {
+        let reason = format!("Landlock cannot hide {} in a writable directory", path.display());
+        let remedy = format!("work in a directory without it, or {}", refusal.remedy);
+        add_with(Guarantee::Secrets, &reason, remedy);
+    } else if version == 0 {
+        let reason = "this kernel has no Landlock, which could hide files";
+        add_with(Guarantee::Secrets, reason, refusal.remedy.clone());
+    }
+    let mut add = |guarantee, reason: &str| add_with(guarantee, reason, refusal.remedy.clone());
     add(Guarantee::Metadata, "Landlock does not control modes and times");
     if version < TRUNCATE_VERSION {
         add(Guarantee::Files, "this kernel has no Landlock that controls truncation (since 6.2)");
-    }
-    let is_written = |path: &Path| profile.write.iter().any(|root| path.starts_with(root));
-    if version == 0 || profile.hide.iter().any(|path| is_written(path)) {
-        add(Guarantee::Secrets, "Landlock cannot hide a part of a writable directory");
     }
     if version == 0 {
         add(Guarantee::Home, "this kernel has no Landlock");

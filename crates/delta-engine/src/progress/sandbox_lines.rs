@@ -7,7 +7,8 @@ use delta_base::text::text_width::wrap_words;
 use delta_run::event::{
     ActionRequest, ActionResult, EngineStart, NO_SANDBOX, ProfileRecord, SandboxRecord,
 };
-use serde_json::Value as Json;
+use delta_sandbox::SandboxGrade;
+use serde_json::{Value as Json, json};
 
 /// The width of a description of a profile.
 const COLUMNS: usize = 80;
@@ -114,7 +115,10 @@ fn describe_sandboxes_in_full(record: &SandboxRecord) -> String {
 pub fn describe_profile_record(profile: &ProfileRecord) -> String {
     let mut text = format!("  by: {}\n", profile.by);
     for (key, value) in &profile.keys {
-        push_wrapped(&mut text, &format!("  {key}: "), &plain_value(value));
+        // Only namespaces make a path in a writable directory read-only.
+        let is_kept = key != "keep" || profile.by == SandboxGrade::Namespaces.name();
+        let note = if is_kept || *value == json!([]) { "" } else { " (not enforced)" };
+        push_wrapped(&mut text, &format!("  {key}{note}: "), &plain_value(value));
     }
     push_wrapped(&mut text, "  enforced: ", &profile.holds.join(", "));
     if !profile.watched.is_empty() {

@@ -257,7 +257,6 @@ impl ForkDestination {
         if dir.canonicalize().is_ok_and(|dir| dir == source.run.workspace.root) {
             return Ok(Self::SameWorkspace);
         }
-        Workspace::check_new(dir)?;
         // A directory that cannot be read fails when it is opened.
         let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
         let Some(name) = entries.map(|entry| entry.file_name()).find(|name| name != ".delta")
