@@ -231,6 +231,15 @@ fn c_11_10_directories_that_cannot_be_used_are_found() {
         let reason = format!("HOME is {}, which is not a directory", home.display());
         assert!(finding.contains(&reason), "{finding}");
     }
+    // A key for seals that cannot be read, and a file that has none.
+    let key = sandbox.path("home/.local/state/delta/seal.key");
+    std::fs::create_dir_all(&key).unwrap();
+    let (status, finding, _) = check(&doctor(&sandbox).output().expect_code(0), "state");
+    assert!(status == "warn" && finding.contains("could not read the key"), "{finding}");
+    std::fs::remove_dir(&key).unwrap();
+    std::fs::write(&key, "short").unwrap();
+    let (status, finding, _) = check(&doctor(&sandbox).output().expect_code(1), "state");
+    assert!(status == "fail" && finding.contains("has no key for seals"), "{finding}");
     // Nothing can be created in /proc, whoever asks.
     let ran =
         sandbox.delta(["doctor", "-w", "/proc/sys", "--format", "json"]).output().expect_code(1);

@@ -37,6 +37,7 @@ impl Drop for Mounted<'_> {
 #[test]
 fn c_13_6_a_full_disk() {
     let mut outcomes = Vec::new();
+    let mut is_retry_named = false;
     // A tool fills the disk and leaves so many blocks of it free.
     for blocks in 0..16 {
         let fill = format!(
@@ -56,6 +57,8 @@ fn c_13_6_a_full_disk() {
                 ran.stderr.contains(cause) && ran.stderr.contains("/work/.delta/r/"),
                 "{ran:?}"
             );
+            assert!(!ran.stderr.contains("Try again"), "{ran:?}");
+            is_retry_named |= ran.stderr.contains(" --retry io");
             let events = ran.stdout.lines().filter(|line| line.starts_with("{\"type\":"));
             let acknowledged: String = events.map(|line| format!("{line}\n")).collect();
             assert!(sandbox.read("work/.delta/r/journal.jsonl").starts_with(&acknowledged));
@@ -70,7 +73,7 @@ fn c_13_6_a_full_disk() {
         drop(mounted);
     }
     println!("a full disk with 0 to 15 free blocks: exit codes {outcomes:?}");
-    assert!(outcomes.contains(&1));
+    assert!(outcomes.contains(&1) && is_retry_named);
 }
 
 /// Continues a run without a message, and with one if it takes that.

@@ -18,7 +18,7 @@ use delta_llm::llm::{LlmError, Provider};
 use delta_plan::request_body::{CallDemand, RequestFrame};
 use delta_run::budget::ledger::{Budget, LedgerError};
 use delta_run::event::{
-    CONTEXT_LENGTH_ERROR, ErrorDetails, LLM_ERROR, Payload, SHARED_BUDGET_ERROR,
+    CONTEXT_LENGTH_ERROR, ErrorDetails, IO_ERROR, LLM_ERROR, Payload, SHARED_BUDGET_ERROR,
 };
 use delta_run::interaction_request::InteractionRequest;
 use delta_run::ownership::{ActError, ReplacedError};
@@ -186,7 +186,7 @@ impl EngineError {
         let kind = match self {
             Self::Cancelled | Self::Replaced(_) => "interrupted",
             Self::EndedByHook => ENDED_BY_HOOK,
-            Self::File(_) | Self::Snapshot(_) => "io",
+            Self::File(_) | Self::Snapshot(_) => IO_ERROR,
             Self::Context(_) => "context",
             Self::Limit(_) if self.is_shared_limit() => SHARED_BUDGET_ERROR,
             Self::Limit(_) | Self::LimitOfFailing { .. } | Self::DiskLimit { .. } => "limit",

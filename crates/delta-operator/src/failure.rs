@@ -11,7 +11,7 @@ use delta_base::time;
 use delta_llm::llm::{EndpointError, LlmError};
 use delta_program::stdio;
 use delta_run::budget::ledger::LedgerError;
-use delta_run::event::RunStatus;
+use delta_run::event::{IO_ERROR, RunStatus};
 use delta_run::fork::bundle::BundleError;
 use delta_run::journal::seal_key::SealKeyError;
 use delta_run::ownership::ActError;
@@ -105,7 +105,7 @@ impl FailureKind {
             Self::MessageRefused => "message_refused",
             Self::Damaged => "damaged",
             Self::Context => "context",
-            Self::Io => "io",
+            Self::Io => IO_ERROR,
             Self::NotDelivered => "export",
             Self::NotSubmitted => "submit",
             Self::Unanswered => "interaction",

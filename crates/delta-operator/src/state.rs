@@ -202,14 +202,22 @@ fn inner_seal_key() -> Option<SealKey> {
 
 /// The operator's key for seals, which is not created.
 pub fn existing_seal_key() -> Result<SealKey, MissingKey> {
+    match find_seal_key()? {
+        Some(key) => Ok(key),
+        None => {
+            let path = seal_key_path()?;
+            Err(MissingKey::Nowhere(format!("there is no key in {}", path.display())))
+        }
+    }
+}
+
+/// The same; `None` if there is no file for it yet, which a run would create.
+pub fn find_seal_key() -> Result<Option<SealKey>, MissingKey> {
     if let Some(key) = inner_seal_key() {
-        return Ok(key);
+        return Ok(Some(key));
     }
     let path = seal_key_path()?;
-    if !path.exists() {
-        return Err(MissingKey::Nowhere(format!("there is no key in {}", path.display())));
-    }
-    Ok(SealKey::load_or_create(&path)?)
+    Ok(if path.exists() { Some(SealKey::load_or_create(&path)?) } else { None })
 }
 
 fn seal_key_path() -> Result<PathBuf, MissingKey> {

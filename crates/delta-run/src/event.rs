@@ -618,6 +618,8 @@ pub enum InputType {
 
 /// The type of the error of an LLM that did not answer.
 pub const LLM_ERROR: &str = "llm";
+/// The type of the error of a file that could not be written.
+pub const IO_ERROR: &str = "io";
 /// The type of the error of a conversation that does not fit into the context of its model.
 pub const CONTEXT_LENGTH_ERROR: &str = "context_length";
 /// The type of the error that interrupts a run because the budget of its sweep is used.

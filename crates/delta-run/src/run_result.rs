@@ -1,7 +1,7 @@
 //! RunResult v2.0: the result of a run, computed from its state.
 
 use crate::event::{
-    EngineStart, LLM_ERROR, RunStatus, SHARED_BUDGET_ERROR, is_zero_number, round_usd,
+    EngineStart, IO_ERROR, LLM_ERROR, RunStatus, SHARED_BUDGET_ERROR, is_zero_number, round_usd,
 };
 use crate::interaction_request::InteractionRequest;
 use crate::run_tree::RunTreeTotal;
@@ -407,6 +407,7 @@ impl ContinueCommand {
             Some(_) => command.asking_again(),
             None if state.failed_at_endpoint() => command,
             None if state.was_refused() => Self { retry: Some(LLM_ERROR), ..command },
+            None if state.failed_with(IO_ERROR) => Self { retry: Some(IO_ERROR), ..command },
             None => command.with_message("Try again"),
         }
     }

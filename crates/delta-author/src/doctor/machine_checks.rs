@@ -8,6 +8,7 @@ use delta_base::terminal;
 use delta_operator::arguments::run_sandbox;
 use delta_operator::failure::CommandFailure;
 use delta_operator::sandbox_options::SandboxOptions;
+use delta_operator::state::MissingKey;
 use delta_operator::{build_info, cancel, config, environment, state};
 use delta_process::{self as process, LaunchContext, ProcessCommand, ProcessEnd};
 use delta_run::event::LeaseKind;
@@ -158,11 +159,17 @@ fn check_state() -> DoctorCheck {
         Err(missing) => return state_warning(missing.reason()),
     };
     let existing = dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/"));
-    match durable::inspect_room(existing) {
-        Ok(DirectoryRoom { is_writable: true, .. }) => {
-            DoctorCheck::ok(NAME, dir.display().to_string())
+    if !matches!(durable::inspect_room(existing), Ok(DirectoryRoom { is_writable: true, .. })) {
+        return state_warning(format!("this user cannot create files in {}", existing.display()));
+    }
+    match state::find_seal_key() {
+        Ok(_) => DoctorCheck::ok(NAME, dir.display().to_string()),
+        Err(MissingKey::Nowhere(reason)) => state_warning(reason),
+        Err(MissingKey::Required(error)) => {
+            let help = "no run begins without the key: correct the file, or move it away for a new one, which makes the \
+                        runs that it has sealed foreign";
+            DoctorCheck::fail(NAME, error.to_string(), help)
         }
-        _ => state_warning(format!("this user cannot create files in {}", existing.display())),
     }
 }
 

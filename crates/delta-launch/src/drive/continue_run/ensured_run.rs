@@ -19,7 +19,7 @@ use delta_operator::runs::own_run::{
     check_is_own, ensure_hint, fold_with_seals, sealed_result, unreadable_journal_failure,
 };
 use delta_program::stdio;
-use delta_run::event::{EngineStart, LLM_ERROR, RunStatus};
+use delta_run::event::{EngineStart, IO_ERROR, LLM_ERROR, RunStatus};
 use delta_run::journal::{JournalError, JournalFold};
 use delta_run::ownership::Ownership;
 use delta_run::run_result::RunResult;
@@ -50,7 +50,7 @@ impl RetriedError {
     pub fn kind(self) -> &'static str {
         match self {
             Self::Llm => LLM_ERROR,
-            Self::Io => "io",
+            Self::Io => IO_ERROR,
             Self::Context => "context",
             Self::Length => "length",
             Self::EmptyResponse => "empty_response",
