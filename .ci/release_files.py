@@ -28,6 +28,11 @@ DOCUMENTED = ["delta", "delta-sessions"]
 # A second name of a program, by which it has other commands.
 LINKS = {"delta-sessions-pty": "delta-sessions"}
 SUMMARY = "Runs AI agents the Unix way: plain files in, commands as tools, one append-only journal out"
+# Where a package has the documents, the examples and the licences.
+DOCUMENTS = f"share/doc/{NAME}"
+LICENSES = ["LICENSE-MIT", "LICENSE-APACHE", "THIRD-PARTY-LICENSES"]
+# Whose relative links then work.
+DOCUMENT_SOURCES = [":(glob)*.md", "docs", "examples", "contrib", "LICENSE-MIT", "LICENSE-APACHE"]
 EPOCH = int(os.environ["SOURCE_DATE_EPOCH"])
 DEBIAN_ARCH = {"x86_64": "amd64", "aarch64": "arm64"}
 NODE_ARCH = {"x86_64": "x64", "aarch64": "arm64"}
@@ -179,10 +184,7 @@ def debian_package(tree, version, arch, output, work):
     shutil.copytree(tree / "share", package / "usr/share")
     completions = package / "usr/share/zsh"
     (completions / "site-functions").rename(completions / "vendor-completions")
-    documents = package / f"usr/share/doc/{NAME}"
-    for name in ["LICENSE-MIT", "LICENSE-APACHE", "THIRD-PARTY-LICENSES", "README.md", "CHANGELOG.md"]:
-        write(documents / name, (tree / name).read_bytes())
-    write(documents / "copyright", (
+    write(package / "usr" / DOCUMENTS / "copyright", (
         "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\n"
         "Files: *\nCopyright: the authors of delta\nLicense: MIT or Apache-2.0\n"
         f" The texts are LICENSE-MIT and LICENSE-APACHE in /usr/share/doc/{NAME};\n"
@@ -224,9 +226,9 @@ def wheel(tree, version, tag, output_dir):
     for path in sorted((tree / "bin").iterdir()):
         entries[f"{data}/scripts/{path.name}"] = (path.read_bytes(), 0o755)
     for path in files_below(tree / "share"):
-        entries[f"{data}/data/share/{path.relative_to(tree / 'share')}"] = (path.read_bytes(), 0o644)
-    for name in ["LICENSE-MIT", "LICENSE-APACHE", "THIRD-PARTY-LICENSES"]:
-        entries[f"{info}/licenses/{name}"] = ((tree / name).read_bytes(), 0o644)
+        entries[f"{data}/data/{path.relative_to(tree)}"] = (path.read_bytes(), path.stat().st_mode & 0o777)
+    for name in LICENSES:
+        entries[f"{info}/licenses/{name}"] = ((tree / DOCUMENTS / name).read_bytes(), 0o644)
     readme = (root / "docs/install.md").read_text()
     metadata = (
         f"Metadata-Version: 2.4\nName: {NAME}\nVersion: {version}\nSummary: {SUMMARY}\n"
@@ -260,8 +262,6 @@ def npm_package(tree, version, arch, output, work):
     shutil.copytree(tree / "bin", package / "bin", ignore=shutil.ignore_patterns(*LINKS))
     shutil.copytree(tree / "share", package / "share")
     pages = [str(path.relative_to(package)) for path in files_below(package / "share/man")]
-    for name in ["LICENSE-MIT", "LICENSE-APACHE", "THIRD-PARTY-LICENSES"]:
-        write(package / name, (tree / name).read_bytes())
     write(package / "README.md", (root / "docs/install.md").read_bytes())
     write(package / "package.json", json.dumps({
         "name": NAME, "version": version, "description": SUMMARY, "license": "MIT OR Apache-2.0",
@@ -273,15 +273,17 @@ def npm_package(tree, version, arch, output, work):
 
 
 def build_tree(programs, directory, crates, runnable):
-    """What every package contains: bin/, share/, licences, the README and the changelog."""
+    """What every package contains: bin/ and share/."""
     for program in PROGRAMS:
         write(directory / "bin" / program, (programs / program).read_bytes(), 0o755)
     for link, program in LINKS.items():
         (directory / "bin" / link).symlink_to(program)
     pages_and_completions(runnable, directory)
-    for name in ["LICENSE-MIT", "LICENSE-APACHE", "README.md", "CHANGELOG.md"]:
-        write(directory / name, (root / name).read_bytes())
-    write(directory / "THIRD-PARTY-LICENSES", notices(crates))
+    listed = subprocess.run(["git", "ls-files", "-z", "--", *DOCUMENT_SOURCES], cwd=root, check=True, stdout=subprocess.PIPE)
+    for name in listed.stdout.decode().split("\0")[:-1]:
+        mode = 0o755 if os.access(root / name, os.X_OK) else 0o644
+        write(directory / DOCUMENTS / name, (root / name).read_bytes(), mode)
+    write(directory / DOCUMENTS / "THIRD-PARTY-LICENSES", notices(crates))
 
 
 def main():
