@@ -1,6 +1,7 @@
 //! Tools of MCP servers in runs: one server for a run, its end, its death, and what of a call is recorded.
 
 use super::{Server, turn};
+use rustix::process::{Pid, Signal, kill_process};
 use test_support::needs;
 
 #[test]
@@ -95,6 +96,19 @@ fn c_30_3_a_call_of_a_run_that_times_out_has_the_reason() {
         assert!(words.iter().any(|words| observation.contains(words)), "{observation}");
         assert!(observation.ends_with(rest), "{observation}");
     }
+}
+
+#[test]
+fn c_30_3_a_call_of_a_run_that_is_interrupted_has_the_reason() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
+    let server = Server::locked("", "", &turn(&[("hold", "")]));
+    let mut run = server.start_until_called("hold");
+    kill_process(Pid::from_child(&run), Signal::INT).unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(130));
+    let observations = server.sandbox.observations();
+    assert!(observations[0].contains("error: the server had not answered"), "{observations:?}");
 }
 
 #[test]
