@@ -154,7 +154,9 @@ fn measure_results(dir: &Path, bars: &mut Bars) {
             output_tokens: 50,
         };
         line.cost_usd = Some(0.01);
-        line.set_result(&"a result of some fifty characters, as they often are".into());
+        let result =
+            serde_json::Value::from("a result of some fifty characters, as they often are");
+        line.set_result(&result.into());
         "host-01".clone_into(&mut line.host);
         "2026-01-31T18:00:00.000Z".clone_into(&mut line.ended_at);
         text.push_str(&line.to_line());
