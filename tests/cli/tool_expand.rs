@@ -122,6 +122,27 @@ fn c_2_9_what_is_printed_loads_and_does_the_same() {
     );
 }
 
+/// A list may begin in the column of its key, with entries in braces or brackets: the list itself is in neither.
+#[test]
+fn c_2_9_a_list_in_the_column_of_its_key_is_completed() {
+    let sandbox = Sandbox::new(DELTA);
+    for dash in ["- ", "-   "] {
+        let tool = format!(
+            "shell: echo '[a]' ${{file}} ${{top}}\n  parameters:\n  {dash}{{name: file}}\n"
+        );
+        let text = format!("name: t\ntools:\n- name: a\n  {tool}- name: b\n  {tool}");
+        sandbox.write("a.yaml", text);
+        let ran = sandbox.delta(["tool", "expand", "a.yaml"]).output().expect_code(0);
+        let list = format!(
+            "  parameters:\n  {dash}{{name: file, type: string, inject_as: argument, position: 0}}\n  - name: top\n"
+        );
+        assert_eq!(ran.stdout.matches(&list).count(), 2, "{}", ran.stdout);
+    }
+    sandbox.write("a.yaml", "name: t\ntools:\n- {name: a, shell: 'echo [ ${x} ]'}\n");
+    let ran = sandbox.delta(["tool", "expand", "a.yaml"]).output().expect_code(0);
+    assert!(ran.stdout.contains("parameters: [{name: x, "), "{}", ran.stdout);
+}
+
 #[test]
 fn c_2_9_a_file_whose_tools_are_none_is_printed_as_it_is() {
     let sandbox = Sandbox::new(DELTA);

@@ -187,14 +187,13 @@ impl File<'_> {
         }
     }
 
+    fn flow_entry(parameter: &Described) -> String {
+        let more: String = parameter.lines.iter().map(|line| format!(", {line}")).collect();
+        format!("{{name: {}{more}}}", quote_yaml(parameter.name))
+    }
+
     fn flow_list(listed: &[&Described]) -> String {
-        let items: Vec<String> = listed
-            .iter()
-            .map(|parameter| {
-                let more: String = parameter.lines.iter().map(|line| format!(", {line}")).collect();
-                format!("{{name: {}{more}}}", quote_yaml(parameter.name))
-            })
-            .collect();
+        let items: Vec<String> = listed.iter().map(|it| Self::flow_entry(it)).collect();
         format!("[{}]", items.join(", "))
     }
 
@@ -234,6 +233,11 @@ impl File<'_> {
         self.line(0, &format!("{dash}parameters:"));
         let indent = self.tape.of(&[4, 6, 8]);
         for parameter in listed {
+            if self.tape.below(3) == 0 {
+                let entry = Self::flow_entry(parameter);
+                self.line(indent, &format!("- {entry}"));
+                continue;
+            }
             let name = format!("name: {}", quote_yaml(parameter.name));
             let mut lines = parameter.lines.clone();
             lines.insert(self.tape.below(lines.len() + 1), name);

@@ -532,7 +532,15 @@ pub fn quote_yaml(text: &str) -> String {
 
 /// Whether a node is written with braces or brackets.
 pub fn is_flow_node(text: &str, node: &YamlNode) -> bool {
-    !node.is_alias && text[node.span.start..].starts_with(['{', '['])
+    let (bracket, first) = match &node.value {
+        YamlValue::Mapping(entries) => ('{', entries.first().map(|(key, _)| key)),
+        YamlValue::Sequence(items) => ('[', items.first()),
+        YamlValue::Scalar { .. } => return false,
+    };
+    let start = node.span.start;
+    // A block begins where its first key begins, and in the column of its key where its first entry does, whose bracket it is.
+    let is_own = first.is_none_or(|first| first.span.start > start);
+    !node.is_alias && is_own && text[start..].starts_with(bracket)
 }
 
 /// The end of a node's text. The parser ends a block where the next token begins.
