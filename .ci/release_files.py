@@ -24,15 +24,15 @@ import zipfile
 NAME = "delta-agents"
 PROGRAMS = ["delta", "delta-sessions", "delta-sweep"]
 # Those with manual pages and completions of their own: what `delta sweep` has comes from `delta`.
-DOCUMENTED = ["delta", "delta-sessions"]
+WITH_MANUALS = ["delta", "delta-sessions"]
 # A second name of a program, by which it has other commands.
 LINKS = {"delta-sessions-pty": "delta-sessions"}
 SUMMARY = "Runs AI agents the Unix way: plain files in, commands as tools, one append-only journal out"
 # Where a package has the documents, the examples and the licences.
-DOCUMENTS = f"share/doc/{NAME}"
+DOC_DIR = f"share/doc/{NAME}"
 LICENSES = ["LICENSE-MIT", "LICENSE-APACHE", "THIRD-PARTY-LICENSES"]
 # Whose relative links then work.
-DOCUMENT_SOURCES = [":(glob)*.md", "docs", "examples", "contrib", "LICENSE-MIT", "LICENSE-APACHE"]
+DOC_SOURCES = [":(glob)*.md", "docs", "examples", "contrib", "LICENSE-MIT", "LICENSE-APACHE"]
 EPOCH = int(os.environ["SOURCE_DATE_EPOCH"])
 DEBIAN_ARCH = {"x86_64": "amd64", "aarch64": "arm64"}
 NODE_ARCH = {"x86_64": "x64", "aarch64": "arm64"}
@@ -138,10 +138,10 @@ def write(path, content, mode=0o644):
 def pages_and_completions(programs, prefix):
     """Manual pages and completions, printed by the programs, below `prefix`."""
     quiet = {"check": True, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    for program in DOCUMENTED:
+    for program in WITH_MANUALS:
         # The pages of `delta-sessions pty` have the names that those of its link would have.
         subprocess.run([programs / program, "man", "--all", prefix / "share/man/man1"], **quiet)
-    for program in [*DOCUMENTED, *LINKS]:
+    for program in [*WITH_MANUALS, *LINKS]:
         with tempfile.TemporaryDirectory() as home:
             for shell, target in [
                 ("bash", f"share/bash-completion/completions/{program}"),
@@ -184,7 +184,7 @@ def debian_package(tree, version, arch, output, work):
     shutil.copytree(tree / "share", package / "usr/share")
     completions = package / "usr/share/zsh"
     (completions / "site-functions").rename(completions / "vendor-completions")
-    write(package / "usr" / DOCUMENTS / "copyright", (
+    write(package / "usr" / DOC_DIR / "copyright", (
         "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\n"
         "Files: *\nCopyright: the authors of delta\nLicense: MIT or Apache-2.0\n"
         f" The texts are LICENSE-MIT and LICENSE-APACHE in /usr/share/doc/{NAME};\n"
@@ -228,7 +228,7 @@ def wheel(tree, version, tag, output_dir):
     for path in files_below(tree / "share"):
         entries[f"{data}/data/{path.relative_to(tree)}"] = (path.read_bytes(), path.stat().st_mode & 0o777)
     for name in LICENSES:
-        entries[f"{info}/licenses/{name}"] = ((tree / DOCUMENTS / name).read_bytes(), 0o644)
+        entries[f"{info}/licenses/{name}"] = ((tree / DOC_DIR / name).read_bytes(), 0o644)
     readme = (root / "docs/install.md").read_text()
     metadata = (
         f"Metadata-Version: 2.4\nName: {NAME}\nVersion: {version}\nSummary: {SUMMARY}\n"
@@ -279,11 +279,11 @@ def build_tree(programs, directory, crates, runnable):
     for link, program in LINKS.items():
         (directory / "bin" / link).symlink_to(program)
     pages_and_completions(runnable, directory)
-    listed = subprocess.run(["git", "ls-files", "-z", "--", *DOCUMENT_SOURCES], cwd=root, check=True, stdout=subprocess.PIPE)
+    listed = subprocess.run(["git", "ls-files", "-z", "--", *DOC_SOURCES], cwd=root, check=True, stdout=subprocess.PIPE)
     for name in listed.stdout.decode().split("\0")[:-1]:
         mode = 0o755 if os.access(root / name, os.X_OK) else 0o644
-        write(directory / DOCUMENTS / name, (root / name).read_bytes(), mode)
-    write(directory / DOCUMENTS / "THIRD-PARTY-LICENSES", notices(crates))
+        write(directory / DOC_DIR / name, (root / name).read_bytes(), mode)
+    write(directory / DOC_DIR / "THIRD-PARTY-LICENSES", notices(crates))
 
 
 def main():

@@ -385,6 +385,9 @@ fn c_11_2_no_such_run() {
     let nowhere =
         "error: could not open the workspace nowhere: there is no such directory\n".to_owned();
     command("r", "nowhere").expect(126, "", &nowhere);
+    sandbox.write("notes", "");
+    let file = "error: could not open the workspace notes: it is not a directory\n";
+    command("r", "notes").expect(126, "", file);
     for bad in ["", "..", "a/b", "../work/.delta/r", "VERSION"] {
         let before = snapshot(&sandbox);
         let ran = sandbox.delta(["continue", &format!("--run-id={bad}"), "-w", "work"]).output();

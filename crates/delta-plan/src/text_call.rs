@@ -56,7 +56,7 @@ const MAX_NAME_BYTES: usize = 64;
 /// follows the mark of a family of models; of any if the mark begins a line.
 pub fn find_text_call(text: &str, offered: &[&str]) -> Option<String> {
     let fenced = ["```", "~~~"].into_iter().flat_map(|fence| fenced_blocks(text, fence));
-    let mut candidates = [text.trim()].into_iter().chain(fenced).chain(json_end(text));
+    let mut candidates = [text.trim()].into_iter().chain(fenced).chain(json_ends(text));
     let plain = candidates.find_map(|it| offered_name(&any_called_name(it)?, offered));
     plain.map(str::to_owned).or_else(|| {
         call_marker_positions(text).find_map(|at| {
@@ -102,12 +102,15 @@ fn fenced_blocks<'a>(text: &'a str, fence: &'a str) -> impl Iterator<Item = &'a 
     })
 }
 
-/// The end of a text, from the first line that begins as a JSON or a list of calls does, if it is nothing else.
-fn json_end(text: &str) -> Option<&str> {
-    let at = ["\n{", "\n["].into_iter().filter_map(|start| text.find(start)).min()?;
-    let end = text[at..].trim();
-    let is_call = serde_json::from_str::<IgnoredAny>(end).is_ok() || name_in_code(end).is_some();
-    is_call.then_some(end)
+/// The end of a text, from the first line that begins as a JSON or a list of calls does, or from the last one, if it is nothing
+/// else.
+fn json_ends(text: &str) -> impl Iterator<Item = &str> {
+    let starts = ["\n{", "\n["];
+    let first = starts.into_iter().filter_map(|start| text.find(start)).min();
+    let last = starts.into_iter().filter_map(|start| text.rfind(start)).max();
+    first.into_iter().chain(last).map(|at| text[at..].trim()).filter(|end| {
+        serde_json::from_str::<IgnoredAny>(end).is_ok() || name_in_code(end).is_some()
+    })
 }
 
 /// The name in a call that begins with a mark, as the model wrote it: the `name` of an object, or the first word that is no
@@ -339,6 +342,8 @@ mod tests {
             "~~~json\n{\"name\": \"add\", \"arguments\": {}}\n~~~",
             "I add:\n\n{\"name\": \"add\", \"arguments\": {\"a\": [1]}}",
             "I add.\n[add(a=17)]",
+            "[1] says how:\n[2] and this.\n{\"name\": \"add\", \"arguments\": {}}",
+            "I add twice:\n{\"name\": \"add\", \"arguments\": {}}\n{\"name\": \"add\", \"arguments\": {}}",
             "{\"name\": \"add\", \"arguments\": {\"a\": 1}",
             "{\"name\": \"add\", \"arguments\": null}",
             "{\"name\": \"add\", \"arguments\": []}",

@@ -237,7 +237,7 @@ impl Workspace {
 
     /// Opens the workspace `path`, which must exist.
     pub fn open_existing(path: &Path) -> Result<Self, WorkspaceError> {
-        if !path.is_dir() {
+        if !path.exists() {
             return Err(unusable(path, "there is no such directory"));
         }
         Self::open_any(path)
