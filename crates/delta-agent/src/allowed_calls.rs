@@ -144,12 +144,19 @@ pub struct ListedCalls {
 }
 
 impl ListedCalls {
-    fn matches(&self, tool: &Tool, arguments: &CheckedArguments) -> bool {
+    fn matches(
+        &self,
+        tool: &Tool,
+        arguments: &CheckedArguments,
+        is_meant: &dyn Fn(&[String]) -> bool,
+    ) -> bool {
         self.tool == tool.name
             && self.patterns.iter().all(|(name, patterns)| {
                 let line = arguments.text(&tool.parameters, name);
                 let words = line.and_then(|line| read_plain_command(&line));
-                words.is_some_and(|words| patterns.iter().any(|one| one.matches_strictly(&words)))
+                words.is_some_and(|words| {
+                    patterns.iter().any(|one| one.matches_strictly(&words)) && is_meant(&words)
+                })
             })
     }
 }
@@ -179,15 +186,18 @@ impl OperatorGrants {
         Self { remembered, listed, asking }
     }
 
-    /// The number of the entry in config.yaml that allows the call of `request`.
+    /// The number of the entry in config.yaml that allows the call of `request`, if each of its command lines `is_meant`: it
+    /// starts no program of the workspace in place of another one.
     pub fn listed_entry(
         &self,
         sandbox: &RunSandbox,
         request: &ApprovalRequest,
         tool: &Tool,
         arguments: &CheckedArguments,
+        is_meant: &dyn Fn(&[String]) -> bool,
     ) -> Option<u32> {
-        let listed = self.listed.iter().find(|listed| listed.matches(tool, arguments))?;
+        let mut listed = self.listed.iter();
+        let listed = listed.find(|listed| listed.matches(tool, arguments, is_meant))?;
         let is_allowed = !self.asks(&tool.name) && enforced_profile(sandbox, request).is_some();
         is_allowed.then_some(listed.number)
     }

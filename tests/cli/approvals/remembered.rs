@@ -358,6 +358,21 @@ fn c_36_18_config_yaml_allows_command_lines_of_an_installed_agent_in_a_directory
 }
 
 #[test]
+fn c_36_18_a_program_of_the_workspace_is_not_the_listed_one() {
+    let sandbox = calling("");
+    sandbox.write(CONFIG, format!("allow:\n{}", entry(&sandbox, "work", "echo hi")));
+    install(&sandbox, "workspace", "echo hi");
+    sandbox.write("work/bin/echo", "#!/bin/sh\n");
+    fs::set_permissions(sandbox.path("work/bin/echo"), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let with_own = format!("{}:{path}", sandbox.path("work/bin").display());
+    for (id, path, code) in [("system", path, 0), ("own", with_own, 101)] {
+        let args = ["run", "--agent", "mine", "-w", "work", "--run-id", id, "-q", "-m", "go"];
+        sandbox.delta(args).env("PATH", path).output().expect_code(code);
+    }
+}
+
+#[test]
 fn c_36_18_a_configuration_or_an_agent_in_the_workspace_gets_nothing() {
     let sandbox = calling("");
     install(&sandbox, "workspace", "echo hi");

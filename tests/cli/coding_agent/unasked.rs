@@ -2,6 +2,8 @@
 
 use super::{coding, commit_all, run_calls};
 use serde_json::{Value, json};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
 /// Which commands start without a question. `--approve-all` approves the others, and the journal says who did.
@@ -245,6 +247,39 @@ fn c_25_3_only_plain_commands_that_look_start_unasked() {
         let by = if index < harmless.len() { "rule" } else { "flag" };
         assert_eq!(request["approval"]["by"], by, "{}", request["argv"]);
     }
+}
+
+/// PATH may lead into the workspace, as with a virtual environment or `node_modules/.bin`.
+#[test]
+fn c_25_3_a_program_of_the_workspace_with_a_listed_name_asks() {
+    let sandbox = coding();
+    sandbox.write("work/bin/pwd", "#!/bin/sh\necho mine\n");
+    fs::set_permissions(sandbox.path("work/bin/pwd"), Permissions::from_mode(0o755)).unwrap();
+    symlink("/usr/bin/env", sandbox.path("work/bin/whoami")).unwrap();
+    // The same program by another path.
+    let nproc = Command::new("sh").args(["-c", "command -v nproc"]).output().unwrap();
+    let nproc = String::from_utf8(nproc.stdout).unwrap();
+    symlink(nproc.trim(), sandbox.path("work/bin/nproc")).unwrap();
+    let calls = ["pwd", "whoami", "nproc", "date"]
+        .map(|command| json!({"tool": "run", "args": {"command": command, "timeout": 20}}));
+    let turns = json!({"turns": [{"call": calls}, {"say": "done"}]});
+    sandbox.write("made/turns.yaml", turns.to_string());
+    let path = format!("{}:{}", sandbox.path("work/bin").display(), std::env::var("PATH").unwrap());
+    let ran = sandbox
+        .delta(["run", "--agent", "made", "--model", "script:turns.yaml", "-w", "work"])
+        .args(["--run-id", "r", "-m", "go", "--approve-all"])
+        .env("PATH", path)
+        .output()
+        .expect_code(0);
+    let requests = sandbox.events("ACTION_REQUEST");
+    let approvals: Vec<&Value> = requests.iter().map(|it| &it["approval"]["by"]).collect();
+    assert_eq!(approvals, ["flag", "flag", "rule", "rule"]);
+    let asked = sandbox.events("APPROVAL_REQUEST");
+    let program = sandbox.path("work/bin/pwd").canonicalize().unwrap().display().to_string();
+    assert!(asked[0]["files"][&program].is_string(), "{}", asked[0]);
+    let warning = format!("PATH leads to {program} of the workspace in place of ");
+    assert!(ran.stderr.contains(&warning), "{}", ran.stderr);
+    sandbox.delta(["replay", "r", "-w", "work"]).output().expect_code(0);
 }
 
 /// An option in the help of a command of git.

@@ -232,6 +232,22 @@ impl ApprovalPolicy {
         matched.map(|(name, _)| name.as_str()).chain(command)
     }
 
+    /// The words of the command line that `commands` looks at; none if it is more than words, or there is no `commands`.
+    pub fn command_words(
+        &self,
+        parameters: &[ToolParameter],
+        arguments: &CheckedArguments,
+    ) -> Vec<String> {
+        let Self::Commands { parameter, .. } = self else { return Vec::new() };
+        let name = match (parameter, parameters) {
+            (Some(name), _) => name,
+            (None, [only]) => &only.name,
+            (None, _) => COMMAND_PARAMETER,
+        };
+        let line = arguments.text(parameters, name);
+        line.and_then(|line| read_plain_command(&line)).unwrap_or_default()
+    }
+
     /// What the policy says about a call of a tool with these parameters.
     pub fn verdict(
         &self,
@@ -244,14 +260,8 @@ impl ApprovalPolicy {
             }
             Self::Ask => &[][..],
             Self::Rules(rules) => rules,
-            Self::Commands { parameter, patterns } => {
-                let name = match (parameter, parameters) {
-                    (Some(name), _) => name,
-                    (None, [only]) => &only.name,
-                    (None, _) => COMMAND_PARAMETER,
-                };
-                let line = arguments.text(parameters, name);
-                let words = line.and_then(|line| read_plain_command(&line)).unwrap_or_default();
+            Self::Commands { patterns, .. } => {
+                let words = self.command_words(parameters, arguments);
                 let listed = patterns.iter().zip(1..).find(|(pattern, _)| pattern.matches(&words));
                 return match listed {
                     Some((_, number)) => {

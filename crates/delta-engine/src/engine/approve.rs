@@ -3,7 +3,9 @@
 //! The question is durable before it is asked, and the decision before the tool starts. What was decided is applied by
 //! the step that runs the call, so that a process that continues the run does the same.
 
-use super::approved_files::{CodeFiles, changed_names, hashed_file, started_files};
+use super::approved_files::{
+    CodeFiles, ShadowingProgram, changed_names, hashed_file, started_files,
+};
 use super::execute::{ApprovedCall, DecidedCall};
 use super::{Engine, EngineError};
 use delta_agent::allowed_calls::CallIdentity;
@@ -40,6 +42,16 @@ impl<'a> Engine<'a> {
         let vars = self.environment.vars();
         let approval = match plan_approval(run.state(), &checked, vars) {
             ApprovalPlan::NotRequired => None,
+            ApprovalPlan::Approved { by: ApprovalSource::Rule, .. }
+                if let Some(program) = self.shadowing_program(run, &checked) =>
+            {
+                run.notify(RunNotice::Warning(&format!(
+                    "PATH leads to {} of the workspace in place of {}",
+                    program.path.display(),
+                    program.hides.display()
+                )));
+                return Ok(Some(Box::new(self.approval_request(run, checked, None)?.0)));
+            }
             ApprovalPlan::Approved { by, at, rule } => {
                 let approval = run.state().asked_approval(&checked.call().id);
                 // Who says yes to everything does not look.
@@ -74,6 +86,17 @@ impl<'a> Engine<'a> {
         Ok(None)
     }
 
+    /// The program of the workspace that a call would start in place of the one in `commands`; `None` if a person has approved
+    /// every call of the tool.
+    fn shadowing_program(&self, run: &Run, checked: &CheckedCall<'_>) -> Option<ShadowingProgram> {
+        let tool = checked.tool();
+        if run.state().tool_approved_since(&tool.name).is_some() {
+            return None;
+        }
+        let words = tool.approval_policy().command_words(&tool.parameters, checked.arguments());
+        ShadowingProgram::find(&words, &self.launch_call(checked.call(), tool))
+    }
+
     /// The question about a call as it would start now, and the files of the workspace that it may reach. For a tool of an MCP
     /// server, which starts nothing, only the call itself is approved.
     fn approval_request(
@@ -85,6 +108,7 @@ impl<'a> Engine<'a> {
         let tool = checked.tool();
         let command_sha256 = tool.command_sha256(checked.invocation(), self.environment.vars());
         let tool_args = checked.arguments().json().clone();
+        let words = tool.approval_policy().command_words(&tool.parameters, checked.arguments());
         let (call, _, invocation) = checked.into_parts();
         let mut request = ApprovalRequest {
             iteration: call.iteration,
@@ -111,6 +135,8 @@ impl<'a> Engine<'a> {
         let followed = followed_paths(&launch.cwd, &env, home);
         let code = CodeFiles::list(&launch.cwd, followed, &self.cancel)?;
         let mut files = started_files(&request.argv, &launch);
+        let shadowing = ShadowingProgram::find(&words, &launch);
+        files.extend(shadowing.and_then(|program| hashed_file(&program.path)));
         // The question shows the change of this file. What is remembered of a call does not depend on it.
         let preview = tool.preview.as_ref().filter(|_| tool.remember.is_none());
         let path = preview.and_then(|preview| request.tool_args.get(&preview.path)?.as_str());
@@ -149,7 +175,10 @@ impl<'a> Engine<'a> {
     ) -> Option<CallApproval> {
         let sandbox = self.environment.sandbox()?;
         let arguments = checked.arguments();
-        let rule = self.grants.listed_entry(sandbox, request, checked.tool(), arguments);
+        let tool = checked.tool();
+        let launch = self.launch_call(checked.call(), tool);
+        let is_meant = |words: &[String]| ShadowingProgram::find(words, &launch).is_none();
+        let rule = self.grants.listed_entry(sandbox, request, tool, arguments, &is_meant);
         if rule.is_some() {
             return Some(CallApproval { by: ApprovalSource::Config, at: (self.clock)(), rule });
         }

@@ -7,6 +7,7 @@ use delta_process::{self as process, LaunchContext};
 use delta_run::event::approval::WorkspaceCode;
 use delta_run::workspace::{CONTROL_DIR, runs_dir};
 use std::collections::{BTreeMap, BTreeSet};
+use std::env;
 use std::fs::{self, File, Metadata};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -114,6 +115,41 @@ pub(super) fn started_files(argv: &[String], launch: &LaunchContext) -> BTreeMap
         }
     }
     program.into_iter().chain(scripts).filter_map(|path| hashed_file(&path)).collect()
+}
+
+/// A program of the workspace that a command line starts in place of one with its name.
+pub(super) struct ShadowingProgram {
+    /// Its path in the workspace; the file may be a symlink.
+    pub(super) path: PathBuf,
+    /// What PATH has elsewhere.
+    pub(super) hides: PathBuf,
+}
+
+impl ShadowingProgram {
+    /// Finds it; `None` if what starts is not in the workspace, or nothing else has its name.
+    pub(super) fn find(words: &[String], launch: &LaunchContext) -> Option<Self> {
+        let name = words.first().filter(|name| !name.contains('/'))?;
+        let program = process::find_program(name, launch).ok()?;
+        let root = launch.cwd.canonicalize().ok()?;
+        let is_own = |path: &Path| {
+            launch.cwd.join(path).canonicalize().is_ok_and(|path| path.starts_with(&root))
+        };
+        if !is_own(&program) && !program.parent().is_some_and(is_own) {
+            return None;
+        }
+        let elsewhere = env::split_paths(launch.env.get("PATH")?).filter(|path| !is_own(path));
+        let mut outside = launch.clone();
+        outside.env.set("PATH", env::join_paths(elsewhere).ok()?);
+        let hides = process::find_program(name, &outside).ok()?;
+        let target = program.canonicalize().ok()?;
+        // A virtual environment links to the interpreter.
+        if hides.canonicalize().ok()? == target {
+            return None;
+        }
+        let named = program.parent()?.canonicalize().ok()?.join(program.file_name()?);
+        let path = if named.starts_with(&root) { named } else { target };
+        Some(Self { path, hides })
+    }
 }
 
 /// The words of an argument, which can be a script: all of it, what is between characters that end a word, also in quotes, and

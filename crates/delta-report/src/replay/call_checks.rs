@@ -17,6 +17,7 @@ use delta_run::record::ToolExecutionRecord;
 use delta_run::state::{HumanRequest, PendingCall};
 use delta_run::workspace;
 use serde_json::{Value as Json, json};
+use std::path::Path;
 use std::rc::Rc;
 
 /// What a call should lead to.
@@ -214,6 +215,12 @@ impl RunVerifier<'_> {
                 by: ApprovalSource::Operator | ApprovalSource::Terminal,
                 ..
             } if !request.changed.is_empty() => asks(request.rule),
+            // Where PATH led is not in the journal; what it led to is.
+            ApprovalPlan::Approved { by: ApprovalSource::Rule, .. }
+                if names_program_in(request, &config.vars.cwd) =>
+            {
+                asks(None)
+            }
             _ => json!({"asks": false}),
         };
         let members = [
@@ -380,4 +387,9 @@ impl RunVerifier<'_> {
             Err(_) => after_failure,
         })
     }
+}
+
+/// Whether what a call would have started is in `workspace`, by the files that the person was asked about.
+fn names_program_in(request: &ApprovalRequest, workspace: &Path) -> bool {
+    request.files.iter().flatten().any(|(path, _)| Path::new(path).starts_with(workspace))
 }
