@@ -32,7 +32,7 @@ impl EnvAccess {
 }
 
 /// Words in the name of a variable that holds a secret.
-const SECRET_WORDS: [&str; 20] = [
+const SECRET_WORDS: [&str; 25] = [
     "KEY",
     "KEYS",
     "APIKEY",
@@ -47,16 +47,47 @@ const SECRET_WORDS: [&str; 20] = [
     "PASSPHRASE",
     "CREDENTIAL",
     "CREDENTIALS",
+    "CREDS",
     "AUTH",
     "AUTHORIZATION",
     "COOKIE",
     "COOKIES",
     "PAT",
+    "PGPASS",
     "DSN",
+    "JWT",
+    "BEARER",
+    "WEBHOOK",
 ];
 /// What a word ends with that holds a secret, as in PGPASSWORD and SSHPASS.
 const SECRET_ENDS: [&str; 7] =
     ["APIKEY", "PASSPHRASE", "PASSWD", "PASSWORD", "SECRET", "SHPASS", "TOKEN"];
+/// How tokens begin: of GitHub, GitLab, Slack, OpenAI and Anthropic, Stripe, PyPI, npm, Hugging Face, Google, and a JSON Web
+/// Token.
+const TOKEN_STARTS: [&str; 18] = [
+    "ghp_",
+    "gho_",
+    "ghu_",
+    "ghs_",
+    "ghr_",
+    "github_pat_",
+    "glpat-",
+    "xoxb-",
+    "xoxp-",
+    "xapp-",
+    "sk-",
+    "sk_live_",
+    "rk_live_",
+    "pypi-",
+    "npm_",
+    "hf_",
+    "AIza",
+    "eyJ",
+];
+/// The least length of a token.
+const MIN_TOKEN_LENGTH: usize = 20;
+/// The least length of a user in an address that is a token: names of users are shorter.
+const MIN_TOKEN_USER_LENGTH: usize = 16;
 /// The beginnings of names of clouds.
 const CLOUD_PREFIXES: [&str; 8] =
     ["AWS_", "AZURE_", "ARM_", "GOOGLE_", "GCP_", "GCLOUD_", "CLOUDSDK_", "OCI_"];
@@ -145,30 +176,54 @@ fn is_secret_word(word: &str) -> bool {
     SECRET_WORDS.contains(&word) || SECRET_ENDS.iter().any(|end| word.ends_with(end))
 }
 
-/// Whether a value holds a secret, whatever its name is: an address or a connection string with a password, or a private key.
+/// Whether a value holds a secret, whatever its name is: an address or a connection string with a password, a private key, or a
+/// token.
 pub fn holds_secret(value: &str) -> bool {
-    value.contains("PRIVATE KEY-----") || has_address_password(value) || names_password(value)
+    value.contains("PRIVATE KEY-----")
+        || has_address_password(value)
+        || names_password(value)
+        || has_token(value)
 }
 
-/// Whether an address in the text has a password: `scheme://USER:PASSWORD@HOST`.
+/// Whether the text has a token that its beginning tells from a name, which rarely has a digit.
+fn has_token(text: &str) -> bool {
+    let is_of_token = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    text.split(|c| !is_of_token(c)).any(|word| {
+        word.len() >= MIN_TOKEN_LENGTH
+            && word.bytes().any(|byte| byte.is_ascii_digit())
+            && TOKEN_STARTS.iter().any(|start| word.starts_with(start))
+    })
+}
+
+/// Whether an address in the text has a password: `scheme://USER:PASSWORD@HOST`, or of HTTP `https://TOKEN@HOST`.
 fn has_address_password(text: &str) -> bool {
     text.match_indices("://").any(|(at, mark)| {
         let rest = &text[at + mark.len()..];
         let end = rest.find(|c: char| c.is_whitespace() || "/?#\"'".contains(c));
         let authority = &rest[..end.unwrap_or(rest.len())];
-        let user_info =
-            authority.rsplit_once('@').and_then(|(user_info, _)| user_info.split_once(':'));
-        user_info.is_some_and(|(_, password)| !password.is_empty())
+        let Some((user_info, _)) = authority.rsplit_once('@') else { return false };
+        match user_info.split_once(':') {
+            Some((_, password)) => !password.is_empty(),
+            None => {
+                let is_http = text[..at].ends_with("http") || text[..at].ends_with("https");
+                let is_token = user_info.len() >= MIN_TOKEN_USER_LENGTH
+                    || TOKEN_STARTS.iter().any(|start| user_info.starts_with(start));
+                is_http && is_token
+            }
+        }
     })
 }
 
-/// Whether the text is a connection string, as of ODBC and libpq, with a password.
+/// Whether the text is a connection string, as of ODBC and libpq, with a password, or a line of npm's configuration with one.
 fn names_password(text: &str) -> bool {
     let entries = text.split([';', ' ']).filter_map(|entry| entry.split_once('='));
     let mut filled = entries.filter(|(_, value)| !value.trim().is_empty());
     filled.any(|(name, _)| {
         let name = name.trim().to_ascii_lowercase();
-        matches!(name.as_str(), "password" | "pwd" | "accountkey" | "sharedaccesskey")
+        let name = name.rsplit(':').next().unwrap_or_default();
+        let of_npm = ["_authtoken", "_auth", "_password"];
+        matches!(name, "password" | "pwd" | "accountkey" | "sharedaccesskey")
+            || of_npm.contains(&name)
     })
 }
 
@@ -193,6 +248,10 @@ mod tests {
             "LDAPPASSWD",
             "GHTOKEN",
             "OPENAIAPIKEY",
+            "CI_JOB_JWT_V2",
+            "X_BEARER",
+            "CREDS",
+            "SLACK_WEBHOOK_URL",
         ];
         let plain = [
             "PATH",
@@ -226,6 +285,12 @@ mod tests {
             "Server=db;Database=x;User Id=sa;Password=secret;",
             "host=db user=u password=secret",
             "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=abc==",
+            "https://ghp_abc123@github.com/x/y",
+            "https://0123456789abcdef0123@ingest.example/1",
+            "//registry.example/:_authToken=abc",
+            "token ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+            "sk-ant-api03-abcdefghijklmnop",
+            "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln",
         ] {
             assert!(holds_secret(value), "{value}");
         }
@@ -237,6 +302,11 @@ mod tests {
             "password=",
             "-----BEGIN CERTIFICATE-----",
             "--pwd-less x=y",
+            "https://user@bitbucket.example/x",
+            "ssh://0123456789abcdef0123@host/x",
+            "sk-learn-is-a-name-of-a-package",
+            "npm_config_cache/of/this/user",
+            "hf_1",
             "",
         ] {
             assert!(!holds_secret(value), "{value}");
