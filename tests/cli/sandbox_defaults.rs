@@ -2,6 +2,8 @@
 //! nothing, and `delta sandbox` looks at sandboxes without a run.
 
 use super::DELTA;
+use std::path::Path;
+use std::process::Command;
 use test_support::needs;
 use test_support::sandbox::Sandbox;
 
@@ -102,6 +104,54 @@ nothing to hide: `secrts` does not exist; did you mean `secrets`? write
 nothing to hide: `gone` does not exist; write `gone?` if it may be missing
 ";
     assert!(checked.stdout.ends_with(expected), "{}", checked.stdout);
+}
+
+#[test]
+fn c_22_4_a_run_names_what_the_sandbox_of_the_operator_does_not_hide() {
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, "- say: done\n");
+    sandbox.write("work/secrets", "the key\n");
+    sandbox.write("limits.yaml", "hide: [secrts, gone?, secrets]\n");
+    let ran = sandbox.run("go", &["--sandbox", "./limits.yaml", "--sandbox-without", "all"]);
+    let note = "Note: the operator's sandbox hides `secrts`, which does not exist; did you mean `secrets`? \
+                write `secrts?` if it may be missing\n";
+    let ran = ran.expect_code(0);
+    assert_eq!(ran.stderr.matches("hides").count(), 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains(note), "{}", ran.stderr);
+}
+
+#[test]
+fn c_1_3_a_variable_of_a_shell_in_a_sandbox_is_refused() {
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, "- say: done\n");
+    for (entry, help) in [
+        ("$HOME/.keys", "help: write `~/.keys`\n"),
+        ("/home/$USER/.keys?", "help: write the value of USER\n"),
+    ] {
+        sandbox.write("limits.yaml", format!("hide: ['{entry}']\n"));
+        let ran = sandbox.run("go", &["--sandbox", "./limits.yaml"]).expect_code(126);
+        let message = format!(
+            "error: `{entry}` in `hide` has a variable of a shell, which delta does not replace\n"
+        );
+        assert!(ran.stderr.contains(&message) && ran.stderr.ends_with(help), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn c_22_4_without_home_the_account_says_where_it_is() {
+    let account = Command::new("sh").args(["-c", "eval echo \"~$(id -un)\""]).output().unwrap();
+    let home = String::from_utf8(account.stdout).unwrap();
+    let Some(home) = Path::new(home.trim()).canonicalize().ok().filter(|it| *it != *"/") else {
+        return needs::skip(format!("the account has no home directory: {home}"));
+    };
+    let tools = "  - {name: look, shell: 'true', sandbox: {write: ['${CWD}', '~']}}\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, "- say: done\n");
+    sandbox.write("work/file", "");
+    for variable in ["", "relative", "/nowhere"] {
+        let check = sandbox.delta(["sandbox", "check", "--agent", "agent", "-w", "work"]);
+        let check = check.env("HOME", variable).args(["--sandbox-without", "all"]);
+        let checked = check.output().expect_code(0);
+        let write = format!("  write: {}, ", home.display());
+        assert!(checked.stdout.contains(&write), "{variable:?}: {}", checked.stdout);
+    }
 }
 
 #[test]

@@ -46,8 +46,10 @@ pub struct SandboxSetup {
     pub program: PathBuf,
     /// The places of the run.
     pub vars: EngineVars,
-    /// The home directory of the operator.
+    /// The home directory of the operator, which `~` is.
     pub home: Option<PathBuf>,
+    /// All home directories of the operator, whose secrets are hidden.
+    pub homes: Vec<PathBuf>,
     /// The operator's files with keys.
     pub key_files: Vec<PathBuf>,
     /// What git follows because its configuration names it.
@@ -530,6 +532,7 @@ fn resolve_use(
     let places = SandboxPlaces {
         vars: &setup.vars,
         home: setup.home.as_deref(),
+        homes: &setup.homes,
         key_files: &setup.key_files,
         git_follows: &setup.git_follows,
         variable: &|name| setup.variables.get(OsStr::new(name)).cloned(),

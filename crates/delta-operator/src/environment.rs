@@ -14,6 +14,7 @@ use delta_program::environment_block::EnvironmentBlock;
 use delta_program::hide_memory;
 use delta_run::event::ParentRun;
 use delta_run::run_tree;
+use nix::unistd::{Uid, User};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -100,6 +101,17 @@ pub fn overwrite_keys(names: &[String]) {
     if let Some(block) = BLOCK.get().and_then(Option::as_ref) {
         let _ = block.overwrite_values(names);
     }
+}
+
+/// The home directories of the user that exist, without symlinks: the one in HOME, and the one of the account, in which
+/// programs such as `ssh` look for keys whatever HOME is.
+pub fn home_directories() -> Vec<PathBuf> {
+    let account = User::from_uid(Uid::effective()).ok().flatten().map(|user| user.dir);
+    let named = path_variable("HOME").into_iter().chain(account);
+    let mut homes: Vec<PathBuf> =
+        named.filter(|home| home.is_dir()).filter_map(|home| home.canonicalize().ok()).collect();
+    homes.dedup();
+    homes
 }
 
 /// The home directory, or the root directory: a place outside of any workspace.

@@ -19,7 +19,7 @@ use delta_llm::llm::{self, LlmConfig, Provider};
 use delta_mcp::holder_config::HolderConfig;
 use delta_operator::arguments::options::RunOptions;
 use delta_operator::arguments::project_skills::offer_project_skills;
-use delta_operator::arguments::run_sandbox::{self, changeable_agent_note};
+use delta_operator::arguments::run_sandbox::{self, changeable_agent_note, hidden_entry_notes};
 use delta_operator::arguments::{budget, mcp_servers};
 use delta_operator::env_files::read_env_layers;
 use delta_operator::failure::CommandFailure;
@@ -49,6 +49,7 @@ fn read_agent_layers(
     let mut layers = read_env_layers(workspace, &agent.home, &options.env_files, trust)?;
     let inner = workspace.filter(|_| layers.has_agent_in_workspace);
     layers.notes.splice(..0, changeable_agent_note(agent, inner, policy)?);
+    layers.notes.extend(hidden_entry_notes(agent, workspace, policy));
     Ok(layers)
 }
 

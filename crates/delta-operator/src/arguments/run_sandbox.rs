@@ -15,6 +15,7 @@ use delta_llm::llm::ModelSelection;
 use delta_process::own_program;
 use delta_run::event::SandboxRecord;
 use delta_run::run_tree;
+use delta_sandbox::MissingHidden;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -79,6 +80,33 @@ pub fn changeable_agent_note(
     }))
 }
 
+/// A note for each entry of `hide` in the sandboxes of the operator whose path does not exist: lint reads only those of agents.
+pub fn hidden_entry_notes(
+    agent: &Agent,
+    workspace: Option<&Path>,
+    policy: &OperatorPolicy,
+) -> Vec<String> {
+    let home = first_home(&environment::home_directories());
+    let cwd = workspace.unwrap_or(&agent.home).to_owned();
+    let vars = EngineVars { agent_home: agent.home.clone(), cwd, run_dir: PathBuf::new() };
+    let entries = policy.profiles.iter().flat_map(|profile| &profile.hide);
+    let missing = entries.filter_map(|text| MissingHidden::find(text, &vars, home.as_deref()));
+    missing
+        .map(|entry| {
+            let MissingHidden { text, .. } = &entry;
+            format!(
+                "Note: the operator's sandbox hides `{text}`, which does not exist; {}",
+                entry.help()
+            )
+        })
+        .collect()
+}
+
+/// The home directory that `~` is: nothing is below `/` alone.
+fn first_home(homes: &[PathBuf]) -> Option<PathBuf> {
+    homes.iter().find(|home| *home != Path::new("/")).cloned()
+}
+
 fn has_sandboxes(agent: &Agent, policy: &OperatorPolicy) -> bool {
     !policy.profiles.is_empty() || agent.declares_sandbox()
 }
@@ -108,7 +136,8 @@ pub fn sandbox_setup(
         policy.hosts.extend(config::allowed_hosts(&name, &vars.agent_home, &vars.cwd)?);
     }
     let program = own_program();
-    let home = environment::path_variable("HOME").and_then(|home| home.canonicalize().ok());
+    let homes = environment::home_directories();
+    let home_of_git = environment::path_variable("HOME").and_then(|home| home.canonicalize().ok());
     let temp_dir = environment::path_variable("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"));
     let key = format!("{}\n{}", vars.run_dir.display(), std::process::id());
     let key = if vars.run_dir.as_os_str().is_empty() {
@@ -121,9 +150,10 @@ pub fn sandbox_setup(
         git_follows: followed_paths(
             &vars.cwd,
             &environment::variables().clone().into(),
-            home.as_deref(),
+            home_of_git.as_deref(),
         ),
-        home: home.filter(|home| home != Path::new("/")),
+        home: first_home(&homes),
+        homes,
         key_files: state::key_paths(),
         enclosing_runs: environment::parent_run()
             .map(|parent| run_tree::find_enclosing_runs(Path::new(&parent.run_dir)))

@@ -545,6 +545,12 @@ fn read_paths(doc: &YamlDocument, node: &YamlNode, key: &str) -> Vec<String> {
             && text.trim_end_matches('?') != "~"
         {
             ("names the home directory of another user", "write its absolute path".to_owned())
+        } else if let Some(name) = find_shell_variable(text) {
+            let help = match text.strip_prefix("$HOME") {
+                Some(rest) if name == "HOME" => format!("write `~{rest}`"),
+                _ => format!("write the value of {name}"),
+            };
+            ("has a variable of a shell, which delta does not replace", help)
         } else if text.contains(['*', '[']) {
             ("is a pattern, not a path", "name the directory that holds the files".to_owned())
         } else {
@@ -554,6 +560,12 @@ fn read_paths(doc: &YamlDocument, node: &YamlNode, key: &str) -> Vec<String> {
         doc.report(item, format!("`{text}` in `{key}` {problem}"), help);
     }
     paths
+}
+
+/// The name of a variable that a shell would replace at the beginning of a component of a path.
+fn find_shell_variable(text: &str) -> Option<&str> {
+    let names = text.trim_end_matches('?').split('/').filter_map(|part| part.strip_prefix('$'));
+    names.map(|name| name.split('.').next().unwrap_or(name)).find(|name| is_identifier(name))
 }
 
 fn read_hosts(doc: &YamlDocument, node: &YamlNode) -> NetAccess {

@@ -24,7 +24,8 @@ impl MissingHidden {
         if text.ends_with('?') {
             return None;
         }
-        let path = absolute_profile_path(text, vars, home);
+        // Without a home directory, the profile is refused.
+        let path = absolute_profile_path(text, vars, home)?;
         if path.symlink_metadata().is_ok() {
             return None;
         }

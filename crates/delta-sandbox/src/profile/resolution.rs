@@ -127,8 +127,10 @@ const AGENT_FILES: [&str; 7] = [
 pub struct SandboxPlaces<'a> {
     /// The values of `${CWD}`, `${AGENT_HOME}` and `${RUN_DIR}`; the workspace exists, without symlinks.
     pub vars: &'a EngineVars,
-    /// The home directory of the operator.
+    /// The home directory of the operator, which `~` is.
     pub home: Option<&'a Path>,
+    /// All home directories of the operator, whose secrets are hidden.
+    pub homes: &'a [PathBuf],
     /// The operator's files with keys, which are hidden.
     pub key_files: &'a [PathBuf],
     /// What git follows because its configuration names it.
@@ -260,16 +262,19 @@ pub fn resolve_profile(
     Ok(ResolvedSandbox { profile, env, forbidden, work_trees, unhidden: sorted(unhidden) })
 }
 
-/// The absolute path of a text of a profile, which need not exist.
-pub(crate) fn absolute_profile_path(text: &str, vars: &EngineVars, home: Option<&Path>) -> PathBuf {
+/// The absolute path of a text of a profile, which need not exist; `None` if it begins in a home directory that is unknown.
+pub(crate) fn absolute_profile_path(
+    text: &str,
+    vars: &EngineVars,
+    home: Option<&Path>,
+) -> Option<PathBuf> {
     let text = text.strip_suffix('?').unwrap_or(text);
     let text = vars.expand_text(text);
-    let home = home.unwrap_or(Path::new("/"));
     let path = match text.strip_prefix('~') {
-        Some(rest) => home.join(rest.trim_start_matches('/')),
+        Some(rest) => home?.join(rest.trim_start_matches('/')),
         None => vars.cwd.join(&text),
     };
-    clean_path(&path)
+    Some(clean_path(&path))
 }
 
 struct ProfileResolver<'a> {
@@ -283,14 +288,20 @@ impl ProfileResolver<'_> {
     }
 
     /// The absolute path of a text, which need not exist.
-    fn absolute_path(&self, text: &str) -> PathBuf {
-        absolute_profile_path(text, self.places.vars, self.places.home)
+    fn absolute_path(&mut self, text: &str, key: &str) -> Option<PathBuf> {
+        let path = absolute_profile_path(text, self.places.vars, self.places.home);
+        if path.is_none() && !text.ends_with('?') {
+            let message = format!("`{text}` in `{key}`: this user has no home directory");
+            let help = "set HOME to an absolute path, or write the absolute path here";
+            self.report(message, help.to_owned());
+        }
+        path
     }
 
     /// The path of a text without symlinks, if it exists; below the workspace a symlink is a problem, for a tool can make
     /// one.
     fn existing_path(&mut self, text: &str, key: &str) -> Option<PathBuf> {
-        let path = self.absolute_path(text);
+        let path = self.absolute_path(text, key)?;
         let resolved = match path.canonicalize() {
             Ok(resolved) => resolved,
             Err(_) if text.ends_with('?') => return None,
@@ -312,7 +323,8 @@ impl ProfileResolver<'_> {
     }
 
     fn optional_path(&self, text: &str) -> Option<PathBuf> {
-        self.absolute_path(text).canonicalize().ok()
+        let path = absolute_profile_path(text, self.places.vars, self.places.home)?;
+        path.canonicalize().ok()
     }
 
     /// No profile lets a tool write the journal.
@@ -362,7 +374,7 @@ impl ProfileResolver<'_> {
     }
 
     /// What is hidden, and what would be and does not exist.
-    fn hidden_paths(&self, declared: &[String]) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    fn hidden_paths(&mut self, declared: &[String]) -> (Vec<PathBuf>, Vec<PathBuf>) {
         // What is hidden in the system depends on what this user may read.
         let mut existing = secrets_of_system();
         let mut missing = Vec::new();
@@ -376,11 +388,13 @@ impl ProfileResolver<'_> {
     }
 
     /// What the profile hides, and what is hidden although no profile names it, whether it exists or not.
-    fn hidden_candidates(&self, declared: &[String]) -> Vec<PathBuf> {
-        let declared = declared.iter().map(|text| self.absolute_path(text));
-        let homes = self.places.home.into_iter();
-        let in_home = homes.flat_map(|home| HIDDEN_IN_HOME.iter().map(|name| home.join(name)));
-        declared.chain(in_home).chain(self.places.key_files.iter().cloned()).collect()
+    fn hidden_candidates(&mut self, declared: &[String]) -> Vec<PathBuf> {
+        let mut paths: Vec<PathBuf> =
+            declared.iter().filter_map(|text| self.absolute_path(text, "hide")).collect();
+        let homes = self.places.homes.iter();
+        paths.extend(homes.flat_map(|home| HIDDEN_IN_HOME.iter().map(|name| home.join(name))));
+        paths.extend(self.places.key_files.iter().cloned());
+        paths
     }
 
     /// A path that is both hidden and named is a mistake: hidden wins.
@@ -494,6 +508,30 @@ pub(crate) fn sorted(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn c_22_4_a_path_in_an_unknown_home_directory_is_refused() {
+        let work = tempfile::tempdir().unwrap();
+        let cwd = work.path().canonicalize().unwrap();
+        let vars = EngineVars { agent_home: cwd.clone(), cwd, run_dir: PathBuf::new() };
+        let places = SandboxPlaces {
+            vars: &vars,
+            home: None,
+            homes: &[],
+            key_files: &[],
+            git_follows: &[],
+            variable: &|_| None,
+        };
+        let resolve = |entry: &str| {
+            let hide = vec![entry.to_owned()];
+            resolve_profile(&DeclaredProfile { hide, ..DeclaredProfile::workspace() }, &places)
+        };
+        let problems = resolve("~/.keys").unwrap_err();
+        assert_eq!(problems[0].message, "`~/.keys` in `hide`: this user has no home directory");
+        assert_eq!(problems.len(), 1);
+        assert!(resolve("~/.keys?").is_ok());
+        assert!(resolve("keys").is_ok());
+    }
 
     #[test]
     fn c_22_4_what_is_hidden_by_default_is_documented() {
