@@ -110,6 +110,7 @@ fn c_30_3_what_is_no_answer_is_an_error_at_once() {
         // JSON.stringify writes half of an emoji so.
         ("surrogate", 0, "a\u{fffd}, \u{1f600}\n", ""),
         ("other ids", 0, "its own\n", ""),
+        ("stray", 4, "", "in time; it sent an error for no request: error 7: db is locked"),
         // Its id cannot be read.
         ("deep", 4, "", "did not answer in time; a line of it could not be read: "),
     ] {
@@ -119,6 +120,13 @@ fn c_30_3_what_is_no_answer_is_an_error_at_once() {
         assert_eq!(ran.stderr.contains("its outcome is unknown"), code != 0, "{how}");
         server.expect_ended();
     }
+    // It could not read the call, so it has not begun it.
+    let ran = server.call(&["s", "invalid", "--arg", "how=unread"]).expect_code(3);
+    assert!(
+        ran.stderr.contains("Parse error") && !ran.stderr.contains("unknown"),
+        "{}",
+        ran.stderr
+    );
 }
 
 #[test]

@@ -128,7 +128,7 @@ fn run_with_lost_session(refuse: fn(&RecordedRequest) -> Answer) -> Remote {
 #[test]
 fn c_30_16_a_lost_session_is_opened_again_whatever_says_that_it_is_lost() {
     type Refuse = fn(&RecordedRequest) -> Answer;
-    let refusals: [(&str, Refuse); 10] = [
+    let refusals: [(&str, Refuse); 11] = [
         ("404", |_| Answer::raw(404, "")),
         ("410", |_| Answer::raw(410, "gone")),
         ("400 of SDKs", |one| {
@@ -140,6 +140,11 @@ fn c_30_16_a_lost_session_is_opened_again_whatever_says_that_it_is_lost() {
         ("500 without an id", |one| refusal(one, 500, -32603, "Internal server error", false)),
         ("500 of a proxy", |_| {
             Answer::raw(500, "{\"error\": \"HTTP 400: No valid session ID provided\"}")
+        }),
+        ("an event with an id of its own", |_| {
+            Answer::event_stream(
+                "data: {\"jsonrpc\": \"2.0\", \"id\": \"server-error\", \"error\": {\"code\": -32600, \"message\": \"Session has been terminated\"}}\n\n",
+            )
         }),
         ("200 with an error", |one| refusal(one, 200, -32001, "Session not found", true)),
         ("200 with an error of any code", |one| refusal(one, 200, -32603, "unknown session", true)),

@@ -270,9 +270,10 @@ fn c_30_16_an_answer_that_breaks_off_is_an_unknown_outcome() {
         format!("event: message\ndata: {answer}\n\n")
     };
     type Broken = fn(&str) -> Answer;
-    let answers: [(&str, Broken); 6] = [
+    let answers: [(&str, Broken); 7] = [
         ("a stream that is cut", |text| Answer::event_stream(text).break_off(20)),
         ("a stream that ends early", |_| Answer::event_stream(": nothing\n\n")),
+        ("an event that is no JSON", |text| Answer::event_stream(text.replace("[]", "NaN"))),
         ("JSON that is cut", |text| Answer::raw(200, text).break_off(20)),
         ("no answer", |_| Answer::close()),
         ("garbage", |_| Answer::garbage("HTTP/9 what\r\n\r\n")),
@@ -290,6 +291,12 @@ fn c_30_16_an_answer_that_breaks_off_is_an_unknown_outcome() {
                 ran.stderr
             );
             assert_eq!(remote.requests("tools/call").len(), 1, "{name}");
+            for (of, words) in [
+                ("an event that is no JSON", "an event of it could not be read: "),
+                ("a gateway without a server", "502 Bad Gateway"),
+            ] {
+                assert!(name != of || ran.stderr.contains(words), "{}", ran.stderr);
+            }
         }
     }
 }

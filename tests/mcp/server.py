@@ -136,6 +136,8 @@ def send_invalid(request, how):
         "surrogate": start + rb'"result": {"content": [{"type": "text", "text": "a\ud83d, \ud83d\ude00"}]}}',
         "broken": start + b'"result": {"content": [}',
         "deep": start + b'"result": {"structuredContent": ' + b"[" * 500 + b"]" * 500 + b"}}",
+        "stray": b'{"jsonrpc": "2.0", "id": 4242, "error": {"code": 7, "message": "db is locked"}}',
+        "unread": b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32700, "message": "Parse error"}}',
         "other ids": b'{"jsonrpc": "2.0", "id": "x%d", "result": {"content": []}}\n' % request
         + b'{"jsonrpc": "2.0", "id": %d, "result": {"content": []}}\n' % (request + 1)
         + b'{"jsonrpc": "2.0", "id": null, "error": {"code": 1, "message": "who?"}}\n'

@@ -324,10 +324,12 @@ impl HttpTransport {
         }
         match answer {
             Some((_, error)) => Ok(Err(error)),
-            None if status >= 500 => Err(McpFailure::Unreachable(format!(
-                "the server answered with HTTP status {status}{}",
-                quote_body(&text)
-            ))),
+            None if status >= 500 => {
+                // A page is of a gateway, and says no more than the status.
+                let words = if is_page(&text) { String::new() } else { quote_body(&text) };
+                let reason = format!("the server answered with HTTP status {}{words}", head.status);
+                Err(McpFailure::Unreachable(reason))
+            }
             // It was not refused, so the server may have done it.
             None if status < 300 => Err(McpFailure::invalid_answer(explain_status(&head, &text))),
             None => Ok(Err(RpcError::new(i64::from(status), explain_status(&head, &text)))),
@@ -422,7 +424,7 @@ const LOST_WORDS: [&str; 21] = [
     "initialize",
 ];
 
-/// Reads events until the answer to the request `id`, or an error without an id. `replies` sends the answers to requests of the server.
+/// Reads events until the answer to the request `id`, or an error, which is about it whatever its id is. `replies` sends the answers to requests of the server.
 fn read_event_stream(
     exchange: &mut HttpExchange<'_>,
     id: i64,
@@ -432,6 +434,7 @@ fn read_event_stream(
 ) -> Result<Option<RpcMessage>, McpFailure> {
     let mut parser = SseParser::default();
     let mut length = 0;
+    let mut unreadable = None;
     loop {
         let chunk =
             exchange.read_chunk(None).map_err(|error| explain_http_error(replies, &error))?;
@@ -445,7 +448,8 @@ fn read_event_stream(
         for event in events {
             match RpcMessage::parse(event.text().as_bytes()) {
                 Ok(RpcMessage::Response { id: answered, outcome })
-                    if answered.as_ref().map_or(outcome.is_err(), |one| one.is_of_request(id)) =>
+                    if outcome.is_err()
+                        || answered.as_ref().is_some_and(|one| one.is_of_request(id)) =>
                 {
                     return Ok(Some(RpcMessage::Response { id: answered, outcome }));
                 }
@@ -458,13 +462,18 @@ fn read_event_stream(
                     let reply = answer_server_request(id, &method).to_json().to_string();
                     let _ = replies.post(Arc::new(reply), cancel).send();
                 }
-                _ => {}
+                Ok(RpcMessage::Response { .. }) => {}
+                Err(error) => unreadable = Some(error.message),
             }
         }
         if has_ended {
-            return Err(McpFailure::Unreachable(
-                "the server ended its answer before the result".into(),
-            ));
+            let unreadable = unreadable.map(|reason| {
+                format!("; an event of it could not be read: {}", strip_terminal_controls(&reason))
+            });
+            return Err(McpFailure::Unreachable(format!(
+                "the server ended its answer before the result{}",
+                unreadable.unwrap_or_default()
+            )));
         }
     }
 }
@@ -549,11 +558,13 @@ fn quote_body(body: &str) -> String {
     let body = strip_terminal_controls(body.trim());
     match body.as_ref() {
         "" => String::new(),
-        page if page.starts_with('<') => {
-            " with a web page: `url` may lead to another place".to_owned()
-        }
+        text if is_page(text) => " with a web page: `url` may lead to another place".to_owned(),
         text => format!(": {}", text.chars().take(MAX_QUOTED_CHARS).collect::<String>()),
     }
+}
+
+fn is_page(body: &str) -> bool {
+    body.trim_start().starts_with('<')
 }
 
 fn new_cancel_token() -> Result<CancelToken, McpFailure> {

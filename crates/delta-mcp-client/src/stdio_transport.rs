@@ -8,7 +8,7 @@ use crate::wake_signal::WakeSignal;
 use delta_base::signal::{CancelToken, to_timespec};
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_mcp::failure::McpFailure;
-use delta_mcp::json_rpc::{RpcError, RpcId, RpcMessage};
+use delta_mcp::json_rpc::{PARSE_ERROR, RpcError, RpcId, RpcMessage};
 use delta_mcp::line_framing::{FramedLine, LineSplitter, MAX_LINE_BYTES};
 use delta_mcp::server_spec::ServerSpec;
 use delta_process::{EnvVars, LaunchContext, ServiceProcess};
@@ -55,8 +55,8 @@ struct ServerState {
     has_list_changed: bool,
     /// Whether a message was sent that gets no answer.
     has_notified: bool,
-    /// Why the last line that began like a message was none.
-    unreadable: Option<String>,
+    /// What is wrong with the last line that is nobody's answer: it is no message, or an error for another request.
+    stray: Option<String>,
     /// The requests without an answer.
     waiting: BTreeMap<i64, Inbox>,
 }
@@ -131,7 +131,7 @@ impl StdioTransport {
                 has_closed_stderr: false,
                 has_list_changed: false,
                 has_notified: false,
-                unreadable: None,
+                stray: None,
                 waiting: BTreeMap::new(),
             }),
         };
@@ -356,15 +356,24 @@ impl ServerState {
         };
         match RpcMessage::parse(text.as_bytes()) {
             Ok(RpcMessage::Response { id, outcome }) => {
-                // Before any notification, an error without an id can only be about the one request that is open.
-                let is_of_opening =
-                    outcome.is_err() && !self.has_notified && self.waiting.len() == 1;
+                // Before any notification, an error without an id can only be about the one request that is open. The same
+                // holds for what a server could not read, because it reads every notification.
+                let is_unread = outcome.as_ref().is_err_and(|error| error.code == PARSE_ERROR);
+                let is_of_only_one = outcome.is_err()
+                    && (is_unread || !self.has_notified)
+                    && self.waiting.len() == 1;
                 let inbox = self.waiting.iter_mut().find(|(waiting, _)| {
-                    id.as_ref().map_or(is_of_opening, |id| id.is_of_request(**waiting))
+                    id.as_ref().map_or(is_of_only_one, |id| id.is_of_request(**waiting))
                 });
-                if let Some((_, inbox)) = inbox {
-                    inbox.messages.push_back(Arrived::Answer(outcome));
-                    inbox.wake.wake();
+                match (inbox, outcome) {
+                    (Some((_, inbox)), outcome) => {
+                        inbox.messages.push_back(Arrived::Answer(outcome));
+                        inbox.wake.wake();
+                    }
+                    (None, Err(error)) => {
+                        self.stray = Some(format!("it sent an error for no request: {error}"));
+                    }
+                    (None, Ok(_)) => {}
                 }
             }
             Ok(RpcMessage::Request { id, method, params }) => {
@@ -407,7 +416,7 @@ impl ServerState {
                 inbox.messages.push_back(Arrived::Invalid(reason));
                 inbox.wake.wake();
             }
-            None => self.unreadable = Some(reason),
+            None => self.stray = Some(format!("a line of it could not be read: {reason}")),
         }
     }
 
@@ -442,11 +451,9 @@ impl ServerState {
     }
 
     fn describe_silence(&self, summary: &str) -> String {
-        let unreadable = self.unreadable.as_ref().map(|reason| {
-            format!("; a line of it could not be read: {}", strip_terminal_controls(reason))
-        });
+        let stray = self.stray.as_ref().map(|what| format!("; {}", strip_terminal_controls(what)));
         let stderr = self.describe_stderr();
-        format!("{summary}{}{stderr}", unreadable.unwrap_or_default())
+        format!("{summary}{}{stderr}", stray.unwrap_or_default())
     }
 
     fn describe_stderr(&self) -> String {
