@@ -12,6 +12,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 mod compose;
+mod escaped_pairs;
 pub mod mapping_schema;
 mod syntax_hint;
 mod value_help;

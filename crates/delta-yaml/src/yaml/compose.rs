@@ -1,7 +1,8 @@
 //! Builds a tree with positions from the parser's events.
 
-use super::{YamlNode, YamlValue, syntax_hint};
+use super::{YamlNode, YamlValue, escaped_pairs, syntax_hint};
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput, Tag};
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// The tree is walked recursively, so its depth must be bounded.
@@ -60,17 +61,26 @@ struct Composer<'t> {
     positions: BytePositions,
     anchors: HashMap<usize, YamlNode>,
     node_count: usize,
+    /// Whether the parser reads other characters in place of the halves of characters.
+    has_pairs: bool,
 }
 
 /// Parses `text` to a tree; `None` when it is empty.
 pub(super) fn compose_yaml(text: &str) -> Result<Option<YamlNode>, YamlSyntaxError> {
-    Composer { text, positions: BytePositions::new(text), anchors: HashMap::new(), node_count: 0 }
-        .compose_document()
+    let for_parser = escaped_pairs::replace_pairs(text);
+    let mut composer = Composer {
+        text,
+        positions: BytePositions::new(text),
+        anchors: HashMap::new(),
+        node_count: 0,
+        has_pairs: matches!(for_parser, Cow::Owned(_)),
+    };
+    composer.compose_document(&for_parser)
 }
 
 impl Composer<'_> {
-    fn compose_document(&mut self) -> Result<Option<YamlNode>, YamlSyntaxError> {
-        let mut parser = Parser::new_from_str(self.text);
+    fn compose_document(&mut self, text: &str) -> Result<Option<YamlNode>, YamlSyntaxError> {
+        let mut parser = Parser::new_from_str(text);
         let mut root = None;
         loop {
             let Some((event, span)) = self.next_event(&mut parser)? else { return Ok(root) };
@@ -120,7 +130,11 @@ impl Composer<'_> {
                     }
                     _ => self.positions.to_byte(span.end.index()).max(start),
                 };
-                let value = YamlValue::Scalar { text: text.into_owned(), is_plain };
+                let text = match self.has_pairs {
+                    true => escaped_pairs::join_pairs(&text, style == ScalarStyle::DoubleQuoted),
+                    false => text.into_owned(),
+                };
+                let value = YamlValue::Scalar { text, is_plain };
                 self.register_anchor(anchor, node(value, end), span)
             }
             Event::SequenceStart(anchor, tag) => {

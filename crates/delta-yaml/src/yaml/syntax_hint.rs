@@ -4,6 +4,7 @@
 //! parser's message.
 
 use super::compose::{FlowContext, YamlSyntaxError};
+use super::escaped_pairs::find_escapes;
 use super::quote_yaml;
 use delta_base::text::hidden_text::find_unseen_character;
 
@@ -67,11 +68,15 @@ impl<'t> ErrorLocation<'t> {
                 "unknown escape after a backslash in double quotes",
                 "use single quotes, or write the backslash as `\\\\`",
             ),
-            "while parsing a quoted scalar, found invalid Unicode character escape code" => self
-                .error_here(
+            "while parsing a quoted scalar, found invalid Unicode character escape code" => {
+                let (line, column) = self.find_half().unwrap_or((self.line, self.column));
+                self.error_at(
+                    line,
+                    column,
                     "an escape after a backslash names half of a character, or none",
                     "write the character itself, or `\\U` and its eight hexadecimal digits",
-                ),
+                )
+            }
             "invalid trailing content after double-quoted scalar" => self.error_here(
                 "unexpected text after the closing quote",
                 "put quotes around the whole value; inside single quotes, write `'` twice",
@@ -81,6 +86,23 @@ impl<'t> ErrorLocation<'t> {
             | "invalid indentation in quoted scalar" => self.explain_unclosed_quote(),
             _ => None,
         }
+    }
+
+    /// The line and the column of the first escape that names half of a character: the parser names the quote before it.
+    fn find_half(&self) -> Option<(usize, usize)> {
+        let is_half = |text: &str| {
+            let mut digits = text.chars().skip(2);
+            digits.next().is_some_and(|c| matches!(c, 'd' | 'D'))
+                && digits.next().is_some_and(|c| matches!(c, '8'..='9' | 'a'..='f' | 'A'..='F'))
+        };
+        (self.line..=self.lines.len()).find_map(|line| {
+            let text = self.line_text(line);
+            let from = if line == self.line { self.column } else { 0 };
+            let at = find_escapes(text).find(|at| {
+                text[..*at].chars().count() >= from.saturating_sub(1) && is_half(&text[*at..])
+            })?;
+            Some((line, text[..at].chars().count() + 1))
+        })
     }
 
     /// The text of a line, from 1.

@@ -137,7 +137,9 @@ fn c_1_3_nul_custom_tags_and_bad_keys_are_errors() {
     check_errors("name: !x a\n", &["1:7 custom tags (`!name`) are not supported"]);
     check_errors("name: *x\n", &["1:7 a string that starts with `*` needs quotes"]);
     let half = "an escape after a backslash names half of a character, or none";
-    check_errors("name: \"\\ud83d\\ude00\"\n", &[&format!("1:7 {half}")]);
+    check_errors("name: \"a \\ud83d b\"\n", &[&format!("1:10 {half}")]);
+    check_errors("name: \"\\ude00\\ud83d\"\n", &[&format!("1:8 {half}")]);
+    check_errors("name: \"\\\\ud83d\\ude00\"\n", &[&format!("1:15 {half}")]);
     for rest in ["map: {a: b}\n", "map: x\n", "map:\n  a: b\n"] {
         check_errors(&format!("name:a\n{rest}"), &["1:1 expected `key: value`, found `name:a`"]);
     }
@@ -145,6 +147,17 @@ fn c_1_3_nul_custom_tags_and_bad_keys_are_errors() {
     check_errors("map: &x {list: *x}\n", &["1:16 this alias is inside its own anchor"]);
     check_errors("<<: {a: 1}\n", &["1:1 merge keys (`<<`) are not part of YAML 1.2"]);
     check_errors("? [a]\n: b\n", &["1:3 a key must be a string", "1:3 unknown key `` in the file"]);
+}
+
+/// YAML takes every JSON.
+#[test]
+fn c_1_3_two_halves_of_a_character_are_one() {
+    let text = "- \"\\uD83D\\uDE00 \\ud83d\\ude00é\"\n- '\\ud83d\\ude00'\n- \\uD83D\\uDE00\n- \"\\\\ud83d\"\n";
+    let document = YamlDocument::parse("a.yaml", text).unwrap();
+    let texts: Vec<&str> = document.root.items().iter().filter_map(YamlNode::scalar).collect();
+    assert_eq!(texts, ["😀 😀é", "\\ud83d\\ude00", "\\uD83D\\uDE00", "\\ud83d"]);
+    let second = &document.root.items()[1];
+    assert_eq!(&text[second.span.clone()], "'\\ud83d\\ude00'");
 }
 
 #[test]
@@ -235,5 +248,19 @@ proptest::proptest! {
     #[test]
     fn c_5_1_a_text_on_one_line_reads_the_same(text in "\\PC{0,20}", key in "[a-zA-Z0-9 :#~.{\\-]{1,8}") {
         reads_the_same(&format!("{}: {}\n", quote_yaml(&format!("k{key}")), quote_yaml(&text)));
+    }
+
+    #[test]
+    fn c_1_3_a_json_text_of_ascii_alone_is_the_same_text(text in "[\\PC\\\\😀]{0,20}") {
+        let escaped: String = text
+            .encode_utf16()
+            .map(|unit| match char::from_u32(unit.into()) {
+                Some(c) if c.is_ascii_alphanumeric() => c.to_string(),
+                Some('\\') => "\\\\".to_owned(),
+                _ => format!("\\u{unit:04x}"),
+            })
+            .collect();
+        let document = YamlDocument::parse("a.yaml", format!("\"{escaped}\"")).unwrap();
+        proptest::prop_assert_eq!(document.root.scalar(), Some(&*text));
     }
 }
