@@ -249,6 +249,8 @@ fn c_1_2_the_default_context_names_the_system_prompt_of_the_agent() {
     }
 }
 
+const READABLE: &str = "  = help: make it a readable UTF-8 text\n";
+
 #[test]
 fn c_1_2_the_system_prompt_is_there_and_says_something() {
     let sandbox = agent(GOOD);
@@ -268,7 +270,7 @@ fn c_1_2_the_system_prompt_is_there_and_says_something() {
     assert_eq!(
         refused(&sandbox),
         format!(
-            "error: could not read the system prompt: it is not UTF-8\n  --> DIR/agent/system_prompt.md\n{help}"
+            "error: could not read the system prompt: it is UTF-16, not UTF-8\n  --> DIR/agent/system_prompt.md\n{READABLE}"
         )
     );
     std::fs::remove_file(&prompt).unwrap();
@@ -276,7 +278,7 @@ fn c_1_2_the_system_prompt_is_there_and_says_something() {
     assert_eq!(
         refused(&sandbox),
         format!(
-            "error: could not read the system prompt: Is a directory (os error 21)\n  --> DIR/agent/system_prompt.md\n{help}"
+            "error: could not read the system prompt: Is a directory (os error 21)\n  --> DIR/agent/system_prompt.md\n{READABLE}"
         )
     );
     check(
@@ -302,19 +304,25 @@ fn c_1_1_the_txt_form_of_the_system_prompt_stands_in_for_the_md() {
 #[test]
 fn c_1_2_files_that_cannot_be_read() {
     check(
-        b"name: \xff\n",
-        "error: could not read the file: it is not UTF-8\n  --> DIR/agent/agent.yaml\n",
+        b"name: a\ndescription: \xc3\xa9\xe9\n",
+        &format!(
+            "error: could not read the file: it is not UTF-8 (line 2, column 15)\n  --> DIR/agent/agent.yaml\n{READABLE}"
+        ),
     );
     check_context(
         b"\xfe",
-        "error: could not read the file: it is not UTF-8\n  --> DIR/agent/context.yaml\n",
+        &format!(
+            "error: could not read the file: it is not UTF-8 (line 1, column 1)\n  --> DIR/agent/context.yaml\n{READABLE}"
+        ),
     );
     let sandbox = agent(GOOD);
     std::fs::remove_file(sandbox.path("agent/context.yaml")).unwrap();
     std::fs::create_dir(sandbox.path("agent/context.yaml")).unwrap();
     assert_eq!(
         refused(&sandbox),
-        "error: could not read the file: Is a directory (os error 21)\n  --> DIR/agent/context.yaml\n"
+        format!(
+            "error: could not read the file: Is a directory (os error 21)\n  --> DIR/agent/context.yaml\n{READABLE}"
+        )
     );
 }
 

@@ -14,7 +14,7 @@ use delta_run::limits::Limits;
 use delta_run::limits::bounds::RunBounds;
 use delta_run::state::{ASK_HUMAN_TOOL, FINISH_TOOL};
 use delta_words::Pricing;
-use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
+use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport, READABLE_TEXT_HELP};
 use delta_yaml::yaml::{MappingFields, YamlDocument, YamlNode};
 use misnamed_files::misnamed_file_help;
 use model_prices::{omitted_prices, without_prices_of_another_model};
@@ -515,6 +515,7 @@ impl AgentLoader<'_> {
             name.clone_into(&mut self.system_prompt);
         }
         let path = crate::context::with_txt_fallback(self.home.join(&self.system_prompt));
+        let mut help = "describe in it what the agent is and how it should work";
         let problem = match read_text(&path) {
             Ok(text) if text.trim().is_empty() => "the system prompt is empty".to_owned(),
             Ok(text) => {
@@ -524,9 +525,11 @@ impl AgentLoader<'_> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 "the system prompt is missing".to_owned()
             }
-            Err(error) => format!("could not read the system prompt: {error}"),
+            Err(error) => {
+                help = READABLE_TEXT_HELP;
+                format!("could not read the system prompt: {error}")
+            }
         };
-        let help = "describe in it what the agent is and how it should work";
         match fields.non_null("system_prompt") {
             Some(node) => doc.report(node, format!("{problem} ({})", path.display()), help),
             None => {
@@ -611,7 +614,8 @@ impl AgentLoader<'_> {
             Ok(text) => Some(text),
             Err(error) => {
                 let message = format!("could not read the file: {error}");
-                self.report.push(Diagnostic::for_file(path.display().to_string(), message, None));
+                let path = path.display().to_string();
+                self.report.push(Diagnostic::for_file(path, message, READABLE_TEXT_HELP));
                 None
             }
         }

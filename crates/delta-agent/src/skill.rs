@@ -5,6 +5,7 @@
 
 use delta_base::durable;
 use delta_base::engine_variables::EngineVars;
+use delta_base::text::utf8_text;
 use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
 use serde::{Deserialize, Serialize};
 use skill_file::SkillFile;
@@ -137,7 +138,7 @@ fn read_skill_text(dir: &Path, file: &str) -> Result<String, String> {
     let dir = dir.canonicalize().map_err(|error| error.to_string())?;
     let bytes = durable::read_beneath(&dir, Path::new(file), MAX_SKILL_BYTES);
     let bytes = bytes.map_err(|error| error.to_string())?;
-    String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())
+    utf8_text(bytes)
 }
 
 /// The names of the directories in `dir` that are not hidden, sorted.

@@ -4,7 +4,8 @@ use delta_agent::context::{SYSTEM_PROMPT_FILE, default_manifest};
 use delta_agent::hook::{HOOKS_FILE, HookPoint};
 use delta_agent::tool;
 use delta_agent::tool::yaml_edit::{apply_edits, is_flow_node, node_end};
-use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport};
+use delta_base::durable;
+use delta_yaml::diagnostic::{Diagnostic, DiagnosticReport, READABLE_TEXT_HELP};
 use delta_yaml::yaml::{YamlDocument, YamlNode};
 use serde_json::{Map, Value as Json};
 use std::fs;
@@ -126,9 +127,9 @@ fn read_main_file(home: &Path) -> Result<(&'static str, String), DiagnosticRepor
         }
     };
     let path = home.join(name);
-    let text = fs::read_to_string(&path).map_err(|error| {
+    let text = durable::read_regular_text(&path).map_err(|error| {
         let message = format!("could not read the file: {error}");
-        error_report(path.display().to_string(), &message, "make it a readable UTF-8 text")
+        error_report(path.display().to_string(), &message, READABLE_TEXT_HELP)
     })?;
     Ok((name, text))
 }

@@ -115,6 +115,9 @@ impl Diagnostic {
 /// The most characters of a line that are printed.
 const MAX_SOURCE_CHARS: usize = 240;
 
+/// What helps where a file of an agent cannot be read.
+pub const READABLE_TEXT_HELP: &str = "make it a readable UTF-8 text";
+
 /// The characters of a longer line that are printed before the place.
 const CHARS_BEFORE_PLACE: usize = 80;
 

@@ -11,6 +11,7 @@ use crate::trust_store::{TRUST_VARIABLE, TRUSTED_HOSTS_VARIABLE};
 use delta_base::api_key_names::{KEY_SOURCE_VARIABLES, VENDOR_KEY_VARIABLES};
 use delta_base::redact::Secrets;
 use delta_base::shell_quote::shell_quote_path;
+use delta_base::text::utf8_text;
 use delta_base::url_secrets::url_secrets;
 use delta_llm::llm::endpoint::{ADDRESS_VARIABLES, EnvOrigin, EnvSetting};
 use delta_run::budget::call_rate::RATE_VARIABLE;
@@ -409,7 +410,7 @@ fn read_env_file(path: &Path, may_be_pipe: bool) -> io::Result<Option<(String, u
     if bytes.len() as u64 > MAX_DOTENV_BYTES {
         return Err(invalid("it is larger than 1 MiB"));
     }
-    let text = String::from_utf8(bytes).map_err(|_| invalid("it is not UTF-8"))?;
+    let text = utf8_text(bytes).map_err(|problem| invalid(&problem))?;
     Ok(Some((text, metadata.uid())))
 }
 

@@ -2,6 +2,7 @@
 
 use super::{NO_FOLLOW_NONBLOCK, beneath, explain_file_error};
 use crate::hex::sha256_hex_of_reader;
+use crate::text::utf8_text;
 use rustix::fs::OFlags;
 use std::ffi::CString;
 use std::fs::{File, Metadata};
@@ -178,8 +179,7 @@ fn require_regular_file(file: File) -> io::Result<(File, Metadata)> {
 }
 
 fn require_utf8(bytes: Vec<u8>) -> io::Result<String> {
-    String::from_utf8(bytes)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+    utf8_text(bytes).map_err(|problem| io::Error::new(io::ErrorKind::InvalidData, problem))
 }
 
 pub(super) fn not_regular_error() -> io::Error {
