@@ -357,6 +357,8 @@ fn c_11_6_completions_are_installed_where_the_shell_looks() {
     let ran = install(&["zsh"]).env("XDG_DATA_HOME", &data).output().normal(&sandbox);
     let note = "Note: zsh loads it if ~/.zshrc has this line before compinit: fpath=(DIR/data/zsh/site-functions $fpath)\n";
     ran.expect(0, "DIR/data/zsh/site-functions/_delta\n", note);
+    let printed = sandbox.delta(["completions", "zsh"]).output().stdout;
+    assert_eq!(sandbox.read("data/zsh/site-functions/_delta"), printed);
     install(&["fish"]).output().normal(&sandbox).expect(
         0,
         "DIR/home/.config/fish/completions/delta.fish\n",

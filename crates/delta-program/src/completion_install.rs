@@ -25,29 +25,21 @@ pub fn install_script(
     read_variable: ReadVariable,
 ) -> Result<InstalledScript, String> {
     let data = find_user_directory("XDG_DATA_HOME", ".local/share", read_variable);
-    let (dir, file_name, script) = match shell {
-        CompletionShell::Bash => (
-            data.map(|data| data.join("bash-completion/completions")),
-            name.to_owned(),
-            script.into(),
-        ),
-        CompletionShell::Zsh => (
-            data.map(|data| data.join("zsh/site-functions")),
-            format!("_{name}"),
-            autoloaded(script, name),
-        ),
+    let (dir, file_name) = match shell {
+        CompletionShell::Bash => {
+            (data.map(|data| data.join("bash-completion/completions")), name.to_owned())
+        }
+        CompletionShell::Zsh => {
+            (data.map(|data| data.join("zsh/site-functions")), format!("_{name}"))
+        }
         CompletionShell::Fish => {
             let config = find_user_directory("XDG_CONFIG_HOME", ".config", read_variable);
-            (
-                config.map(|config| config.join("fish/completions")),
-                format!("{name}.fish"),
-                script.into(),
-            )
+            (config.map(|config| config.join("fish/completions")), format!("{name}.fish"))
         }
     };
     let dir = dir.ok_or("HOME is not set")?;
     let path = dir.join(file_name);
-    write_script(&dir, &path, &script)?;
+    write_script(&dir, &path, script)?;
     let note = match shell {
         CompletionShell::Bash => {
             Some("bash loads it with the package bash-completion, in new shells".to_owned())
@@ -61,12 +53,6 @@ pub fn install_script(
         CompletionShell::Fish => None,
     };
     Ok(InstalledScript { path, note })
-}
-
-/// The script as the function that zsh loads at the first completion, which it then has to answer, too.
-fn autoloaded(script: &str, name: &str) -> String {
-    let completer = format!("_clap_dynamic_completer_{}", name.replace('-', "_"));
-    format!("{script}\nif [ \"$funcstack[1]\" = \"_{name}\" ]; then {completer} \"$@\"; fi\n")
 }
 
 fn write_script(dir: &Path, path: &Path, script: &str) -> Result<(), String> {

@@ -97,7 +97,7 @@ pub fn print_completions(
 
 fn completion_script(shell: CompletionShell, program: &CliProgram) -> String {
     let CliProgram { name, completion_variable, .. } = program;
-    let shell: &dyn EnvCompleter = match shell {
+    let completer: &dyn EnvCompleter = match shell {
         CompletionShell::Bash => {
             return BASH_SCRIPT
                 .replace("@PROGRAM@", name)
@@ -108,10 +108,20 @@ fn completion_script(shell: CompletionShell, program: &CliProgram) -> String {
         CompletionShell::Fish => &Fish,
     };
     let mut script = Vec::new();
-    shell
+    completer
         .write_registration(completion_variable, name, name, name, &mut script)
         .expect("writing to memory does not fail");
-    String::from_utf8_lossy(&script).into_owned()
+    let script = String::from_utf8_lossy(&script).into_owned();
+    match shell {
+        // As a file in `fpath`, it is the function that zsh loads at the first completion, which it then has to answer, too.
+        CompletionShell::Zsh => {
+            let completer = format!("_clap_dynamic_completer_{}", name.replace('-', "_"));
+            format!(
+                "{script}\nif [ \"$funcstack[1]\" = \"_{name}\" ]; then {completer} \"$@\"; fi\n"
+            )
+        }
+        CompletionShell::Bash | CompletionShell::Fish => script,
+    }
 }
 
 /// Answers a completion request of the shell. Returns false for an ordinary call, which the caller then handles.
