@@ -164,7 +164,10 @@ fn is_plain_value(key: &str, value: &str) -> bool {
     let is_quoted = quote.is_some_and(|quote| value.len() > 1 && value.ends_with(quote));
     let is_text = TEXT_KEYS.contains(&key);
     let is_list = value.starts_with(['[', '{']) && !is_text;
-    !value.is_empty() && !value.starts_with(['|', '>', '#']) && !is_quoted && !is_list
+    // A name needs no quotes, and what follows it may be a comment.
+    let is_name = key == "name" && value.split(" #").next().is_some_and(is_skill_name);
+    let is_other = value.is_empty() || value.starts_with(['|', '>', '#']);
+    !is_other && !is_quoted && !is_list && !is_name
 }
 
 fn close(lines: &mut [String], end: Option<usize>) {
@@ -250,7 +253,11 @@ mod tests {
     #[test]
     fn c_24_2_plain_values_are_quoted_to_the_end_of_their_lines() {
         for (front_matter, expected) in [
-            ("---\nname: a\ndescription: b: c's\n", "---\nname: 'a'\ndescription: 'b: c''s'"),
+            (
+                "---\nname: a # mine\ndescription: b: c's\n",
+                "---\nname: a # mine\ndescription: 'b: c''s'",
+            ),
+            ("---\nname: A b\n", "---\nname: 'A b'"),
             (
                 "---\ndescription: b: c\n  d: e\n\n  f\nx: |\n  y: 'z'\n",
                 "---\ndescription: 'b: c\n  d: e\n\n  f'\nx: |\n  y: 'z'",
