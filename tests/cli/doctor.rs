@@ -249,6 +249,15 @@ fn c_11_10_directories_that_cannot_be_used_are_found() {
 }
 
 #[test]
+fn c_11_10_without_home_no_path_is_empty() {
+    let sandbox = Sandbox::new(DELTA);
+    let ran = doctor(&sandbox).env("HOME", "").output().expect_code(0);
+    let (_, finding, _) = check(&ran, "config");
+    assert_eq!(finding, "HOME names no directory; the defaults hold");
+    assert_eq!(check(&ran, "model").2, "export DELTA_MODEL=gpt-4o");
+}
+
+#[test]
 fn c_11_10_a_run_creates_no_home() {
     let sandbox = Sandbox::scripted(DELTA, "", "- say: done\n");
     sandbox.unverified("no key seals its run");

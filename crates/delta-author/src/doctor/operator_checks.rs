@@ -51,9 +51,12 @@ fn check_config() -> DoctorCheck {
     match config::read() {
         Ok(config) => {
             let path = config.path_text();
-            let note =
-                if Path::new(&path).exists() { "" } else { " does not exist; the defaults hold" };
-            DoctorCheck::ok(NAME, format!("{path}{note}"))
+            let finding = match &*path {
+                "" => "HOME names no directory; the defaults hold".to_owned(),
+                path if Path::new(path).exists() => path.to_owned(),
+                path => format!("{path} does not exist; the defaults hold"),
+            };
+            DoctorCheck::ok(NAME, finding)
         }
         Err(failure) => failed_check(NAME, &failure),
     }
@@ -68,10 +71,11 @@ fn check_model(has_endpoint: bool) -> DoctorCheck {
             None => {
                 let finding = "none is chosen for the built-in agent and agents without `llm`";
                 let example = if has_endpoint { "DELTA_MODEL=NAME" } else { "DELTA_MODEL=gpt-4o" };
-                let help = format!(
-                    "export {example}, or write `model: NAME` in {}",
-                    config::file_path_text()
-                );
+                let mut help = format!("export {example}");
+                let file = config::file_path_text();
+                if !file.is_empty() {
+                    help.push_str(&format!(", or write `model: NAME` in {file}"));
+                }
                 DoctorCheck::warn(NAME, finding, help)
             }
         },
