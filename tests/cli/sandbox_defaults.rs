@@ -155,6 +155,21 @@ fn c_22_4_without_home_the_account_says_where_it_is() {
 }
 
 #[test]
+fn c_22_4_a_check_names_a_git_directory_that_does_not_lead_back() {
+    let sandbox = two_tools();
+    for (name, args) in [("plain", vec![]), ("apart", vec!["--separate-git-dir", "git dir"])] {
+        let mut git = Command::new("git");
+        git.args(["init", "-q"]).args(args).arg(name).current_dir(sandbox.path(""));
+        assert!(git.status().unwrap().success());
+        let check = ["sandbox", "check", "--agent", "agent", "-w", name];
+        let check = sandbox.delta(check).args(["--sandbox-without", "all"]);
+        let text = check.output().normal(&sandbox).expect_code(0).stdout.replace("\n    ", " ");
+        let line = "not `git`: DIR/git dir does not lead back to the workspace; write: [\"${CWD}\", git, DIR/git dir] lets tools commit\n";
+        assert_eq!(text.contains(line), name == "apart", "{text}");
+    }
+}
+
+#[test]
 fn c_22_4_a_word_for_no_sandbox_gets_the_right_one() {
     let sandbox = two_tools();
     for (word, right) in [("none", "off"), ("true", "workspace")] {

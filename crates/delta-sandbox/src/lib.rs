@@ -40,7 +40,7 @@ pub use profile::declaration::{
     is_profile_name,
 };
 pub use profile::env_filter::{EnvAccess, EnvFilter, is_sensitive_name};
-pub use profile::git_directory::{GitDirectory, find_git_directory};
+pub use profile::git_directory::{GitDirectory, find_git_directory, find_one_way_git_directory};
 pub use profile::git_links::{
     GitLink, followed_in_work_trees, git_links, inner_git_directories, outside_git_directories,
     symlinks_in_path, tree_around,

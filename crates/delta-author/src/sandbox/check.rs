@@ -11,7 +11,7 @@ use delta_operator::failure::CommandFailure;
 use delta_operator::sandbox_options::SandboxOptions;
 use delta_program::stdio;
 use delta_run::event::NO_SANDBOX;
-use delta_sandbox::{MissingHidden, SandboxMachine, probe};
+use delta_sandbox::{MissingHidden, SandboxMachine, find_one_way_git_directory, probe};
 use std::path::PathBuf;
 
 /// Print what is enforced for each tool on this machine, by what, and what is not
@@ -40,6 +40,7 @@ pub fn check_sandbox_command(args: &SandboxCheckArgs) -> Result<(), CommandFailu
     let setup = run_sandbox::sandbox_setup(vars, args.sandbox.policy()?)?;
     stdio::print_text(&describe_machine(&probe(&setup.program)));
     let missing = find_missing_hidden(&agent, &setup);
+    let git = find_one_way_git_directory(&setup.vars.cwd);
     let prepared = RunSandbox::prepare(&agent, setup).map_err(run_sandbox::report_failure)?;
     let mut text = String::new();
     if let Some(run) = &prepared {
@@ -63,8 +64,15 @@ pub fn check_sandbox_command(args: &SandboxCheckArgs) -> Result<(), CommandFailu
         push_wrapped(&mut text, "\n", &free.join(", "));
         text.push_str(&format!("  by: {NO_SANDBOX}\n"));
     }
-    if !missing.is_empty() {
+    if !missing.is_empty() || git.is_some() {
         text.push('\n');
+    }
+    if let Some(git) = git {
+        let git = git.display();
+        let problem = format!(
+            "{git} does not lead back to the workspace; write: [\"${{CWD}}\", git, {git}] lets tools commit"
+        );
+        push_wrapped(&mut text, "not `git`: ", &problem);
     }
     for entry in missing {
         let problem = format!("`{}` does not exist; {}", entry.text, entry.help());

@@ -20,9 +20,22 @@ pub struct GitDirectory {
     watched: Vec<PathBuf>,
 }
 
+/// The work tree that contains `workspace`.
+fn find_work_tree(workspace: &Path) -> Option<&Path> {
+    workspace.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok())
+}
+
+/// The git directory outside of `workspace` that its work tree names although it does not lead back, as with
+/// `git init --separate-git-dir`.
+pub fn find_one_way_git_directory(workspace: &Path) -> Option<PathBuf> {
+    let tree = find_work_tree(workspace).filter(|_| find_git_directory(workspace).is_none())?;
+    let directory = GitLink::read(tree, tree, PathBuf::new())?.directory;
+    (!directory.starts_with(workspace)).then_some(directory)
+}
+
 /// Finds the git directory of the work tree that contains `workspace`.
 pub fn find_git_directory(workspace: &Path) -> Option<GitDirectory> {
-    let tree = workspace.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok())?;
+    let tree = find_work_tree(workspace)?;
     let entry = tree.join(".git");
     let metadata = entry.symlink_metadata().ok()?;
     if metadata.is_dir() {
