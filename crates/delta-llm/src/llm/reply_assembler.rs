@@ -716,6 +716,8 @@ mod tests {
         for delta in deltas {
             let chunk = json!({"choices": [{"index": 0, "delta": delta}]});
             assembler.push(format!("data: {chunk}\n\n").as_bytes()).unwrap();
+            // Gateways keep a connection alive so.
+            assembler.push(b"event: ping\ndata: Ping\n\ndata: null\n\n").unwrap();
         }
         assert!(!assembler.is_complete());
         let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});

@@ -82,7 +82,8 @@ impl EventReader {
             match &event {
                 _ if self.is_done => {}
                 SseEvent::Error(_) => return Err(StreamError::Reported(error_of_text(text))),
-                SseEvent::Data(_) if text.is_empty() => {}
+                SseEvent::Data(_)
+                    if SIGNS_OF_LIFE.iter().any(|it| text.eq_ignore_ascii_case(it)) => {}
                 // Some servers write it as JSON, or small.
                 SseEvent::Data(_) if text.trim_matches('"').eq_ignore_ascii_case("[DONE]") => {
                     self.is_done = true;
@@ -101,6 +102,9 @@ impl EventReader {
         Ok(())
     }
 }
+
+/// Data of events that say only that the connection is alive.
+const SIGNS_OF_LIFE: [&str; 5] = ["", "null", "ping", "heartbeat", "keep-alive"];
 
 /// Whether a bare line is an event without its frame, and not a line of a text in several lines.
 fn is_whole_json(line: &str) -> bool {
