@@ -188,9 +188,11 @@ fn too_long_reason(argv: &[String], context: &LaunchContext) -> String {
             name.display(),
         );
     }
-    if argv.iter().any(|argument| is_too_long(argument.len())) {
-        return "the argument list is too long for the system: give the large value by stdin"
-            .to_owned();
+    let mut lengths = argv.iter().map(String::len).zip(0..);
+    if let Some((bytes, number)) = lengths.find(|(bytes, _)| is_too_long(*bytes)) {
+        return format!(
+            "argument {number} has {bytes} bytes, and the system takes {MAX_STRING_BYTES}: make it shorter, or let the tool read it from stdin"
+        );
     }
     "the arguments and variables together are too long for the system: give large values by stdin, or in files"
         .to_owned()

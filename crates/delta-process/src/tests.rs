@@ -454,8 +454,11 @@ fn a_failed_start_has_a_reason() {
     let deep = "the interpreter in the `#!` line of `./deep` goes beyond the 256 bytes that the system reads: write \
         `#!/usr/bin/env PROGRAM`, or a shorter path";
     check(&["./deep"], 126, deep);
-    let too_long = "the argument list is too long for the system: give the large value by stdin";
-    check(&["echo", &long], 126, too_long);
+    let bytes = long.len();
+    let too_long = format!(
+        "argument 1 has {bytes} bytes, and the system takes 131071: make it shorter, or let the tool read it from stdin"
+    );
+    check(&["echo", &long], 126, &too_long);
     check(
         &["./marked"],
         126,
