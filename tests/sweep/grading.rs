@@ -118,6 +118,31 @@ fn c_26_3_a_grader_that_is_killed_leaves_its_run_ungraded() {
     assert!(table.contains(note), "{table}");
 }
 
+/// Each of these was a score of 1, for the exit code.
+#[test]
+fn c_26_3_json_that_a_grader_prints_is_its_grade_or_none() {
+    let grader = r#"case $1 in
+i0) printf '{\n  "score": 0.25,\n  "details": [\n    {\n      "a": 1\n    }\n  ]\n}\n\n';;
+i1) printf '{"score": 0}\ncleaning up\n';;
+i2) printf '\357\273\277{"score": 0.5}\n';;
+i3) printf '{"level": "info"}\n{"score": 0.75}\n';;
+i4) printf '{\n  "score": 0,\n';;
+i5) printf 'the tests pass\n';;
+esac"#;
+    let sandbox = completed_sweep(grader);
+    let graded = sweep(&sandbox, &["grade", "s"]).expect_code(1).stdout;
+    assert!(graded.contains("; 2 ungraded:\n"), "{graded}");
+    let reason = "; print `{\"score\": 0.5}`, with a score from 0 to 1, after all other output\n";
+    assert_eq!(graded.matches(reason).count(), 2, "{graded}");
+    let lines = grade_lines(&sandbox);
+    let scores: BTreeMap<&str, Option<f64>> = lines
+        .iter()
+        .map(|line| (&line["id"].as_str().unwrap()[..2], line["score"].as_f64()))
+        .collect();
+    let expected = [Some(0.25), None, Some(0.5), Some(0.75), None, Some(1.0)];
+    assert_eq!(scores.into_values().collect::<Vec<_>>(), expected);
+}
+
 #[test]
 fn what_a_grader_left_ungraded_stays_reported_until_it_is_graded() {
     let sandbox = completed_sweep("[ \"$1\" = i0 ] && ! [ -e \"$2/go\" ] && exit 2; exit 0");

@@ -16,6 +16,9 @@ use std::collections::HashMap;
 const MAX_WHY_BYTES: usize = 1024;
 /// The score from which a run counts as passed if the grader has no `pass`.
 const PASSING_SCORE: f64 = 1.0;
+/// What a command that grades has to print.
+const GRADE_HELP: &str =
+    "print `{\"score\": 0.5}`, with a score from 0 to 1, after all other output";
 
 /// The score that a grader gives a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,9 +57,9 @@ impl Grade {
         Ok(Self { score, pass, why })
     }
 
-    /// The grade of a command that has exited: the JSON object on the last line of its output, or else its exit code, 0 for a
-    /// pass and 1 for none. The reason is its last line of output; without one, the last line of standard error,
-    /// unless the run passed.
+    /// The grade of a command that has exited: the JSON object with which its output ends, or else, if no line of it
+    /// starts with `{`, its exit code, 0 for a pass and 1 for none. The reason is its last line of output; without one, the
+    /// last line of standard error, unless the run passed.
     ///
     /// # Errors
     /// Why the run is ungraded.
@@ -73,14 +76,11 @@ impl Grade {
                 None => format!("the grader was killed: {reason}"),
             });
         };
-        match last.filter(|line| line.starts_with('{')) {
-            Some(line) => {
-                parse_grade_text(line).and_then(|value| Self::from_json(&value)).map_err(|error| {
-                    let words =
-                        last_line(stderr).map_or_else(String::new, |line| format!("; {line}"));
-                    format!("the last line of the grader is not a grade: {error}{words}")
-                })
-            }
+        match parse_last_object(stdout) {
+            Some(object) => object.and_then(|value| Self::from_json(&value)).map_err(|error| {
+                let words = last_line(stderr).map_or_else(String::new, |line| format!("; {line}"));
+                format!("the output of the grader does not end with a grade: {error}{words}")
+            }),
             None => {
                 // A Python program that fails before it grades ends with 1 too.
                 let why = last.or_else(|| last_line(stderr).filter(|_| code != 0));
@@ -88,6 +88,29 @@ impl Grade {
             }
         }
     }
+}
+
+/// The JSON object with which an output ends, which begins a line; `None` if no line starts with `{`.
+///
+/// # Errors
+/// Something else is at the end.
+fn parse_last_object(output: &str) -> Option<Result<Json, String>> {
+    let mut starts = Vec::new();
+    let mut end = 0;
+    for line in output.split_inclusive('\n') {
+        end += line.len();
+        // Some programs begin their output with a byte order mark.
+        let text = line.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
+        if text.starts_with('{') {
+            starts.push(&output[end - text.len()..]);
+        }
+    }
+    let first = starts.first()?;
+    let last_object = starts.iter().rev().find_map(|text| serde_json::from_str(text).ok());
+    Some(last_object.map_or_else(
+        || parse_grade_text(first).map_err(|error| format!("{error}; {GRADE_HELP}")),
+        Ok,
+    ))
 }
 
 /// Reads the JSON of a grade.

@@ -12,8 +12,8 @@ use delta_base::signal::CancelToken;
 use delta_lint::agent_test::expectation::{Expectation, TestOutcome};
 use delta_operator::{build_info, environment};
 use delta_process::{
-    self as process, Background, Containment, LaunchContext, ProcessCommand, ProcessEnd,
-    RunProcesses,
+    self as process, Background, Containment, LaunchContext, OutputCapture, ProcessCommand,
+    ProcessEnd, RunProcesses,
 };
 use delta_run::event::RunStatus;
 use delta_run::journal;
@@ -297,9 +297,13 @@ pub fn run_grader_process(
             return Some(Err(format!("the grader {}", reason.unwrap_or_default())));
         }
     };
+    // Of a longer stream, the end has the grade and the last error.
+    let text = |stream: OutputCapture| {
+        String::from_utf8_lossy(&stream.whole.unwrap_or(stream.tail)).into_owned()
+    };
     Some(Ok(GraderOutput {
         exit_code,
-        stdout: String::from_utf8_lossy(&finished.stdout.whole.unwrap_or_default()).into_owned(),
-        stderr: String::from_utf8_lossy(&finished.stderr.head).into_owned(),
+        stdout: text(finished.stdout),
+        stderr: text(finished.stderr),
     }))
 }
