@@ -368,8 +368,11 @@ fn a_corrected_answer_of_an_input_grades_its_runs_again_and_runs_nothing() {
     assert_eq!((passed(&sandbox, "expect"), passed(&sandbox, "command")), (2, 2));
     let nothing = "nothing to grade: every finished run has its grades\n";
     assert_eq!(sweep(&sandbox, &["grade", "s"]).expect_code(0).stdout, nothing);
-    // Another task is another run; the one before keeps its input and its grade.
+    // Another task is another run; the one before is left out, and keeps its input and its grade.
     write_inputs("{\"id\": \"b\", \"task\": \"another\", \"answer\": \"wrong\"}");
+    assert_eq!(sweep(&sandbox, &["grade", "s"]).expect_code(0).stdout, nothing);
+    assert_eq!(passed(&sandbox, "expect"), 1);
+    write_inputs("{\"id\": \"b\", \"task\": \"t\", \"answer\": \"done\"}");
     assert_eq!(sweep(&sandbox, &["grade", "s"]).expect_code(0).stdout, nothing);
     assert_eq!(passed(&sandbox, "expect"), 2);
 }

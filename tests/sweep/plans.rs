@@ -333,3 +333,83 @@ fn an_agent_without_a_model_needs_one_in_the_sweep() {
     assert!(refused.contains("help: write `model: \"openai:m-1\"` for it"), "{refused}");
     plan(&judge.replace("agent: agent", "agent: agent, model: openai:m-1")).expect_code(0);
 }
+
+/// The runs of a task that was corrected were tries of the same input, so the score was 0.50.
+#[test]
+fn c_26_3_runs_whose_input_or_task_was_edited_are_in_no_figure() {
+    let sandbox = acting_sandbox();
+    let text = |task: &str, more: &str| {
+        let inputs = format!("[{{id: x, q: 1}}, {{id: y, q: 2}}{more}]");
+        let grade = "{name: g, expect: {result: {contains: right}}}";
+        format!(
+            "name: s\nagents: [agent]\ninputs: {inputs}\ntask: '{task} ${{input.q}}'\ngrade: [{grade}]\n"
+        )
+    };
+    let run = |text: &str| {
+        sandbox.write("sweep.yaml", text);
+        sweep(&sandbox, &["run", "sweep.yaml"]).expect_code(0)
+    };
+    let rows = |by: &str| {
+        let compared = sweep(&sandbox, &["compare", "s", "--by", by, "--format", "json"]);
+        let rows = compared.expect_code(0).json()["rows"].clone();
+        let rows = rows.as_array().unwrap().clone();
+        rows.iter()
+            .map(|row| (row["planned"].as_u64().unwrap(), row["score"]["value"].as_f64().unwrap()))
+            .collect::<Vec<_>>()
+    };
+    let first = run(&text("wrogn", ""));
+    assert!(!first.stderr.contains("earlier plans"), "{first:?}");
+    let second = run(&text("right", ""));
+    assert!(second.stdout.contains("2 of 2"), "{second:?}");
+    let note = "note: 2 runs of earlier plans are left out, for the newest plan has another input, task or model: `delta sweep list s` prints all\n";
+    assert!(second.stderr.contains(note), "{second:?}");
+    assert_eq!(rows("agent"), [(2, 1.0)]);
+    let collected = sweep(&sandbox, &["collect", "s", "-o", "-"]).expect_code(0);
+    assert_eq!(collected.stdout.lines().count(), 2, "{collected:?}");
+    assert!(collected.stderr.contains(note), "{collected:?}");
+    let page = |sandbox: &Sandbox| {
+        sweep(sandbox, &["view", "s", "-o", "page.html"]).expect_code(0);
+        super::one_command::page_data(&sandbox.read("page.html"))
+    };
+    assert_eq!(page(&sandbox)["runs"].as_array().unwrap().len(), 2, "{}", page(&sandbox));
+    // Another input adds runs, and an input that was edited has other ones.
+    run(&text("right", ", {id: z, q: 3}"));
+    assert_eq!(rows("agent"), [(3, 1.0)]);
+    run(&text("right", ", {id: z, q: 4}"));
+    assert_eq!(rows("agent"), [(3, 1.0)]);
+    // Another agent has a row of its own.
+    sandbox.write("agent/system_prompt.md", "Be brief.\n");
+    run(&text("right", ", {id: z, q: 4}"));
+    assert_eq!(rows("agent"), [(3, 1.0), (3, 1.0)]);
+    // The first file again has its runs, and none is done twice.
+    let before = effects(&sandbox);
+    sandbox.write("agent/system_prompt.md", "You are a test.\n");
+    run(&text("wrogn", ""));
+    assert_eq!(rows("agent"), [(2, 0.0)]);
+    assert_eq!(effects(&sandbox), before);
+}
+
+/// Runs that nothing asks for any more cost money.
+#[test]
+fn c_26_2_a_run_that_did_not_begin_and_is_not_in_the_newest_plan_is_not_started() {
+    let sandbox = acting_sandbox();
+    write_sweep(&sandbox, 4, 1, "");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    let ids = planned(&sandbox);
+    sweep(&sandbox, &["run", "s", "--only", "input=i3"]).expect_code(0);
+    write_sweep(&sandbox, 1, 1, "");
+    let text = sweep(&sandbox, &["plan"]).expect_code(0).stdout;
+    let note = "3 runs of earlier plans are not in the file any more; they neither start nor count if their input, task or model is another one now\n";
+    assert!(text.contains(note), "{text}");
+    assert_eq!(planned(&sandbox), [ids[0].clone(), ids[3].clone()]);
+    assert_eq!(sweep(&sandbox, &["list", "s", "--todo"]).stdout, format!("{}\n", ids[0]));
+    assert_eq!(super::status(&sandbox)["not_started"], 1);
+    sweep(&sandbox, &["run", "s"]).expect_code(0);
+    sweep(&sandbox, &["task", "s", "0/1"]).expect_code(0);
+    assert_eq!(effects(&sandbox).into_keys().collect::<Vec<_>>(), [&*ids[0], &ids[3]]);
+    // They are still planned.
+    write_sweep(&sandbox, 4, 1, "");
+    sweep(&sandbox, &["run", "sweep.yaml"]).expect_code(0);
+    assert_eq!(planned(&sandbox), ids);
+    assert!(effects(&sandbox).len() == 4 && effects(&sandbox).values().all(|count| *count == 1));
+}

@@ -2,6 +2,7 @@
 
 pub mod agent_chain;
 pub mod base_agents;
+pub mod former_runs;
 pub mod git;
 pub mod input_reader;
 pub mod plan_checks;

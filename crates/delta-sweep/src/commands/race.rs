@@ -41,16 +41,16 @@ impl RaceCommand<'_> {
         let end = rounds.work(
             |scores, tried| {
                 let is_open = |scored: &ScoredRun<'_>| is_open_run(scored, tried);
-                let runs = scores.scored_runs(scores.grader(None)?, only)?;
+                let runs = racing_runs(scores, only)?;
                 let race = SettingRace::new(&runs, key, &is_open);
                 let batch = race.next_batch(&is_open);
                 Ok(if batch.is_empty() { Round::End(()) } else { Round::Batch(batch) })
             },
             Ok,
         )?;
-        let scores = SweepScores::read(dir)?;
+        let scores = &SweepScores::read(dir)?;
         report_failed_runs(&scores.results, dir);
-        let runs = scores.scored_runs(scores.grader(None)?, only)?;
+        let runs = racing_runs(scores, only)?;
         let race = SettingRace::new(&runs, key, &|scored| is_open_run(scored, &rounds.tried));
         replace_sweep_record(&dir.race(), &race.stops())?;
         if !pool.is_quiet() {
@@ -71,7 +71,7 @@ impl RaceCommand<'_> {
 
     fn check_key(&self, scores: &SweepScores) -> Result<(), CommandFailure> {
         choose_runs(&scores.plan.runs, self.only)?;
-        let runs = scores.scored_runs(None, self.only)?;
+        let runs = racing_runs(scores, self.only)?;
         if is_setting_key(self.key) && has_several_values(&runs, self.key) {
             return Ok(());
         }
@@ -80,4 +80,14 @@ impl RaceCommand<'_> {
             "write --race model, agent or param.NAME, with a key of which the sweep has several values",
         ))
     }
+}
+
+/// The selected runs that the newest plan means.
+fn racing_runs<'a>(
+    scores: &'a SweepScores,
+    only: Option<&RunSelection>,
+) -> Result<Vec<ScoredRun<'a>>, CommandFailure> {
+    let mut runs = scores.scored_runs(scores.grader(None)?, only)?;
+    runs.retain(|scored| !scores.plan.former.contains(&scored.run.id));
+    Ok(runs)
 }

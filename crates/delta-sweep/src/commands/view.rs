@@ -76,7 +76,8 @@ impl RunPages {
 pub fn view_sweep_command(args: &SweepViewArgs) -> Result<ExitCode, CommandFailure> {
     let root = std::path::absolute(&args.dir).unwrap_or_else(|_| args.dir.clone());
     let dir = SweepDir::new(root);
-    let scores = SweepScores::read(&dir)?;
+    let mut scores = SweepScores::read(&dir)?;
+    scores.leave_out_former(&dir);
     let grader = scores.grader(args.grader.as_deref())?;
     let runs = scores.scored_runs(grader, args.only.as_ref())?;
     let name = scores.plan.settings().map_or("sweep", |settings| settings.name.as_str());

@@ -18,6 +18,8 @@ pub struct SweepPlan {
     pub headers: Vec<PlanHeader>,
     /// The runs of all plans, where `n` is the index; or the one run that was asked for.
     pub runs: Vec<PlannedRun>,
+    /// Runs of earlier plans that the newest one does not mean.
+    pub former: HashSet<RunId>,
     texts: HashSet<Arc<str>>,
     params: HashMap<Box<str>, Arc<Map<String, Json>>>,
     limits: HashMap<Box<str>, Arc<RunLimits>>,

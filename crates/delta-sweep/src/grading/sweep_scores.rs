@@ -14,7 +14,7 @@ use crate::running::continued_runs::{look_up_missing_lines, refresh_results};
 use crate::running::result_reader::{ResultReader, read_sweep};
 use crate::running::run_choice::choose_runs;
 use crate::scores::score_table::ScoredRun;
-use delta_base::shell_quote::shell_quote;
+use delta_base::shell_quote::{shell_quote, shell_quote_path};
 use delta_base::{durable, suggest};
 use delta_operator::failure::CommandFailure;
 use delta_program::stdio;
@@ -59,12 +59,29 @@ impl SweepScores {
         only: Option<&RunSelection>,
     ) -> Result<Self, CommandFailure> {
         let mut scores = Self::read(dir)?;
+        scores.leave_out_former(dir);
         choose_runs(&scores.plan.runs, only)?;
         scores.plan.runs.retain(|run| only.is_none_or(|only| only.selects(run)));
         let Self { plan, results, .. } = &mut scores;
         refresh_results(dir, plan, plan.runs.iter(), results);
         look_up_missing_lines(dir, plan, results);
         Ok(scores)
+    }
+
+    /// Leaves out the runs that the newest plan does not mean, with a note.
+    pub fn leave_out_former(&mut self, dir: &SweepDir) {
+        let SweepPlan { runs, former, .. } = &mut self.plan;
+        let count = runs.len();
+        runs.retain(|run| !former.contains(&run.id));
+        let (runs, are) = match count - runs.len() {
+            0 => return,
+            1 => ("1 run".to_owned(), "is"),
+            count => (format!("{count} runs"), "are"),
+        };
+        stdio::print_error_line(&format!(
+            "note: {runs} of earlier plans {are} left out, for the newest plan has another input, task or model: `delta sweep list {}` prints all",
+            shell_quote_path(&dir.root)
+        ));
     }
 
     /// The graders of the newest plan.

@@ -3,8 +3,10 @@
 use crate::formats::plan_file::SweepPlan;
 use crate::formats::result_line::SweepResults;
 use crate::formats::retry_policy::Remaining;
+use crate::planning::former_runs::former_runs;
 use crate::planning::plan_reader::{read_existing_plans, unreadable_file};
 use delta_base::durable;
+use delta_base::id::RunId;
 use delta_operator::failure::CommandFailure;
 use delta_run::event::RunStatus;
 use delta_run::sweep::sweep_dir::SweepDir;
@@ -33,11 +35,23 @@ pub fn read_sweep(dir: &SweepDir) -> Result<(SweepPlan, ResultReader), CommandFa
         let reading = scope.spawn(|| ResultReader::open(dir));
         let plan = read_existing_plans(dir);
         let results = reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let plan = plan?;
+        let mut plan = plan?;
         let mut results = results?;
+        plan.former = former_runs(dir, &plan)?;
+        leave_out_unbegun(dir, &mut plan, &results.results);
         reopen_failed_runs(dir, &plan, &mut results.results);
         Ok((plan, results))
     })
+}
+
+/// Leaves out runs that did not begin and that the newest plan does not mean: no command starts or counts them.
+fn leave_out_unbegun(dir: &SweepDir, plan: &mut SweepPlan, results: &SweepResults) {
+    let SweepPlan { runs, former, .. } = plan;
+    let has_begun = |id: &RunId| {
+        let line = results.lines.get(id);
+        line.is_some_and(|line| !line.is_of_unbegun_run()) || dir.workspace(id).exists()
+    };
+    runs.retain(|run| !former.contains(&run.id) || has_begun(&run.id));
 }
 
 /// Unsettles runs that the newest plan tries more often than the plan with which they were settled. A packed run stays as it
