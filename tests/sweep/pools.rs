@@ -189,9 +189,9 @@ fn a_status_shows_at_once_what_runs_and_what_was_killed() {
     let tool = format!("  - {{name: act, shell: 'touch {started}; exec sleep 1000'}}");
     sandbox.agent("provider: script\n  model: script.yaml", &tool);
     sandbox.write("agent/script.yaml", "turns: [{call: [{tool: act, args: {}}]}, {say: done}]\n");
-    write_sweep(&sandbox, 1, 1, "");
+    write_sweep(&sandbox, 3, 1, "");
     sweep(&sandbox, &["plan"]).expect_code(0);
-    let mut pool = sandbox.delta(["sweep", "run", "s"]).spawn();
+    let mut pool = sandbox.delta(["sweep", "run", "s", "--jobs", "1"]).spawn();
     until("the tool", || sandbox.path("started").exists().then_some(()));
     let begin = Instant::now();
     until("the status", || (running_or_silent(&sandbox) == (1, 0)).then_some(()));
@@ -200,7 +200,9 @@ fn a_status_shows_at_once_what_runs_and_what_was_killed() {
     pool.wait().unwrap();
     assert_eq!(running_or_silent(&sandbox), (0, 1));
     let text = sweep(&sandbox, &["status", "s"]).stdout;
-    assert!(text.contains("no sign of life 1") && !text.contains("ETA"), "{text}");
+    assert!(text.contains("\nno sign of life 1  not started 2\n"), "each run once: {text}");
+    assert!(!text.contains("ETA"), "{text}");
+    assert_eq!(status(&sandbox)["not_started"], 2);
 }
 
 fn running_or_silent(sandbox: &Sandbox) -> (u64, u64) {

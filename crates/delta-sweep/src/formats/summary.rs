@@ -31,13 +31,13 @@ pub struct SweepSummary {
     pub settled: u64,
     /// How many have COMPLETED.
     pub completed: u64,
-    /// How many have FAILED, also if they are tried again.
+    /// How many have FAILED, also if they are to be tried again.
     pub failed: u64,
     /// How many are INTERRUPTED, and no process works on them.
     pub interrupted: u64,
     /// How many wait for a person.
     pub waiting: u64,
-    /// How many have no result line, and no process works on them.
+    /// How many have no result line, and no process works or worked on them.
     pub not_started: u64,
     /// How many processes work on.
     pub running: u64,
@@ -118,14 +118,14 @@ impl SweepSummary {
             let line = results.lines.get(&run.id);
             let is_settled = line.is_some_and(|line| line.settled);
             let is_running = !is_settled && running_ids.contains(run.id.as_str());
+            let is_silent = !is_settled && !is_running && silent_ids.contains(run.id.as_str());
             summary.running += u64::from(is_running);
-            summary.silent +=
-                u64::from(!is_settled && !is_running && silent_ids.contains(run.id.as_str()));
+            summary.silent += u64::from(is_silent);
             let Some(line) = line else {
-                summary.not_started += u64::from(!is_running);
+                summary.not_started += u64::from(!is_running && !is_silent);
                 continue;
             };
-            summary.add_line(line, is_running);
+            summary.add_line(line, is_running || is_silent);
             if line.settled && line.answers.is_none() {
                 settled_ms += line.duration_ms;
                 timed_runs += 1;
@@ -170,7 +170,8 @@ impl SweepSummary {
         }
     }
 
-    fn add_line(&mut self, line: &ResultLine, is_running: bool) {
+    /// Adds a line. A run that a process works on, or worked on when it was last seen, is counted as such alone.
+    fn add_line(&mut self, line: &ResultLine, has_process: bool) {
         self.settled += u64::from(line.settled);
         if line.answers.is_none() {
             self.duration_ms += line.duration_ms;
@@ -180,9 +181,9 @@ impl SweepSummary {
             self.cost_usd = Some(round_usd(self.cost_usd.unwrap_or_default() + cost));
         }
         match line.status {
+            _ if has_process => {}
             RunStatus::Completed => self.completed += 1,
             RunStatus::Failed => self.failed += 1,
-            _ if is_running => {}
             RunStatus::WaitingForInput => self.waiting += 1,
             RunStatus::Interrupted | RunStatus::Running => self.interrupted += 1,
         }
