@@ -313,6 +313,43 @@ fn c_26_3_an_endpoint_that_fails_is_tried_again_and_is_never_a_result() {
     sweep(&sandbox, &["status", "s"]).expect_code(0);
 }
 
+/// Without its directory, a run that FAILED was never tried again.
+#[test]
+fn c_26_2_a_run_that_failed_and_lost_its_directory_is_done_again() {
+    let broken = || Answer::error(500, "broken", None).header("retry-after-ms", "0");
+    let done = || Answer::text("done");
+    let answers = vec![broken(), broken(), broken(), broken(), done(), broken(), done()];
+    let server = ScriptedServer::start(answers);
+    let sandbox = Sandbox::new(super::DELTA);
+    sandbox
+        .agent(&format!("model: test-model\n  max_retries: 0\n  base_url: {}", server.url()), "");
+    write_sweep(&sandbox, 3, 1, "retry: {attempts: 1}\n");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    sweep(&sandbox, &["run", "s", "--jobs", "1"]).expect_code(0);
+    sandbox.unverified("a run has no directory");
+    sweep(&sandbox, &["pack", "s", "--only", "input=i2"]).expect_code(0);
+    let ids = planned(&sandbox);
+    let shard = &ids[0].rsplit('.').next().unwrap()[..2];
+    fs::remove_dir_all(sandbox.path(&format!("s/runs/{shard}/{}", ids[0]))).unwrap();
+    let shown = sweep(&sandbox, &["status", "s"]).expect_code(0).stdout;
+    assert!(shown.contains(&ids[0]) && !shown.contains("delta show"), "{shown}");
+    let help = "help: 2 runs FAILED because of the endpoint";
+    assert!(sweep(&sandbox, &["run", "s"]).stderr.contains(help));
+    // The run without a directory begins again, and the packed one stays as it is.
+    write_sweep(&sandbox, 3, 1, "retry: {attempts: 3}\n");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    let todo = sweep(&sandbox, &["list", "s", "--todo"]).stdout;
+    assert_eq!(todo.lines().collect::<Vec<_>>(), ids[..2]);
+    sweep(&sandbox, &["task", "s", &ids[0]]).expect_code(0);
+    assert_eq!(server.requests().len(), 5);
+    sweep(&sandbox, &["run", "s", "--jobs", "1"]).expect_code(0);
+    assert_eq!(server.requests().len(), 7);
+    assert_eq!(sweep(&sandbox, &["list", "s", "--todo"]).stdout, "");
+    assert_eq!(sweep(&sandbox, &["list", "s", "--failed"]).stdout, format!("{}\n", ids[2]));
+    let collected = sweep(&sandbox, &["collect", "s"]).expect_code(0).stdout;
+    assert!(collected.contains("2 of 3"), "{collected}");
+}
+
 #[test]
 fn a_pool_that_is_stopped_leaves_its_runs_in_order() {
     let sandbox = acting_sandbox();

@@ -53,6 +53,11 @@ impl RunPacks {
         archive.map(Some).map_err(FileError::at("read", &path))
     }
 
+    /// Whether a pack has the run.
+    pub fn has_run(&self, id: &RunId) -> Result<bool, FileError> {
+        Ok(self.find(id)?.is_some())
+    }
+
     /// Whether the newest pack that has the run has this archive of it.
     pub fn has_archive(&self, id: &RunId, archive: &[u8]) -> Result<bool, FileError> {
         Ok(self.read(id)?.is_some_and(|packed| packed == archive))

@@ -49,7 +49,7 @@ impl RaceCommand<'_> {
             Ok,
         )?;
         let scores = &SweepScores::read(dir)?;
-        report_failed_runs(&scores.results, dir);
+        report_failed_runs(&scores.results, dir)?;
         let runs = racing_runs(scores, only)?;
         let race = SettingRace::new(&runs, key, &|scored| is_open_run(scored, &rounds.tried));
         replace_sweep_record(&dir.race(), &race.stops())?;

@@ -212,7 +212,7 @@ impl DropArgs {
             RoundsEnd::Decided(_) | RoundsEnd::OverBudget => {}
         }
         let scores = SweepScores::read(dir)?;
-        report_failed_runs(&scores.results, dir);
+        report_failed_runs(&scores.results, dir)?;
         Ok(ControlFlow::Continue((scores, rounds.tried)))
     }
 }

@@ -15,7 +15,7 @@ use crate::planning::plan_reader::read_plan_of_run;
 use crate::running::continued_runs::record_continued_runs;
 use crate::running::host_grants::{open_shared_limits, read_host_grants, write_newest_total};
 use crate::running::measured_runs::{measure_runs, settings_of};
-use crate::running::result_reader::{ResultReader, read_sweep};
+use crate::running::result_reader::{ResultReader, read_sweep, reopen_failed_runs, stays_packed};
 use crate::running::run_choice::{ONLY_HELP, choose_runs};
 use crate::running::run_pool::{PoolOptions, PoolPass, RunPool, absolute_dir, install_pool_cancel};
 use crate::scores::cost_estimate::warm_saving;
@@ -26,13 +26,14 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_base::signal::CancelToken;
 use delta_base::time::{self, Timestamp};
 use delta_operator::arguments::options::{show_only, tier_parser};
-use delta_operator::command_line::command_text;
+use delta_operator::command_line::{command_text, pluralize};
 use delta_operator::env_files::EnvFileOptions;
 use delta_operator::failure::CommandFailure;
 use delta_program::number_argument::{parse_number_in, parse_time_in};
 use delta_program::stdio;
 use delta_run::budget::ledger::amount_of_refused_call;
 use delta_run::event::RunStatus;
+use delta_run::sweep::packed::RunPacks;
 use delta_run::sweep::sweep_dir::SweepDir;
 use delta_words::TierChoice;
 use std::collections::HashSet;
@@ -375,7 +376,7 @@ fn work_on_share(
         let is_settled = runs.lines(results).all(|line| line.is_some_and(|line| line.settled));
         needs_grades = is_settled && lacks_grades(&runs.dir, &runs.plan, results)?;
     }
-    report_failed_runs(&pool.results.results, &runs.dir);
+    report_failed_runs(&pool.results.results, &runs.dir)?;
     let code = pool_exit_code(&pool, runs, args.strict);
     if code == 130 && !args.quiet {
         stdio::print_error_line(&format!("next: {}", runs.command));
@@ -447,6 +448,7 @@ fn work_on_one_run(
     let plan = read_plan_of_run(&dir, id)?;
     let needs_median = args.until.is_some() && args.per_run.is_none();
     let mut results = ResultReader::open_for(&dir, (!needs_median).then_some(id))?;
+    reopen_failed_runs(&dir, &plan, &mut results.results)?;
     record_continued_runs(&dir, &plan, plan.runs.iter(), &mut results.results)?;
     let command = format!("delta sweep task {} {id}", shell_quote_path(&dir.root));
     let share = TaskShare::ALL;
@@ -460,7 +462,7 @@ fn work_on_one_run(
         return Ok(ExitCode::from(u8::from(args.strict && has_failed)));
     }
     let pool = work_on(&runs, settings, results, args.call_interval_ms(), args.options(1), cancel)?;
-    report_failed_runs(&pool.results.results, &runs.dir);
+    report_failed_runs(&pool.results.results, &runs.dir)?;
     if let Some(line) = pool.results.results.lines.get(&run.id) {
         print_run_status(line, args.quiet);
     }
@@ -562,20 +564,22 @@ fn report_problems(
 }
 
 /// Prints how runs are tried again that FAILED outside of their agents.
-pub fn report_failed_runs(results: &SweepResults, dir: &SweepDir) {
-    let lines = results.lines.values();
-    // A packed run stays as it is.
-    let failed = lines.filter(|line| line.failed_outside_of_agent());
-    let runs_failed = match failed.filter(|line| dir.workspace(&line.id).is_dir()).count() {
-        0 => None,
-        1 => Some("1 run".to_owned()),
-        count => Some(format!("{count} runs")),
-    };
-    if let Some(runs_failed) = runs_failed {
+///
+/// # Errors
+/// A pack cannot be read.
+pub fn report_failed_runs(results: &SweepResults, dir: &SweepDir) -> Result<(), CommandFailure> {
+    let packs = RunPacks::new(dir);
+    let mut count = 0;
+    for line in results.lines.values().filter(|line| line.failed_outside_of_agent()) {
+        count += usize::from(!stays_packed(dir, &packs, &line.id)?);
+    }
+    if count > 0 {
+        let runs = pluralize(count, "run");
         stdio::print_error_line(&format!(
-            "help: {runs_failed} FAILED because of the endpoint, a disk or a source; to try again, raise `retry.attempts` in sweep.yaml, plan the sweep again, and start it again"
+            "help: {runs} FAILED because of the endpoint, a disk or a source; to try again, raise `retry.attempts` in sweep.yaml, plan the sweep again, and start it again"
         ));
     }
+    Ok(())
 }
 
 /// Prints what was used of the budget of the sweep, which has refused a call.

@@ -2,7 +2,7 @@
 
 use crate::formats::host_grant::{BudgetUse, HostGrant, UsdDigits, held_texts};
 use crate::formats::plan_file::SweepPlan;
-use crate::formats::result_line::{ResultLine, START_ERROR, SweepResults};
+use crate::formats::result_line::{ResultLine, SweepResults};
 use delta_base::id::RunId;
 use delta_base::terminal_text::strip_terminal_controls;
 use delta_base::text::text_width::{clip_to_width, display_width};
@@ -92,6 +92,9 @@ pub struct FailureGroup {
     pub runs: u64,
     /// One of them.
     pub example: RunId,
+    /// Whether it has records, as far as is known.
+    #[serde(skip)]
+    pub has_records: bool,
 }
 
 impl SweepSummary {
@@ -207,10 +210,10 @@ impl SweepSummary {
             let id = &group.example;
             let workspace = SweepDir::new(dir).workspace(id);
             text.push_str(&clip_to_width(&line, width));
-            text.push_str(&if group.kind == START_ERROR {
-                format!("\n      {id}\n")
-            } else {
+            text.push_str(&if group.has_records {
                 format!("\n      delta show {id} -w {}\n", workspace.display())
+            } else {
+                format!("\n      {id}\n")
             });
         }
         if self.failures.len() > MAX_SHOWN_FAILURES {
@@ -287,9 +290,14 @@ fn add_failure(groups: &mut BTreeMap<(String, String), FailureGroup>, line: &Res
     let Some(error) = &line.error else { return };
     let message: String =
         error.message.lines().next().unwrap_or_default().chars().take(MAX_MESSAGE_CHARS).collect();
-    let group = groups.entry((error.kind.clone(), message.clone())).or_insert_with(|| {
-        FailureGroup { kind: error.kind.clone(), message, runs: 0, example: line.id.clone() }
-    });
+    let group =
+        groups.entry((error.kind.clone(), message.clone())).or_insert_with(|| FailureGroup {
+            kind: error.kind.clone(),
+            message,
+            runs: 0,
+            example: line.id.clone(),
+            has_records: true,
+        });
     group.runs += 1;
 }
 

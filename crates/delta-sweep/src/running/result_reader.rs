@@ -1,5 +1,6 @@
 //! Reads the result lines of a sweep.
 
+use crate::formats::plan::PlannedRun;
 use crate::formats::plan_file::SweepPlan;
 use crate::formats::result_line::SweepResults;
 use crate::formats::retry_policy::Remaining;
@@ -9,6 +10,7 @@ use delta_base::durable;
 use delta_base::id::RunId;
 use delta_operator::failure::CommandFailure;
 use delta_run::event::RunStatus;
+use delta_run::sweep::packed::RunPacks;
 use delta_run::sweep::sweep_dir::SweepDir;
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -39,7 +41,7 @@ pub fn read_sweep(dir: &SweepDir) -> Result<(SweepPlan, ResultReader), CommandFa
         let mut results = results?;
         plan.former = former_runs(dir, &plan)?;
         leave_out_unbegun(dir, &mut plan, &results.results);
-        reopen_failed_runs(dir, &plan, &mut results.results);
+        reopen_failed_runs(dir, &plan, &mut results.results)?;
         Ok((plan, results))
     })
 }
@@ -47,25 +49,40 @@ pub fn read_sweep(dir: &SweepDir) -> Result<(SweepPlan, ResultReader), CommandFa
 /// Leaves out runs that did not begin and that the newest plan does not mean: no command starts or counts them.
 fn leave_out_unbegun(dir: &SweepDir, plan: &mut SweepPlan, results: &SweepResults) {
     let SweepPlan { runs, former, .. } = plan;
-    let has_begun = |id: &RunId| {
+    runs.retain(|PlannedRun { id, .. }| {
         let line = results.lines.get(id);
-        line.is_some_and(|line| !line.is_of_unbegun_run()) || dir.workspace(id).exists()
-    };
-    runs.retain(|run| !former.contains(&run.id) || has_begun(&run.id));
+        !former.contains(id)
+            || line.is_some_and(|line| !line.is_of_unbegun_run())
+            || dir.workspace(id).exists()
+    });
 }
 
-/// Unsettles runs that the newest plan tries more often than the plan with which they were settled. A packed run stays as it
-/// is: it has no directory in which it could be continued.
-fn reopen_failed_runs(dir: &SweepDir, plan: &SweepPlan, results: &mut SweepResults) {
-    let Some(settings) = plan.settings() else { return };
+/// Unsettles runs that the newest plan tries more often than the plan with which they were settled.
+///
+/// # Errors
+/// A pack cannot be read.
+pub fn reopen_failed_runs(
+    dir: &SweepDir,
+    plan: &SweepPlan,
+    results: &mut SweepResults,
+) -> Result<(), CommandFailure> {
+    let Some(settings) = plan.settings() else { return Ok(()) };
+    let packs = RunPacks::new(dir);
     let settled = results.lines.values_mut().filter(|line| line.settled);
     for line in settled.filter(|line| line.status == RunStatus::Failed) {
         let kind = line.error.as_ref().map(|error| error.kind.as_str());
         let remaining = settings.retry.remaining(line.status, kind, line.attempts);
-        if remaining == Remaining::Work && dir.workspace(&line.id).is_dir() {
+        if remaining == Remaining::Work && !stays_packed(dir, &packs, &line.id)? {
             line.settled = false;
         }
     }
+    Ok(())
+}
+
+/// Whether a run stays as it is: it has no directory in which it could be continued. A run that no pack has either can begin
+/// again.
+pub fn stays_packed(dir: &SweepDir, packs: &RunPacks, id: &RunId) -> Result<bool, CommandFailure> {
+    Ok(!dir.workspace(id).is_dir() && packs.has_run(id)?)
 }
 
 impl ResultReader {

@@ -375,13 +375,30 @@ impl<'a> RunPool<'a> {
 
     /// Writes the line of a run, unless another process has.
     fn record(&mut self, line: &ResultLine) -> Result<(), CommandFailure> {
-        let known = self.results.results.lines.get(&line.id);
-        if known.is_some_and(|known| !line.supersedes(known)) {
-            return Ok(());
+        let mut line = line.clone();
+        if let Some(known) = self.results.results.lines.get(&line.id)
+            && !line.supersedes(known)
+        {
+            if !self.has_begun_again(&line, known) {
+                return Ok(());
+            }
+            line.epoch = known.epoch + 1;
         }
         self.writer.append(&line.to_line())?;
-        self.results.results.add(line.clone());
+        self.results.results.add(line);
         Ok(())
+    }
+
+    /// Whether a line is of a run that lost its directory after `known` was written, and began again: its processes are
+    /// numbered from 1, and its line counts nevertheless.
+    fn has_begun_again(&self, line: &ResultLine, known: &ResultLine) -> bool {
+        if line.ended_at == known.ended_at || line.is_of_unbegun_run() {
+            return false;
+        }
+        // Another pool may have written the known line after the directory was looked at.
+        let run = self.plan.runs.iter().find(|run| run.id == line.id);
+        let standing = run.map(|run| look_at_run(self.dir, run, &self.policy, true));
+        matches!(standing, Some(RunWorkState::Left(left)) if left.line.ended_at == line.ended_at)
     }
 
     fn keep_left(&mut self, index: usize, left: &LeftRun) {

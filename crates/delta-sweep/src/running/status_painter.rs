@@ -8,8 +8,10 @@ use delta_base::shell_quote::shell_quote_path;
 use delta_base::{terminal, time};
 use delta_operator::failure::CommandFailure;
 use delta_program::stdio;
+use delta_run::sweep::packed::RunPacks;
 use delta_run::sweep::sweep_dir::SweepDir;
 use delta_run::sweep::sweep_worker::{WorkerState, has_worker_ended, read_workers};
+use delta_run::workspace::Workspace;
 
 /// Shows the status on stderr while this process works on a sweep; nothing if stderr is not a terminal.
 pub struct StatusPainter {
@@ -68,6 +70,12 @@ pub fn summarize(
         workers.retain(|other| (other.pid, &other.boot) != (worker.pid, &worker.boot));
         workers.push(worker.clone());
     }
-    let summary = SweepSummary::new(plan, results, &workers, time::current_time());
+    let mut summary = SweepSummary::new(plan, results, &workers, time::current_time());
+    let packs = RunPacks::new(dir);
+    for group in &mut summary.failures {
+        let workspace = Workspace { root: dir.workspace(&group.example) };
+        let has_directory = !matches!(workspace.find_run(&group.example), Ok(None));
+        group.has_records = has_directory || packs.has_run(&group.example)?;
+    }
     Ok(summary.with_grants(read_host_grants(dir)?))
 }
