@@ -17,6 +17,8 @@ MAIN = sys.modules["__main__"]
 # Set by the interpreter in every `__main__`.
 OWN = {"__name__", "__doc__", "__package__", "__loader__", "__spec__", "__builtins__", "__annotations__", "__cached__", "__file__"}
 MISSING = object()
+# The recursion limit of pickling, some 2 MiB of the stack: it recurses in C, where a higher limit may crash the interpreter.
+MOST_DEPTH = 10000
 
 
 # Pickling. Functions (with code, closure and defaults) and classes that belong to the session are pickled by value, the rest
@@ -233,23 +235,30 @@ NAMELESS = ("FunctionType", "BuiltinFunctionType", "MethodType", "CodeType", "Ce
 NAMELESS = {getattr(types, name): name for name in NAMELESS}
 
 
+class Pickling:
+    """What holds while objects are pickled or unpickled."""
+
+    def __enter__(self):
+        # Unpickling finds the functions that rebuild objects here.
+        sys.modules["delta_sessions"] = HERE
+        self.limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(min(self.limit, MOST_DEPTH))
+
+    def __exit__(self, *error):
+        sys.setrecursionlimit(self.limit)
+        del sys.modules["delta_sessions"]
+
+
 def dumps(value):
     out = io.BytesIO()
-    # Unpickling finds the functions that rebuild objects here.
-    sys.modules["delta_sessions"] = HERE
-    try:
+    with Pickling():
         Pickler(out, protocol=4).dump(value)
-    finally:
-        del sys.modules["delta_sessions"]
     return out.getvalue()
 
 
 def loads(data):
-    sys.modules["delta_sessions"] = HERE
-    try:
+    with Pickling():
         return Unpickler(io.BytesIO(data)).load()
-    finally:
-        del sys.modules["delta_sessions"]
 
 
 HERE = types.ModuleType("delta_sessions")

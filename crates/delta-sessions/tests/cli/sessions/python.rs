@@ -27,6 +27,20 @@ fn c_14_3_names_that_cannot_be_kept_are_named() {
     assert_eq!(session.stdout_of("E.__name__, x"), "('E', 1)\n");
 }
 
+/// The interpreter crashed when it saved them, and all of the command was lost.
+#[test]
+fn c_14_3_objects_too_deep_to_be_pickled_are_named_under_any_recursion_limit() {
+    if !needs::programs(&["python3"]) {
+        return;
+    }
+    let session = Session::start(&[&PYTHON]);
+    let text = "import sys\nsys.setrecursionlimit(10 ** 6)\nclass Node:\n    pass\ndef chain(n):\n    head = None\n    for _ in range(n):\n        node = Node()\n        node.next, head = head, node\n    return head\n";
+    let answer = session.exec(&format!("{text}x = 1\ndeep = chain(50000)\nlong = chain(1000)"));
+    assert_eq!((&answer["exit_code"], &answer["not_preserved"]), (&json!(0), &json!(["deep"])));
+    let text = "n = 0\nwhile long:\n    n, long = n + 1, long.next\nn, x, sys.getrecursionlimit()";
+    assert_eq!(session.stdout_of(text), "(1000, 1, 1000000)\n");
+}
+
 #[test]
 fn c_14_3_only_the_last_value_is_shown() {
     if !needs::programs(&["python3"]) {
