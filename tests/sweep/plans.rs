@@ -361,7 +361,7 @@ fn c_26_3_runs_whose_input_or_task_was_edited_are_in_no_figure() {
     assert!(!first.stderr.contains("earlier plans"), "{first:?}");
     let second = run(&text("right", ""));
     assert!(second.stdout.contains("2 of 2"), "{second:?}");
-    let note = "note: 2 runs of earlier plans are left out, for the newest plan has another input, task or model: `delta sweep list s` prints all\n";
+    let note = "note: 2 runs of earlier plans are left out, for the newest plan has another input or task: `delta sweep list s` prints all\n";
     assert!(second.stderr.contains(note), "{second:?}");
     assert_eq!(rows("agent"), [(2, 1.0)]);
     let collected = sweep(&sandbox, &["collect", "s", "-o", "-"]).expect_code(0);
@@ -387,6 +387,13 @@ fn c_26_3_runs_whose_input_or_task_was_edited_are_in_no_figure() {
     run(&text("wrogn", ""));
     assert_eq!(rows("agent"), [(2, 0.0)]);
     assert_eq!(effects(&sandbox), before);
+    // An agent in place of another one is compared with it.
+    for file in sandbox.files("agent") {
+        sandbox.write(&format!("other/{file}"), sandbox.read(&format!("agent/{file}")));
+    }
+    sandbox.write("other/system_prompt.md", "You are another test.\n");
+    run(&text("wrogn", "").replace("[agent]", "[other]"));
+    assert_eq!(rows("agent"), [(2, 0.0), (2, 0.0)]);
 }
 
 /// Runs that nothing asks for any more cost money.
@@ -399,7 +406,7 @@ fn c_26_2_a_run_that_did_not_begin_and_is_not_in_the_newest_plan_is_not_started(
     sweep(&sandbox, &["run", "s", "--only", "input=i3"]).expect_code(0);
     write_sweep(&sandbox, 1, 1, "");
     let text = sweep(&sandbox, &["plan"]).expect_code(0).stdout;
-    let note = "3 runs of earlier plans are not in the file any more; they neither start nor count if their input, task or model is another one now\n";
+    let note = "3 runs of earlier plans are not in the file any more; they do not start if their input, task or model is another one now\n";
     assert!(text.contains(note), "{text}");
     assert_eq!(planned(&sandbox), [ids[0].clone(), ids[3].clone()]);
     assert_eq!(sweep(&sandbox, &["list", "s", "--todo"]).stdout, format!("{}\n", ids[0]));

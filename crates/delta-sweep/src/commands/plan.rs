@@ -245,7 +245,7 @@ impl PlanReport {
         }
         if self.others > 0 {
             text.push_str(&format!(
-                "{} of earlier plans are not in the file any more; they neither start nor count if their input, task or model is another one now\n",
+                "{} of earlier plans are not in the file any more; they do not start if their input, task or model is another one now\n",
                 runs(self.others)
             ));
         }

@@ -88,6 +88,6 @@ fn racing_runs<'a>(
     only: Option<&RunSelection>,
 ) -> Result<Vec<ScoredRun<'a>>, CommandFailure> {
     let mut runs = scores.scored_runs(scores.grader(None)?, only)?;
-    runs.retain(|scored| !scores.plan.former.contains(&scored.run.id));
+    runs.retain(|scored| scores.plan.means(scored.run));
     Ok(runs)
 }

@@ -18,7 +18,7 @@ pub struct SweepPlan {
     pub headers: Vec<PlanHeader>,
     /// The runs of all plans, where `n` is the index; or the one run that was asked for.
     pub runs: Vec<PlannedRun>,
-    /// Runs of earlier plans that the newest one does not mean.
+    /// Runs of earlier plans whose input or task is another one in the newest.
     pub former: HashSet<RunId>,
     texts: HashSet<Arc<str>>,
     params: HashMap<Box<str>, Arc<Map<String, Json>>>,
@@ -140,6 +140,14 @@ impl SweepPlan {
     /// The settings of the newest plan, which count for the whole sweep.
     pub fn settings(&self) -> Option<&PlanHeader> {
         self.headers.last()
+    }
+
+    /// Whether the newest plan means the run: it has its input, task, agent and model.
+    pub fn means(&self, run: &PlannedRun) -> bool {
+        let has_choice = self.settings().is_none_or(|newest| {
+            newest.agents.contains_key(&*run.agent) && newest.models.contains_key(&*run.model)
+        });
+        has_choice && !self.former.contains(&run.id)
     }
 
     /// The header of the plan that a run belongs to.

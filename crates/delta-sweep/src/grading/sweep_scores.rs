@@ -68,7 +68,7 @@ impl SweepScores {
         Ok(scores)
     }
 
-    /// Leaves out the runs that the newest plan does not mean, with a note.
+    /// Leaves out the runs whose input or task is another one in the newest plan, with a note.
     pub fn leave_out_former(&mut self, dir: &SweepDir) {
         let SweepPlan { runs, former, .. } = &mut self.plan;
         let count = runs.len();
@@ -79,7 +79,7 @@ impl SweepScores {
             count => (format!("{count} runs"), "are"),
         };
         stdio::print_error_line(&format!(
-            "note: {runs} of earlier plans {are} left out, for the newest plan has another input, task or model: `delta sweep list {}` prints all",
+            "note: {runs} of earlier plans {are} left out, for the newest plan has another input or task: `delta sweep list {}` prints all",
             shell_quote_path(&dir.root)
         ));
     }

@@ -10,8 +10,8 @@ use delta_operator::failure::CommandFailure;
 use delta_run::sweep::sweep_dir::SweepDir;
 use std::collections::HashSet;
 
-/// The runs of a sweep that its newest plan does not mean. One whose agent alone has changed is none of them: the agent has a
-/// name for each of its trees.
+/// The runs of a sweep whose input or task is another one in its newest plan, or missing. One whose agent alone has changed is
+/// none of them: the agent has a name for each of its trees. Neither is one of an agent or a model that the newest plan lacks.
 ///
 /// # Errors
 /// The inputs of the newest plan cannot be read.
@@ -30,18 +30,17 @@ pub fn former_runs(dir: &SweepDir, plan: &SweepPlan) -> Result<HashSet<RunId>, C
     Ok(former)
 }
 
-/// The newest plan with the agents of an earlier one, as far as it still has them; `None` if it makes the same runs.
+/// The newest plan with the agents of an earlier one, and the models that it has no longer; `None` if it makes the same runs.
 fn newest_definition(earlier: &PlanHeader, newest: &PlanHeader) -> Option<PlanHeader> {
-    let mut agents = earlier.agents.clone();
-    agents.retain(|id, _| newest.agents.contains_key(id));
+    let mut models = earlier.models.clone();
+    models.extend(newest.models.clone());
     let same = PlanHeader {
         inputs: newest.inputs.clone(),
         task: newest.task.clone(),
         env: newest.env.clone(),
         files: newest.files.clone(),
         llm: newest.llm.clone(),
-        models: newest.models.clone(),
-        agents,
+        models,
         ..earlier.clone()
     };
     (same != *earlier).then_some(same)
@@ -52,9 +51,6 @@ fn is_meant(
     run: &PlannedRun,
     inputs: &mut InputReader,
 ) -> Result<bool, CommandFailure> {
-    if !header.agents.contains_key(&*run.agent) || !header.models.contains_key(&*run.model) {
-        return Ok(false);
-    }
     let input = inputs.input_in(&header.inputs, &run.input)?;
     Ok(input.is_some_and(|input| is_same_run(header, run, &input)))
 }

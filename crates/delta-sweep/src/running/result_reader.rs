@@ -1,6 +1,5 @@
 //! Reads the result lines of a sweep.
 
-use crate::formats::plan::PlannedRun;
 use crate::formats::plan_file::SweepPlan;
 use crate::formats::result_line::SweepResults;
 use crate::formats::retry_policy::Remaining;
@@ -48,13 +47,15 @@ pub fn read_sweep(dir: &SweepDir) -> Result<(SweepPlan, ResultReader), CommandFa
 
 /// Leaves out runs that did not begin and that the newest plan does not mean: no command starts or counts them.
 fn leave_out_unbegun(dir: &SweepDir, plan: &mut SweepPlan, results: &SweepResults) {
-    let SweepPlan { runs, former, .. } = plan;
-    runs.retain(|PlannedRun { id, .. }| {
+    let mut runs = std::mem::take(&mut plan.runs);
+    runs.retain(|run| {
+        let id = &run.id;
         let line = results.lines.get(id);
-        !former.contains(id)
+        plan.means(run)
             || line.is_some_and(|line| !line.is_of_unbegun_run())
             || dir.workspace(id).exists()
     });
+    plan.runs = runs;
 }
 
 /// Unsettles runs that the newest plan tries more often than the plan with which they were settled.
