@@ -8,7 +8,7 @@ pub mod text_width;
 /// The bytes as a text.
 ///
 /// # Errors
-/// They are not UTF-8: says from which line and column on, and not what is there, which may be secret.
+/// They are not UTF-8: says from which line and column on, and not which bytes these are, which may be secret.
 pub fn utf8_text(bytes: Vec<u8>) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| {
         let bytes = error.as_bytes();

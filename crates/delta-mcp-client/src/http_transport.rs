@@ -326,7 +326,7 @@ impl HttpTransport {
             Some((_, error)) => Ok(Err(error)),
             None if status >= 500 => {
                 // A page is of a gateway, and says no more than the status.
-                let words = if is_page(&text) { String::new() } else { quote_body(&text) };
+                let words = if begins_as_page(&text) { String::new() } else { quote_body(&text) };
                 let reason = format!("the server answered with HTTP status {}{words}", head.status);
                 Err(McpFailure::Unreachable(reason))
             }
@@ -558,12 +558,14 @@ fn quote_body(body: &str) -> String {
     let body = strip_terminal_controls(body.trim());
     match body.as_ref() {
         "" => String::new(),
-        text if is_page(text) => " with a web page: `url` may lead to another place".to_owned(),
+        text if begins_as_page(text) => {
+            " with a web page: `url` may lead to another place".to_owned()
+        }
         text => format!(": {}", text.chars().take(MAX_QUOTED_CHARS).collect::<String>()),
     }
 }
 
-fn is_page(body: &str) -> bool {
+fn begins_as_page(body: &str) -> bool {
     body.trim_start().starts_with('<')
 }
 

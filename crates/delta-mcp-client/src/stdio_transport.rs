@@ -55,7 +55,7 @@ struct ServerState {
     has_list_changed: bool,
     /// Whether a message was sent that gets no answer.
     has_notified: bool,
-    /// What is wrong with the last line that is nobody's answer: it is no message, or an error for another request.
+    /// What is wrong with the last line that answers no request: it cannot be read, or is an error for another request.
     stray: Option<String>,
     /// The requests without an answer.
     waiting: BTreeMap<i64, Inbox>,
@@ -451,7 +451,7 @@ impl ServerState {
     }
 
     fn describe_silence(&self, summary: &str) -> String {
-        let stray = self.stray.as_ref().map(|what| format!("; {}", strip_terminal_controls(what)));
+        let stray = self.stray.as_ref().map(|line| format!("; {}", strip_terminal_controls(line)));
         let stderr = self.describe_stderr();
         format!("{summary}{}{stderr}", stray.unwrap_or_default())
     }

@@ -106,8 +106,8 @@ pub fn overwrite_keys(names: &[String]) {
 /// The home directories of the user that exist, without symlinks: the one in HOME, and the one of the account, in which
 /// programs such as `ssh` look for keys whatever HOME is.
 pub fn home_directories() -> Vec<PathBuf> {
-    let account = User::from_uid(Uid::effective()).ok().flatten().map(|user| user.dir);
-    let named = path_variable("HOME").into_iter().chain(account);
+    let own_entry = User::from_uid(Uid::effective()).ok().flatten();
+    let named = path_variable("HOME").into_iter().chain(own_entry.map(|user| user.dir));
     let mut homes: Vec<PathBuf> =
         named.filter(|home| home.is_dir()).filter_map(|home| home.canonicalize().ok()).collect();
     homes.dedup();

@@ -177,8 +177,9 @@ impl<'a> Engine<'a> {
         let arguments = checked.arguments();
         let tool = checked.tool();
         let launch = self.launch_call(checked.call(), tool);
-        let is_meant = |words: &[String]| ShadowingProgram::find(words, &launch).is_none();
-        let rule = self.grants.listed_entry(sandbox, request, tool, arguments, &is_meant);
+        let rule = self.grants.listed_entry(sandbox, request, tool, arguments, &|words| {
+            ShadowingProgram::find(words, &launch).is_none()
+        });
         if rule.is_some() {
             return Some(CallApproval { by: ApprovalSource::Config, at: (self.clock)(), rule });
         }

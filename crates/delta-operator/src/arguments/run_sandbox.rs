@@ -80,7 +80,8 @@ pub fn changeable_agent_note(
     }))
 }
 
-/// A note for each entry of `hide` in the sandboxes of the operator whose path does not exist: lint reads only those of agents.
+/// A note for each entry of `hide` in the sandboxes of the operator whose path does not exist: lint reads the sandboxes of agents
+/// alone.
 pub fn hidden_entry_notes(
     agent: &Agent,
     workspace: Option<&Path>,

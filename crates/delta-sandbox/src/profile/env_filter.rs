@@ -187,8 +187,7 @@ pub fn holds_secret(value: &str) -> bool {
 
 /// Whether the text has a token that its beginning tells from a name, which rarely has a digit.
 fn has_token(text: &str) -> bool {
-    let is_of_token = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-    text.split(|c| !is_of_token(c)).any(|word| {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && !"_-.".contains(c)).any(|word| {
         word.len() >= MIN_TOKEN_LENGTH
             && word.bytes().any(|byte| byte.is_ascii_digit())
             && TOKEN_STARTS.iter().any(|start| word.starts_with(start))

@@ -130,9 +130,10 @@ impl Composer<'_> {
                     }
                     _ => self.positions.to_byte(span.end.index()).max(start),
                 };
-                let text = match self.has_pairs {
-                    true => escaped_pairs::join_pairs(&text, style == ScalarStyle::DoubleQuoted),
-                    false => text.into_owned(),
+                let text = if self.has_pairs {
+                    escaped_pairs::join_pairs(&text, style == ScalarStyle::DoubleQuoted)
+                } else {
+                    text.into_owned()
                 };
                 let value = YamlValue::Scalar { text, is_plain };
                 self.register_anchor(anchor, node(value, end), span)

@@ -14,16 +14,16 @@ const OFFSET: u32 = 0x1000;
 /// characters itself.
 pub(super) fn replace_pairs(text: &str) -> Cow<'_, str> {
     let pairs = find_pairs(text, 0xD800);
-    let has_own = || {
-        text.chars().any(|c| (0xE800..0xF000).contains(&u32::from(c)))
-            || text.match_indices("\\u").any(|(at, _)| {
-                escaped_half(text, at).is_some_and(|it| (0xE800..0xF000).contains(&it))
-            })
-    };
-    if pairs.is_empty() || has_own() {
+    if pairs.is_empty() || has_private(text) {
         return Cow::Borrowed(text);
     }
     Cow::Owned(with_digits(text, &pairs, &[("D", "E"), ("d", "e")]))
+}
+
+/// Whether the text has characters that the parser would read in place of halves, or escapes of them.
+fn has_private(text: &str) -> bool {
+    let escaped = text.match_indices("\\u").filter_map(|(at, _)| escaped_half(text, at));
+    text.chars().map(u32::from).chain(escaped).any(|number| (0xE800..0xF000).contains(&number))
 }
 
 /// The text of a scalar that was read from a text with [`replace_pairs`].

@@ -90,16 +90,14 @@ impl<'t> ErrorLocation<'t> {
 
     /// The line and the column of the first escape that names half of a character: the parser names the quote before it.
     fn find_half(&self) -> Option<(usize, usize)> {
-        let is_half = |text: &str| {
-            let mut digits = text.chars().skip(2);
-            digits.next().is_some_and(|c| matches!(c, 'd' | 'D'))
-                && digits.next().is_some_and(|c| matches!(c, '8'..='9' | 'a'..='f' | 'A'..='F'))
-        };
         (self.line..=self.lines.len()).find_map(|line| {
             let text = self.line_text(line);
-            let from = if line == self.line { self.column } else { 0 };
+            let from = if line == self.line { self.column - 1 } else { 0 };
             let at = find_escapes(text).find(|at| {
-                text[..*at].chars().count() >= from.saturating_sub(1) && is_half(&text[*at..])
+                let digits = &text[at + 2..];
+                let is_half = digits.starts_with(['d', 'D'])
+                    && digits[1..].starts_with(|c: char| c.is_ascii_hexdigit() && c > '7');
+                is_half && text[..*at].chars().count() >= from
             })?;
             Some((line, text[..at].chars().count() + 1))
         })
