@@ -136,7 +136,7 @@ fn c_16_1_agent_yaml_says_what_is_left_out() {
 
     sandbox.write(
         "agent/agent.yaml",
-        format!("{agent}snapshots: {{exclude: ['a[b', 7], except: x}}\n"),
+        format!("{agent}snapshots: {{exclude: ['a[b', 7, '!x'], except: x}}\n"),
     );
     let ran = sandbox
         .delta(["run", "--agent", "agent", "-w", "work", "-m", "go"])
@@ -144,10 +144,28 @@ fn c_16_1_agent_yaml_says_what_is_left_out() {
         .expect_code(126);
     for expected in [
         "`a[b` is not a pattern: invalid range pattern at character 1",
+        "`!x` is not a pattern: it cannot include again",
         "unknown key `except` in `snapshots`",
     ] {
         assert!(ran.stderr.contains(expected), "{}", ran.stderr);
     }
+}
+
+#[test]
+fn c_16_1_a_leading_slash_is_the_workspace() {
+    let sandbox =
+        Sandbox::scripted(DELTA, TOOLS, &turns(&["mkdir -p a; echo x | tee secrets > a/secrets"]));
+    let agent = sandbox.read("agent/agent.yaml");
+    sandbox.write("agent/agent.yaml", format!("{agent}snapshots: {{exclude: [/secrets]}}\n"));
+    sandbox.run("go", &[]).expect_code(0);
+    assert_eq!(sandbox.events("SNAPSHOT")[1]["exclude"], json!(["./secrets"]));
+    rollback(&sandbox, "0", &[]).expect_code(0);
+    assert!(sandbox.path("work/secrets").exists() && !sandbox.path("work/a/secrets").exists());
+    // The pattern of the run, without the agent.
+    sandbox.write("agent/agent.yaml", &agent);
+    sandbox.write("work/a", "x\n");
+    rollback(&sandbox, "0", &[]).expect_code(0);
+    assert!(sandbox.path("work/secrets").exists() && !sandbox.path("work/a").exists());
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub use delta_base::id::SnapshotId;
 pub use delta_base::redact::Secrets;
 pub use delta_base::signal::CancelToken;
 pub use directory_hash::{HashLimits, SkipRule, hash_directory};
-pub use exclude_patterns::ExcludePatterns;
+pub use exclude_patterns::{ExcludePatterns, PatternProblem};
 pub use redacted_tree::TreeRedaction;
 pub use restore::RestorePlan;
 pub use size_limit::WorkspaceLimit;

@@ -45,9 +45,8 @@ impl SnapshotSettings {
         let fields = doc.fields(node, &SNAPSHOTS_SCHEMA)?;
         let items = fields.list("exclude");
         for item in items {
-            if let Err(reason) = ExcludePatterns::parse(item.scalar()) {
-                let help = "`*` matches any part of a name, `**` any directories, `[ab]` one of these characters";
-                doc.report(item, reason, help);
+            if let Err(problem) = ExcludePatterns::parse(item.scalar()) {
+                doc.report(item, problem.reason, problem.help);
             }
         }
         let exclude = ExcludePatterns::parse(items.iter().filter_map(YamlNode::scalar)).ok()?;

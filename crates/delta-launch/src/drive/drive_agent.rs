@@ -296,7 +296,7 @@ impl PreparedAgent {
     ) -> Result<SnapshotStore, CommandFailure> {
         let exclude = match (&self.agent.snapshots, state.timeline.last()) {
             (Some(settings), _) => settings.exclude.clone(),
-            (None, Some(last)) => ExcludePatterns::parse(last.exclude.iter().map(String::as_str))
+            (None, Some(last)) => ExcludePatterns::parse_recorded(&last.exclude)
                 .map_err(|problem| CommandFailure::damaged(problem, None))?,
             (None, None) => ExcludePatterns::default(),
         };

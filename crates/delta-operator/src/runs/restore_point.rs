@@ -141,7 +141,7 @@ impl fmt::Display for RestorePoint {
 /// Opens the snapshots of a run with the exclude patterns of its last process.
 pub fn open_run_store(dir: &Path, state: &RunState) -> Result<SnapshotStore, CommandFailure> {
     let patterns = state.timeline.last().map(|last| last.exclude.as_slice()).unwrap_or_default();
-    let exclude = ExcludePatterns::parse(patterns.iter().map(String::as_str))
+    let exclude = ExcludePatterns::parse_recorded(patterns)
         .map_err(|problem| CommandFailure::damaged(problem, None))?;
     Ok(open_store_excluding(dir, state, exclude)?)
 }
