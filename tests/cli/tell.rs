@@ -90,6 +90,41 @@ fn c_33_1_a_working_run_receives_each_message_once_in_the_order_of_its_sender() 
 }
 
 #[test]
+fn c_33_1_other_content_with_the_id_of_a_message_is_refused() {
+    let sandbox = scripted("- call: [{tool: hold}]\n- say: 'seen ${last}'\n");
+    let child = start(&sandbox, &[]);
+    let limits =
+        ["r", "--max-tokens", "100k", "--max-iterations", "9", "--reason", "why", "--id", "l"];
+    let refuse = |more: &[&str], id: &str, has: &str| {
+        let error = format!(
+            "error: message {id} of run r has other content: {has}\n\
+             help: send this message without `--id`, or with another id\n"
+        );
+        tell(&sandbox, &[more, &["--id", id]].concat()).expect(1, "", &error);
+    };
+    let check = |fate: &str| {
+        let text = format!("\"one \\\"text\\\"\" {fate}");
+        refuse(&["r", "another"], "m", &text);
+        refuse(&["r", "--max-tokens", "5"], "m", &text);
+        let options = "`--max-tokens 100000 --max-iterations 9 --reason \"why\"`";
+        let options = format!("{options} {fate}");
+        refuse(&["r", "text"], "l", &options);
+        refuse(&["r", "--max-tokens", "100k", "--max-iterations", "8"], "l", &options);
+        tell(&sandbox, &["r", "one \"text\"", "--id", "m"]).expect_code(0);
+        tell(&sandbox, &limits).expect_code(0);
+    };
+    tell(&sandbox, &["r", "one \"text\"", "--id", "m"]).expect_code(0);
+    tell(&sandbox, &limits).expect_code(0);
+    check("waits for the next LLM call");
+    let waits = "\"one \\\"text\\\"\" waits for the next LLM call";
+    refuse(&["r", "one \"text\"", "--now"], "m", waits);
+    assert_eq!(sandbox.files(MAILBOX).len(), 2);
+    release(&sandbox);
+    assert_eq!(end(child).expect_code(0).stdout, "seen one \"text\"\n");
+    check("was received");
+}
+
+#[test]
 fn c_33_2_waiting_messages_are_received_in_order_before_the_next_call() {
     let sandbox = scripted("- call: [{tool: hold}]\n- say: 'seen ${last}'\n- say: late\n");
     let child = start(&sandbox, &[]);

@@ -321,18 +321,13 @@ impl Mailbox {
         }
     }
 
-    /// The file with the message `id`, if it waits.
+    /// The message `id`, if it waits.
     ///
     /// # Errors
     /// The mailbox cannot be read.
-    pub fn find(&self, id: &str) -> Result<Option<PathBuf>, FileError> {
-        let end = format!("-{id}.json");
-        let entries = list_if_exists(&self.dir)?.unwrap_or_default();
-        let entry = entries.iter().find(|entry| {
-            number_of(entry).is_some()
-                && entry.name.to_str().is_some_and(|name| name.get(NUMBER_DIGITS..) == Some(&*end))
-        });
-        Ok(entry.map(|entry| self.dir.join(&entry.name)))
+    pub fn find(&self, id: &str) -> Result<Option<MailboxMessage>, FileError> {
+        let files = self.read_waiting()?.unwrap_or_default().into_iter();
+        Ok(files.filter_map(|file| file.message).find(|message| message.source.id == id))
     }
 
     /// Sends a message, after the ones that wait. Nothing is left of one that was not sent.

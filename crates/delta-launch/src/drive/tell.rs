@@ -4,6 +4,9 @@ use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 use delta_base::hex::encode_hex;
 use delta_base::random::random_bytes;
+use delta_base::redact::is_redaction_of;
+use delta_base::terminal_text::truncate_to_line;
+use delta_base::time::format_duration;
 use delta_operator::arguments::budget::TreeLimitOptions;
 use delta_operator::arguments::options::parse_max_iterations;
 use delta_operator::arguments::{completion_candidates, message};
@@ -13,7 +16,8 @@ use delta_operator::runs::run_argument::{LocatedRun, RunArgument};
 use delta_operator::runs::{agent_hint, own_run, run_list};
 use delta_program::default_format::TextOrJson;
 use delta_program::stdio;
-use delta_run::event::{MessageSource, MessageTime, RunStatus};
+use delta_run::event::{MessageSource, MessageTime, Payload, RunStatus};
+use delta_run::limits::Limits;
 use delta_run::mailbox::{
     self, MAX_MESSAGE_BYTES, MAX_WAITING, Mailbox, MailboxMessage, MessageSeal, Sent,
     count_waiting, new_message_source,
@@ -186,11 +190,16 @@ fn send(
         let (state, key) = own_run::fold_with_its_key(&run.id, &run.dir)?;
         let id = &message.source.id;
         if state.has_received(id) {
+            check_received(run, message)?;
             return Ok((state, MessageFate::Received));
         }
         own_run::check_is_here(&run.id, &run.dir, &state)?;
         let mailbox = Mailbox::new(&run.dir, Some(MessageSeal::new(key, &state)));
-        let sent = if mailbox.find(id)?.is_some() {
+        let sent = if let Some(waiting) = mailbox.find(id)? {
+            if waiting.source.when != message.source.when || !is_same_content(&waiting, message) {
+                let fate = describe_fate(MessageFate::Waits, waiting.source.when);
+                return Err(other_content_failure(run, &waiting, fate));
+            }
             mailbox.sync()
         } else {
             check_open(run, &state, message.content.as_deref())?;
@@ -220,6 +229,75 @@ fn send(
     }
 }
 
+/// Refuses a message if the run has received another one with its id.
+fn check_received(run: &LocatedRun, message: &MailboxMessage) -> Result<(), CommandFailure> {
+    let id = &message.source.id;
+    for event in own_run::read_journal(&run.id, &run.dir)?.events {
+        let received = match event.payload {
+            Payload::UserMessage { content, source: Some(source), .. } if source.id == *id => {
+                MailboxMessage::new(*source, run.id.clone(), Some(content))
+            }
+            Payload::LimitsChanged(change) if change.source.id == *id => {
+                // A run without a price leaves out a limit of the cost.
+                let max_cost = message.limits.and_then(|limits| limits.max_cost);
+                let limits = change.limits.or(Limits { max_cost, ..Limits::default() });
+                MailboxMessage {
+                    limits: Some(limits).filter(|limits| !limits.are_none()),
+                    max_iterations: change.max_iterations,
+                    reason: change.reason,
+                    ..MailboxMessage::new(change.source, run.id.clone(), None)
+                }
+            }
+            _ => continue,
+        };
+        if !is_same_content(&received, message) {
+            let fate = describe_fate(MessageFate::Received, received.source.when);
+            return Err(other_content_failure(run, &received, fate));
+        }
+    }
+    Ok(())
+}
+
+/// Whether `recorded`, perhaps with its secrets redacted, has the content of `message`.
+fn is_same_content(recorded: &MailboxMessage, message: &MailboxMessage) -> bool {
+    let is_same_text = |recorded: &Option<String>, text: &Option<String>| match (recorded, text) {
+        (Some(recorded), Some(text)) => is_redaction_of(recorded, text),
+        (recorded, text) => recorded == text,
+    };
+    is_same_text(&recorded.content, &message.content)
+        && is_same_text(&recorded.reason, &message.reason)
+        && recorded.limits == message.limits
+        && recorded.max_iterations == message.max_iterations
+}
+
+fn other_content_failure(
+    run: &LocatedRun,
+    recorded: &MailboxMessage,
+    fate: &str,
+) -> CommandFailure {
+    let content = match &recorded.content {
+        Some(text) => format!("{:?}", truncate_to_line(text, MAX_REPEATED_BYTES)),
+        None => describe_limits(recorded),
+    };
+    let id = &recorded.source.id;
+    let error = format!("message {id} of run {} has other content: {content} {fate}", run.id);
+    CommandFailure::message_refused(error, "send this message without `--id`, or with another id")
+}
+
+/// The options that change the limits as the message does.
+fn describe_limits(message: &MailboxMessage) -> String {
+    let limits = message.limits.unwrap_or_default();
+    let options = [
+        ("max-cost", limits.max_cost.map(|it| it.to_string())),
+        ("max-tokens", limits.max_tokens.map(|it| it.to_string())),
+        ("max-duration", limits.max_duration_ms.map(format_duration)),
+        ("max-iterations", message.max_iterations.map(|it| it.to_string())),
+        ("reason", message.reason.as_ref().map(|it| format!("{it:?}"))),
+    ];
+    let options = options.into_iter().filter_map(|(name, it)| Some(format!("--{name} {}", it?)));
+    format!("`{}`", options.collect::<Vec<_>>().join(" "))
+}
+
 /// Refuses a run that has ended, or for which too many messages wait.
 fn check_open(
     run: &LocatedRun,
@@ -246,6 +324,15 @@ fn continue_hint(run: &LocatedRun, state: &RunState, text: Option<&str>) -> Stri
     next.with_message(if is_short { text } else { "TEXT" }).to_string()
 }
 
+fn describe_fate(fate: MessageFate, when: MessageTime) -> &'static str {
+    match (fate, when) {
+        (MessageFate::Received, _) => "was received",
+        (MessageFate::Waits, MessageTime::Next) => "waits for the next LLM call",
+        (MessageFate::Waits, MessageTime::Now) => "ends what is at work",
+        (MessageFate::Waits, MessageTime::End) => "waits for the result",
+    }
+}
+
 fn report(
     args: &TellArgs,
     run: &LocatedRun,
@@ -266,12 +353,7 @@ fn report(
         });
         stdio::print_text(&format!("{line}\n"));
     } else {
-        let fate = match (is_received, source.when) {
-            (true, _) => "was received",
-            (_, MessageTime::Next) => "waits for the next LLM call",
-            (_, MessageTime::Now) => "ends what is at work",
-            (_, MessageTime::End) => "waits for the result",
-        };
+        let fate = describe_fate(fate, source.when);
         let short: String = source.id.chars().take(SHOWN_ID_CHARS).collect();
         stdio::print_text(&format!("{}  {status}  message {short} {fate}\n", run.id));
     }
