@@ -109,3 +109,21 @@ fn ensure_reports_a_run_of_other_settings() {
         assert_eq!(other.stderr, expected);
     }
 }
+
+#[test]
+fn c_11_2_ensure_reports_a_result_of_another_model() {
+    let sandbox = scripted();
+    sandbox.write("other.yaml", "turns:\n- say: other\n");
+    sandbox.run("task", &[]).expect_code(0);
+    let ensure = |more: &[&str]| {
+        sandbox.run("task", &[&["--ensure", "--format", "raw"], more].concat()).expect_code(0)
+    };
+    let note = "Note: run r was made with another model, script:script.yaml: a stored result is from that model\n";
+    for model in ["script:other.yaml", "openai:gpt-4o"] {
+        let ran = ensure(&["--model", model]);
+        assert_eq!((&*ran.stdout, &*ran.stderr), ("one\n", note));
+    }
+    for same in [&[][..], &["--model", "script:script.yaml"]] {
+        assert_eq!(ensure(same).stderr, "");
+    }
+}

@@ -178,7 +178,7 @@ fn run_agent(args: &RunArgs, task: String) -> Result<RunResult, CommandFailure> 
     if let Some(origin) = &chosen.origin {
         args.options.print_notes(&[format!("Agent: {origin}")]);
     }
-    let asked_agent = AskedAgent::new(&agent);
+    let asked_agent = AskedAgent::new(&agent, &args.options);
     let mut agent = match existing {
         Some((id, dir)) => match PreparedAgent::for_existing_run(agent, dir, &args.options) {
             Ok(agent) => agent,

@@ -153,6 +153,7 @@ pub fn settled_result(
     let Some(folded) = fold_ended_run(id, &dir, retry) else { return Ok(None) };
     if let Some(start) = &folded.state.start {
         print_other_agent_note(start, id, agent);
+        print_other_model_note(start, id, agent);
     }
     take_stored_result(id, &dir, &folded)
 }
@@ -206,8 +207,12 @@ fn print_notes(
         )]);
     }
     print_other_workspace_note(start, id, workspace, options);
-    let is_same = !print_other_agent_note(start, id, &AskedAgent::new(&agent.agent));
+    let asked_agent = AskedAgent::new(&agent.agent, options);
+    let is_same = !print_other_agent_note(start, id, &asked_agent);
     let has_ended = matches!(state.status, Some(RunStatus::Completed | RunStatus::Failed));
+    if has_ended && !is_retried(state, task.retry) {
+        print_other_model_note(start, id, &asked_agent);
+    }
     let has_same_settings = !print_other_settings_note(start, id, &agent.agent, options);
     if is_same && has_same_settings && has_ended {
         print_changed_agent_note(start, id, agent);
@@ -239,12 +244,26 @@ fn print_other_workspace_note(
 pub struct AskedAgent {
     home: PathBuf,
     name: String,
+    /// The model of `--model`.
+    model: Option<AskedModel>,
+}
+
+struct AskedModel {
+    /// The value of the option, as it is recorded.
+    option: String,
+    provider: &'static str,
+    name: String,
 }
 
 impl AskedAgent {
-    /// The directory and the name of `agent`.
-    pub fn new(agent: &Agent) -> Self {
-        Self { home: agent.home.clone(), name: agent.name.clone() }
+    /// The directory and the name of `agent`, and the model that the options name.
+    pub fn new(agent: &Agent, options: &RunOptions) -> Self {
+        let model = options.model.as_ref().map(|model| AskedModel {
+            option: model.to_recorded(),
+            provider: agent.llm.provider.name(),
+            name: agent.llm.model.clone(),
+        });
+        Self { home: agent.home.clone(), name: agent.name.clone(), model }
     }
 }
 
@@ -262,6 +281,26 @@ fn print_other_agent_note(start: &EngineStart, id: &RunId, agent: &AskedAgent) -
         "Note: run {id} is a run of another agent, {name} in {home}: a stored result is from that agent"
     ));
     true
+}
+
+/// Prints a note, whatever the verbosity, if `--model` names another model than the run's last process had.
+fn print_other_model_note(start: &EngineStart, id: &RunId, agent: &AskedAgent) {
+    let config = &start.config;
+    let Some(model) = &agent.model else { return };
+    let Some((provider, name)) = config.provider().zip(config.model()) else { return };
+    // The path of a script depends on the directory in which the command runs.
+    let is_same_option = config.model_option() == Some(&*model.option);
+    if is_same_option || (provider, name) == (model.provider, &*model.name) {
+        return;
+    }
+    let recorded = match config.model_option() {
+        Some(option) => option.to_owned(),
+        None => format!("{provider}:{name}"),
+    };
+    let recorded = strip_terminal_controls(&recorded);
+    stdio::print_error_line(&format!(
+        "Note: run {id} was made with another model, {recorded}: a stored result is from that model"
+    ));
 }
 
 /// Prints a note, whatever the verbosity, if the agent's files differ from the files of the run's last process.
