@@ -328,6 +328,15 @@ fn c_16_7_a_fork_pays_for_itself_only() {
     sandbox.run("go", &[]).expect_code(0);
     let made = fork(&sandbox, &["--at", "1", "--into", "new", "--format", "json"]);
     made.expect_code(0);
+    let list = |more: &[&str]| {
+        sandbox
+            .delta(["list-runs", "-w", "new"].iter().chain(more).copied())
+            .output()
+            .expect_code(0)
+    };
+    assert_eq!(list(&["--format", "json"]).json()[0]["cost_usd"], 0.0);
+    let listed = list(&["--cost"]).stdout;
+    assert_eq!(listed.matches("0.0000 USD").count(), 2, "{listed}");
     // What the run itself has used would be more than this.
     let more = ["continue", "f", "-w", "new", "--max-tokens", "350000", "--format", "json"];
     let result = sandbox.delta(more).output().expect_code(0).json();

@@ -228,6 +228,7 @@ impl RunListEntry {
         summary: RunSummary,
     ) -> Self {
         let hidden = listed_answers(dir, &summary);
+        let usage = listed_usage(&summary);
         let task = redact_answers(&hidden, strip_terminal_controls(&summary.task));
         Self {
             run_id,
@@ -248,7 +249,7 @@ impl RunListEntry {
             error: summary.error.map(|error| error_line(&redact_answers(&hidden, error))),
             agent_name: summary.agent_name,
             workspace: workspace.root.clone(),
-            usage: summary.usage,
+            usage,
             moved_to: summary.moved_to,
             origin: summary.origin,
             parent: summary.parent,
@@ -286,6 +287,18 @@ impl RunListEntry {
             error_type: None,
             activity: None,
         }
+    }
+}
+
+/// The usage of a run; the cost of a fork that has asked no LLM is zero.
+fn listed_usage(summary: &RunSummary) -> UsageSummary {
+    let is_fresh_fork = summary.error.is_none()
+        && summary.usage == UsageSummary::default()
+        && summary.origin.as_ref().is_some_and(|origin| origin.iteration == summary.iterations);
+    if is_fresh_fork {
+        UsageSummary { cost_usd: Some(0.0), ..summary.usage }
+    } else {
+        summary.usage
     }
 }
 
