@@ -90,7 +90,7 @@ fn c_10_2_a_waiting_run_takes_its_answer_from_the_message_stdin_or_the_file() {
         (&["-m", "yes"], "", None, "yes"),
         (&["-m", "-"], "by\nstdin\n", None, "by\nstdin"),
         (&[], "", Some("by file\n\n"), "by file\n"),
-        (&[], "", Some("windows\r\n"), "windows"),
+        (&[], "", Some("\u{feff}windows\r\n"), "windows"),
         (&["-m", "wins"], "", Some("loses\n"), "wins"),
     ];
     for (args, stdin, file, answer) in args {

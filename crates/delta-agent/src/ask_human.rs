@@ -184,7 +184,9 @@ pub fn read_interaction_response(run_dir: &Path) -> Result<Option<String>, &'sta
         return Err("it is empty, as when its writer has only opened it");
     }
     let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8")?;
-    Ok(Some(text.strip_suffix("\r\n").or(text.strip_suffix('\n')).unwrap_or(&text).to_owned()))
+    // What an editor of Windows writes around the answer.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    Ok(Some(text.strip_suffix("\r\n").or(text.strip_suffix('\n')).unwrap_or(text).to_owned()))
 }
 
 fn open_with_metadata(path: &Path) -> std::io::Result<(File, Metadata)> {
