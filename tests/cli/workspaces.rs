@@ -496,3 +496,23 @@ fn c_15_2_a_version_beyond_all_measure_is_refused_unread() {
     let ran = sandbox.delta(["list-runs", "-w", "work"]).output().expect_code(126);
     assert!(ran.stderr.contains("it is larger than 65536 bytes"), "{}", ran.stderr);
 }
+
+#[test]
+fn c_5_1_a_symlink_that_leads_nowhere_is_named() {
+    let sandbox = Sandbox::scripted(DELTA, "", "- say: done\n");
+    for (target, link) in [("gone", "dead"), ("two", "one"), ("one", "two")] {
+        symlink(target, sandbox.path(link)).unwrap();
+    }
+    for (dir, why) in [
+        ("dead", "it is a symlink to gone, which does not exist"),
+        ("dead/work", "dead is a symlink to gone, which does not exist"),
+        ("one", "it is a symlink in a loop of symlinks"),
+    ] {
+        let run = ["run", "--agent", "agent", "-m", "x", "-w", dir, "-q"];
+        for args in [&run[..], &["list-runs", "-w", dir]] {
+            let expected = format!("error: could not open the workspace {dir}: {why}\n");
+            sandbox.delta(args).output().expect(126, "", &expected);
+        }
+    }
+    assert_eq!(sandbox.files("gone"), [""; 0]);
+}

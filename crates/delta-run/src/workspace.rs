@@ -8,6 +8,7 @@ use delta_base::durable::{self, FileError};
 use delta_base::id::RunId;
 use delta_base::shell_quote::shell_quote_path;
 use delta_base::{hex, terminal_text};
+use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -238,7 +239,8 @@ impl Workspace {
     /// Opens the workspace `path`, which must exist.
     pub fn open_existing(path: &Path) -> Result<Self, WorkspaceError> {
         if !path.exists() {
-            return Err(unusable(path, "there is no such directory"));
+            let reason = explain_dead_link(path);
+            return Err(unusable(path, reason.as_deref().unwrap_or("there is no such directory")));
         }
         Self::open_any(path)
     }
@@ -607,10 +609,26 @@ fn has_begun(id: &RunId, dir: &Path) -> Result<bool, WorkspaceError> {
     }
 }
 
+/// Which symlink in `path` leads nowhere, and why; `None` if there is none.
+fn explain_dead_link(path: &Path) -> Option<String> {
+    let ancestors: Vec<&Path> = path.ancestors().collect();
+    let links = ancestors.into_iter().rev().filter(|part| part.is_symlink());
+    links.filter_map(|link| Some((link, link.metadata().err()?))).find_map(|(link, error)| {
+        let name = if link == path { "it".to_owned() } else { link.display().to_string() };
+        if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) {
+            return Some(format!("{name} is a symlink in a loop of symlinks"));
+        }
+        let target = fs::read_link(link).ok().filter(|_| is_missing(&error))?;
+        Some(format!("{name} is a symlink to {}, which does not exist", target.display()))
+    })
+}
+
 /// Creates the directory `path` unless it exists.
 fn ensure_workspace_dir(path: &Path) -> Result<(), WorkspaceError> {
     durable::ensure_shared_dir_synced(path).map_err(|error| {
-        if path.exists() && !path.is_dir() {
+        if let Some(reason) = explain_dead_link(path) {
+            unusable(path, reason)
+        } else if path.exists() && !path.is_dir() {
             unusable(path, "it is not a directory")
         } else {
             use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
