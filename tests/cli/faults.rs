@@ -4,6 +4,7 @@
 use super::DELTA;
 use super::runs::resume;
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Command, Stdio};
 use test_support::needs;
 use test_support::sandbox::{Ran, Sandbox};
@@ -264,4 +265,44 @@ fn c_13_6_a_run_directory_that_was_moved_away_and_back() {
     fs::rename(sandbox.path("work/aside"), sandbox.path("work/.delta/r")).unwrap();
     assert_eq!(finish(&sandbox).expect_code(0).stdout, "done\n");
     assert_eq!(sandbox.read("agent/ledger"), "a\nb\n");
+}
+
+#[test]
+fn c_13_6_a_moved_workspace_is_not_said_to_be_gone() {
+    let failed = "\n! could not create DIR/work/.delta/r/metadata.json: No such file or directory (os error 2)";
+    let moved = |from: &str, to: &str, next: &str| {
+        let turns = "- call: [{tool: move}]\n- say: done\n";
+        let tools = format!("  - name: move\n    shell: mv {from} {to}\n");
+        let sandbox = Sandbox::scripted(DELTA, &tools, turns);
+        let ran = sandbox.run("task", &[]).expect_code(1).normal(&sandbox);
+        let ends = format!("{failed}\nNote: {next}\n");
+        assert!(ran.stderr.ends_with(&ends), "{}", ran.stderr);
+        sandbox
+    };
+    let there = "DIR/work/.delta/r was moved to DIR/work/aside; when it is back: delta continue --run-id r -w DIR/work --retry io";
+    moved("${RUN_DIR}", "${CWD}/aside", there);
+    let renamed = "the workspace was moved to DIR/new; continue with: delta continue --run-id r -w DIR/new --retry io";
+    let sandbox = moved("${CWD}", "../new", renamed);
+    let next = ["continue", "--run-id", "r", "-w", "new", "--retry", "io", "--format", "raw"];
+    assert_eq!(sandbox.delta(next).output().expect_code(0).stdout, "done\n");
+    let gone = "nothing is left to continue: the journal in DIR/work/.delta/r is gone";
+    moved("${CWD}", "../x; rm -rf ../x", gone);
+}
+
+#[test]
+fn c_13_6_a_workspace_that_cannot_be_read_is_not_said_to_be_gone() {
+    let tools = "  - name: close\n    shell: chmod 000 .\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, "- call: [{tool: close}]\n- say: done\n");
+    // Root can read everything, unless it gives that up.
+    if !needs::programs(&["setpriv"]) {
+        return;
+    }
+    let is_root = fs::metadata(sandbox.path("agent")).unwrap().uid() == 0;
+    let launcher = if is_root { "setpriv --bounding-set=-all --inh-caps=-all" } else { "" };
+    let sandbox = sandbox.started_by(launcher);
+    let ran = sandbox.run("task", &[]).expect_code(1).normal(&sandbox);
+    let note = "\nNote: the journal in DIR/work/.delta/r cannot be read: Permission denied (os error 13); when that is mended: delta continue --run-id r -w DIR/work --retry io\n";
+    fs::set_permissions(sandbox.path("work"), fs::Permissions::from_mode(0o700)).unwrap();
+    assert!(ran.stderr.ends_with(note), "{}", ran.stderr);
+    assert_eq!(resume(&sandbox, &["--retry", "io"]).expect_code(0).stdout, "done\n");
 }

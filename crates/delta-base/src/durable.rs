@@ -22,7 +22,7 @@ mod shared_lines;
 mod sparse;
 mod writeback;
 
-pub use append_file::{AppendFile, LogFile, append_line_synced, append_line_unsynced};
+pub use append_file::{AppendFile, LogFile, LostFile, append_line_synced, append_line_unsynced};
 pub use beneath::{DirEntry, OtherOwner, add_root, check_root_owner, join_beneath, mode_from_bits};
 pub use directories::{
     create_private_dir_synced, ensure_private_child_dir, ensure_private_dir,

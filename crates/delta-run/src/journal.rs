@@ -14,7 +14,7 @@ use crate::lease::lease_files;
 use crate::limits::BudgetAmount;
 use crate::run_files::LEASE_DIR;
 use crate::state::RunState;
-use delta_base::durable::{self, AppendFile, FileError};
+use delta_base::durable::{self, AppendFile, FileError, LostFile};
 use delta_base::error_text;
 use delta_base::time::{Clock, Timestamp};
 use std::io::{self, BufRead, BufReader, Read};
@@ -540,6 +540,11 @@ impl Journal {
     /// The last appended event and its chain value; `None` without one.
     pub fn head(&self) -> Option<JournalHead> {
         Some(JournalHead { seq: self.next_seq - 1, chain: self.head? })
+    }
+
+    /// What became of the journal, if it is not where this process opened it, and the path that it had there.
+    pub fn find_loss(&self) -> Option<(LostFile, &Path)> {
+        Some((self.file.find_loss()?, self.file.path()))
     }
 
     /// From now on, a change of the journal by another process is an error of the next write.

@@ -18,7 +18,7 @@ use crate::record::RecordWriter;
 use crate::record::open_call::DeadCall;
 use crate::state::RunState;
 use crate::state::run_metadata::{RunMetadata, has_metadata, write_metadata};
-use delta_base::durable::FileError;
+use delta_base::durable::{FileError, LostFile};
 use delta_base::id::{RunId, SnapshotId};
 use delta_base::redact::Secrets;
 use delta_base::signal::CancelToken;
@@ -238,6 +238,11 @@ impl Run {
     /// The number of processes that have owned the run, including this one.
     pub fn epoch(&self) -> u32 {
         self.ownership.epoch()
+    }
+
+    /// What became of the journal, if it is not where this process opened it, and the path that it had there.
+    pub fn find_journal_loss(&self) -> Option<(LostFile, &Path)> {
+        self.journal.find_loss()
     }
 
     /// The right to change the run.

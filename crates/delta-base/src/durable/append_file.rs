@@ -5,13 +5,15 @@ use super::failpoints;
 use super::file_watch::FileWatch;
 use super::{
     FileError, FileResult, NO_FOLLOW_NONBLOCK, PRIVATE_MODE, beneath, check_failpoint,
-    explain_file_error, file_error, open_existing_private, open_or_create_private,
-    sync_readable_dir, writeback,
+    explain_file_error, file_error, metadata_no_follow, open_existing_private,
+    open_or_create_private, sync_readable_dir, writeback,
 };
 use rustix::fs::OFlags;
-use std::fs::File;
+use std::fs::{self, File, Metadata};
+use std::io::ErrorKind::{NotADirectory, NotFound};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const APPEND_FLAGS: OFlags = OFlags::WRONLY.union(OFlags::APPEND);
@@ -95,6 +97,25 @@ impl AppendFile {
         Ok(())
     }
 
+    /// The path with which the file was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What became of the file; `None` if there is one at its path.
+    pub fn find_loss(&self) -> Option<LostFile> {
+        match metadata_no_follow(&self.path) {
+            Ok(_) => return None,
+            Err(error) if matches!(error.kind(), NotFound | NotADirectory) => {}
+            Err(error) => return Some(LostFile::Unreachable(error)),
+        }
+        let metadata = self.file.metadata().ok()?;
+        Some(match metadata.nlink() {
+            0 => LostFile::Removed,
+            _ => LostFile::Moved(find_current_path(&self.file, &metadata)),
+        })
+    }
+
     fn check_usable(&self) -> FileResult<()> {
         let Some((action, cause)) = &self.failure else { return Ok(()) };
         let source = io::Error::other(cause.clone());
@@ -120,6 +141,24 @@ impl AppendFile {
         self.file.write_all(bytes)?;
         watch.append(bytes, &self.file)
     }
+}
+
+/// What became of an open file whose path no longer leads to it.
+#[derive(Debug)]
+pub enum LostFile {
+    /// It has no name any more.
+    Removed,
+    /// It has another path; `None` if the system does not say which.
+    Moved(Option<PathBuf>),
+    /// Its path cannot be followed.
+    Unreachable(io::Error),
+}
+
+/// The path at which the system has an open file now.
+fn find_current_path(file: &File, metadata: &Metadata) -> Option<PathBuf> {
+    let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+    let there = metadata_no_follow(&path).ok()?;
+    (there.dev() == metadata.dev() && there.ino() == metadata.ino()).then_some(path)
 }
 
 /// Appends a line to a private file in one write, so that lines of several processes do not mix; creates the file when
@@ -167,7 +206,7 @@ impl LogFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::{self, OpenOptions};
+    use std::fs::OpenOptions;
 
     #[test]
     fn appended_bytes_are_in_the_file_and_count_once_synced() {

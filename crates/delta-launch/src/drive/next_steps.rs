@@ -5,7 +5,6 @@ use delta_operator::arguments::options::RunOptions;
 use delta_operator::runs::agent_hint;
 use delta_program::stdio;
 use delta_run::event::RunStatus;
-use delta_run::journal;
 use delta_run::run_result::{ContinueCommand, RunResult, describe_waiting, open_request_hint};
 use delta_run::state::stage::StageDir;
 use delta_run::state::{HumanRequest, RunState};
@@ -66,11 +65,6 @@ pub fn print_next_steps(
                 Some(hint) => stdio::print_error_line(&hint),
                 None => print_continue_command(&next),
             }
-        }
-        (Some(RunStatus::Failed), _) if !journal::journal_path(run_dir).exists() => {
-            let dir = run_dir.display();
-            let note = format!("Note: nothing is left to continue: the journal in {dir} is gone");
-            stdio::print_error_line(&note);
         }
         (Some(RunStatus::Failed), _) if !options.quiet => {
             let agent = agent_hint::own_agent(state);

@@ -1,16 +1,19 @@
 //! A run whose process could not write its journal any more, on a full disk for example: what its journal has is its result.
 
-use delta_base::durable::FileError;
+use delta_base::durable::{FileError, LostFile};
 use delta_base::shell_quote::shell_quote_path;
 use delta_operator::arguments::options::RunOptions;
 use delta_operator::failure::CommandFailure;
 use delta_operator::runs::agent_hint;
+use delta_program::stdio;
 use delta_run::event::RunStatus;
 use delta_run::journal;
 use delta_run::ownership::ActError;
 use delta_run::run::Run;
-use delta_run::run_result::RunResult;
+use delta_run::run_result::{ContinueCommand, RunResult};
 use delta_run::state::RunState;
+use delta_run::workspace::{self, CONTROL_DIR};
+use std::path::{Path, PathBuf};
 
 /// The result of the run, after its failure was printed; or the failure, if it has no result.
 pub fn end_unrecorded_run(
@@ -23,10 +26,11 @@ pub fn end_unrecorded_run(
     if is_replaced {
         return Err(failure);
     }
-    let Ok(state) = journal::fold_run_journal(&run.dir) else {
-        let dir = shell_quote_path(&run.dir);
-        let hint = format!("nothing is left to continue: the journal of the run in {dir} is gone");
-        return Err(failure.with_hint(hint));
+    let state = match journal::fold_run_journal(&run.dir) {
+        Ok(state) => state,
+        Err(error) => {
+            return Err(failure.with_hint(describe_loss(run).unwrap_or_else(|| error.to_string())));
+        }
     };
     let next = agent_hint::own_continue_command(&state);
     let failure = failure.with_hint(format!("when that is mended: {next}"));
@@ -51,6 +55,60 @@ pub fn end_unbegun_run(
         return end_unrecorded_run(run, error.into(), options);
     }
     Err(CommandFailure::from(error).adding_hint("when that is mended, repeat the command"))
+}
+
+/// Prints what became of the journal of a FAILED run, if it is not where it was; returns whether it is lost.
+pub fn print_loss(run: &Run) -> bool {
+    let loss = describe_loss(run).filter(|_| run.state().status == Some(RunStatus::Failed));
+    loss.inspect(|loss| stdio::print_error_line(&format!("Note: {loss}"))).is_some()
+}
+
+/// What became of the journal, if it is not where it was, and how to continue.
+fn describe_loss(run: &Run) -> Option<String> {
+    let (loss, journal) = run.find_journal_loss()?;
+    let state = run.state();
+    let next = if state.status == Some(RunStatus::Failed) {
+        ContinueCommand::for_failed_run(state).with_agent(agent_hint::own_agent(state))
+    } else {
+        agent_hint::own_continue_command(state)
+    };
+    let dir = shell_quote_path(&run.dir);
+    Some(match loss {
+        LostFile::Removed => format!("nothing is left to continue: the journal in {dir} is gone"),
+        LostFile::Unreachable(error) => {
+            format!("the journal in {dir} cannot be read: {error}; when that is mended: {next}")
+        }
+        LostFile::Moved(path) => {
+            let new_dir = path.and_then(|path| moved_run_dir(run, journal, &path));
+            let workspace = new_dir.as_deref().and_then(|dir| moved_workspace(run, dir));
+            match (workspace, &new_dir) {
+                (Some(workspace), _) => {
+                    let root = shell_quote_path(workspace);
+                    let next = next.with_work_dir(workspace);
+                    format!("the workspace was moved to {root}; continue with: {next}")
+                }
+                (None, Some(new_dir)) => {
+                    let new_dir = shell_quote_path(new_dir);
+                    format!("{dir} was moved to {new_dir}; when it is back: {next}")
+                }
+                (None, None) => format!("{dir} was moved or renamed; when it is back: {next}"),
+            }
+        }
+    })
+}
+
+/// The directory of the run whose journal is `path` now.
+fn moved_run_dir(run: &Run, journal: &Path, path: &Path) -> Option<PathBuf> {
+    let inside = journal.strip_prefix(&run.dir).ok()?;
+    let dir = path.ancestors().nth(inside.components().count())?;
+    path.ends_with(inside).then(|| dir.to_owned())
+}
+
+/// The workspace with the run directory `dir`, if it has the run at the same place as before.
+fn moved_workspace<'d>(run: &Run, dir: &'d Path) -> Option<&'d Path> {
+    let control = dir.parent().filter(|control| control.ends_with(CONTROL_DIR))?;
+    let has_id = dir.file_name() == Some(run.id.as_str().as_ref());
+    control.parent().filter(|_| has_id && workspace::runs_dir().is_none())
 }
 
 fn unrecorded_result(
