@@ -4,6 +4,7 @@ use super::DELTA;
 use super::mcp_serve::{Client, run_of, text_of};
 use serde_json::{Value, json};
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::process::Command;
 use test_support::needs;
 use test_support::sandbox::{Delta, Sandbox};
@@ -69,6 +70,54 @@ fn c_28_4_nothing_is_written_into_the_workspace_and_every_command_finds_the_run(
     let listed = outside(&sandbox, &["list-runs", "-r", ".", "--format", "json"]).output();
     let Value::Array(runs) = listed.expect_code(0).json() else { panic!("an array") };
     assert_eq!(runs.len(), 2);
+}
+
+#[test]
+fn c_28_4_the_runs_of_a_workspace_that_was_moved_can_be_read() {
+    let sandbox = sandbox();
+    for workspace in ["work", "other"] {
+        let run = ["run", "--agent", "agent", "-w", workspace, "--run-id", "r", "-m", "go", "-q"];
+        outside(&sandbox, &[&run[..], &["--snapshots"]].concat()).output().expect_code(101);
+    }
+    let names = entries(&sandbox, "runs");
+    let name = names.iter().find(|name| name.starts_with("work-")).unwrap();
+    let run = format!("runs/{name}/.delta/r");
+    let moved = || fs::rename(sandbox.path("work"), sandbox.path("moved")).unwrap();
+    let removed = || fs::remove_dir_all(sandbox.path("moved")).unwrap();
+    let linked = || symlink("other", sandbox.path("work")).unwrap();
+    for lose in [&moved as &dyn Fn(), &removed, &linked] {
+        lose();
+        for command in ["show", "verify", "view", "replay", "context show", "diff"] {
+            let named = [&*run, "r -w work --runs-dir runs", "last -w work --runs-dir runs"];
+            // With `-w`, a symlink is the workspace to which it leads.
+            let is_linked = sandbox.path("work").is_symlink();
+            for run in &named[..if is_linked { 1 } else { 3 }] {
+                let more = if command == "diff" { " 0 1" } else { "" };
+                let command = format!("{command} {run}{more}");
+                sandbox.delta(command.split(' ')).output().expect_code(0);
+            }
+        }
+        for command in ["verify", "export --to atif", "view -o all.html", "list-runs"] {
+            let ran = sandbox.delta(format!("{command} -r runs").split(' ')).output();
+            assert_eq!(ran.expect_code(0).stderr, "", "{command}");
+        }
+        let exported = sandbox.delta(["export", "--to", "atif", "-r", "runs"]).output();
+        assert_eq!(exported.stdout.lines().count(), 2);
+    }
+    let linked = sandbox.delta(["continue", &run]).output().expect_code(126).normal(&sandbox);
+    let replaced = "error: the workspace DIR/work is a symlink to DIR/other now\n";
+    assert!(linked.stderr.starts_with(replaced), "{}", linked.stderr);
+    fs::remove_file(sandbox.path("work")).unwrap();
+    let refused = "error: could not open the workspace DIR/work: there is no such directory\n\
+        help: its runs are in DIR/runs/NAME/.delta, where commands that only read find them;\n      \
+        for others, move it back, or create that directory\n";
+    for command in ["continue", "fork", "rm", "send -o file"] {
+        let command = format!("{command} {run}");
+        let ran = sandbox.delta(command.split(' ')).output().expect_code(126).normal(&sandbox);
+        assert_eq!(ran.stderr.replace(name, "NAME"), refused, "{command}");
+    }
+    fs::create_dir(sandbox.path("work")).unwrap();
+    sandbox.delta(["rm", &run]).output().expect_code(0);
 }
 
 #[test]

@@ -245,6 +245,13 @@ impl Workspace {
         Self::open_any(path)
     }
 
+    /// The workspace that was at `root`, if it is not there any more and the directory for all runs has runs of it.
+    pub fn find_lost(root: &Path) -> Option<Self> {
+        let is_there = root.canonicalize().is_ok_and(|path| path == root && path.is_dir());
+        let entry = runs_dir()?.join(name_in_runs_dir(root));
+        (!is_there && recorded_workspace(&entry)? == root).then(|| Self { root: root.to_owned() })
+    }
+
     /// Finds workspaces that have the run `id`: `path` and directories below it.
     pub fn find_holding_run(path: &Path, id: &RunId) -> Vec<PathBuf> {
         Self::search_below(path, |dir| {
@@ -406,9 +413,12 @@ impl Workspace {
     pub fn control_dir(&self) -> PathBuf {
         match runs_dir() {
             Some(dir) => {
-                // Each workspace has one name, whatever leads to it.
-                let root = self.root.canonicalize();
-                let name = name_in_runs_dir(root.as_deref().unwrap_or(&self.root));
+                // Each workspace has one name, whatever leads to it, also one that a symlink has replaced.
+                let root = match Self::find_lost(&self.root) {
+                    Some(lost) => lost.root,
+                    None => self.root.canonicalize().unwrap_or_else(|_| self.root.clone()),
+                };
+                let name = name_in_runs_dir(&root);
                 dir.join(name).join(CONTROL_DIR)
             }
             None => self.root.join(CONTROL_DIR),

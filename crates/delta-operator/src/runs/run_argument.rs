@@ -155,6 +155,15 @@ impl RunArgument {
         if let Some(complete) = self.complete_in_sweep(work_dir)? {
             return complete.find(work_dir);
         }
+        self.locate(work_dir, open_to_change)
+    }
+
+    /// Finds the run in the workspace that `open` opens: as it is named, and where it is or was.
+    fn locate(
+        &self,
+        work_dir: &Path,
+        open: fn(&Path, &Path) -> Result<Workspace, CommandFailure>,
+    ) -> Result<LocatedRun, CommandFailure> {
         let unpacked_from = match self.find_absent(work_dir) {
             Some((dir, id)) => packed::RunPacks::new(&dir).unpack(&id)?,
             None => None,
@@ -164,14 +173,14 @@ impl RunArgument {
         let (id, workspace, workspace_argument) = match self {
             Self::Dir(dir) => {
                 let (id, root) = split_run_dir(dir)?;
-                (id, Workspace::open_existing(&root)?, root)
+                (id, open(&root, &root)?, root)
             }
             Self::Last => {
-                let workspace = Workspace::open_existing(work_dir)?;
+                let workspace = open(work_dir, &workspace::resolve_existing(work_dir))?;
                 (run_list::find_last_updated(&workspace)?, workspace, work_dir.to_owned())
             }
             Self::Name(name) => {
-                let workspace = Workspace::open_existing(work_dir)?;
+                let workspace = open(work_dir, &workspace::resolve_existing(work_dir))?;
                 (find_id(name, &workspace)?, workspace, work_dir.to_owned())
             }
         };
@@ -189,7 +198,7 @@ impl RunArgument {
         }
         match self {
             Self::Dir(dir) if control_dir_of(dir).is_none() => locate_copied_run(dir),
-            _ => self.find(work_dir),
+            _ => self.locate(work_dir, open_to_read),
         }
     }
 
@@ -275,6 +284,33 @@ impl RunArgument {
         let events = own_run::read_journal(&run.id, &run.dir)?.events;
         Ok((run, events))
     }
+}
+
+/// Opens the workspace `path`, which is at `root`, to read its runs: in a directory for all runs, they outlive it.
+fn open_to_read(path: &Path, root: &Path) -> Result<Workspace, CommandFailure> {
+    Workspace::find_lost(root).map_or_else(|| Ok(Workspace::open_existing(path)?), Ok)
+}
+
+/// Opens the workspace `path`, which is at `root`, to change it or its runs.
+fn open_to_change(path: &Path, root: &Path) -> Result<Workspace, CommandFailure> {
+    let opened = Workspace::open_existing(path);
+    let Some(lost) = Workspace::find_lost(root) else { return Ok(opened?) };
+    let failure = match opened {
+        Ok(other) => {
+            let message = format!(
+                "the workspace {} is a symlink to {} now",
+                path.display(),
+                other.root.display()
+            );
+            CommandFailure::config(message, None)
+        }
+        Err(error) => error.into(),
+    };
+    let control = shell_quote_path(&lost.control_dir());
+    Err(failure.with_hint(format!(
+        "its runs are in {control}, where commands that only read find them;\n\
+         for others, move it back, or create that directory"
+    )))
 }
 
 /// The id `name` if there is such a run or none that could be meant, else the only id that begins or ends with `name`.
