@@ -30,7 +30,9 @@ pub use directories::{
     sync_dir, sync_file_system, sync_readable_dir,
 };
 pub use file_lock::{FileLock, ListedLockHolder, is_locked, list_lock_holders, read_lock_holder};
-pub use file_system::{DirectoryRoom, boot_id, inspect_room, is_on_local_file_system};
+pub use file_system::{
+    DirectoryRoom, boot_id, inspect_room, is_on_local_file_system, shows_kernel_state,
+};
 pub use regular_file::{
     MAX_REGULAR_BYTES, hash_file_beneath, open_no_follow, read_beneath, read_large,
     read_large_text, read_link_beneath, read_no_follow, read_no_follow_at_most, read_regular,

@@ -5,7 +5,7 @@
 
 use super::object_store::ObjectStore;
 use super::tree::{self, EntryKind, TreeEntry, join_tree_path};
-use super::workspace_walk::{FILE_FLAGS, list_names, open_subdirectory, permission_bits};
+use super::workspace_walk::{FILE_FLAGS, list_names, open_stored_subdirectory, permission_bits};
 use super::{SnapshotError, SnapshotStore, open_workspace};
 use delta_base::id::SnapshotId;
 use rustix::fs::{AtFlags, FileType, Mode};
@@ -138,7 +138,7 @@ impl HashWalk<'_> {
                 Some(Some(entry(EntryKind::File, mode, length, id)))
             }
             FileType::Directory => {
-                let Ok(subdir) = open_subdirectory(dir, name) else { return omitted() };
+                let Ok(subdir) = open_stored_subdirectory(dir, name) else { return omitted() };
                 let entries = self.walk_directory(&subdir, path)?;
                 if entries.is_empty() {
                     return Some(None);

@@ -1,6 +1,6 @@
 //! How large a directory may be for snapshots of it, so that they are not taken of a home directory or a disk.
 
-use super::workspace_walk::{list_names, open_subdirectory};
+use super::workspace_walk::{list_names, open_stored_subdirectory};
 use super::{CONTROL_DIR_NAME, ExcludePatterns, FileError, open_workspace, tree::join_tree_path};
 use rustix::fs::{AtFlags, FileType};
 use std::os::fd::OwnedFd;
@@ -68,7 +68,7 @@ impl WorkspaceCount<'_> {
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::RegularFile => self.bytes += u64::try_from(stat.st_size).unwrap_or(0),
                 FileType::Directory => {
-                    if let Ok(dir) = open_subdirectory(dir, &name) {
+                    if let Ok(dir) = open_stored_subdirectory(dir, &name) {
                         self.add_directory(&dir, &entry_path);
                     }
                 }

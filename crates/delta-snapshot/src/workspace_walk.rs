@@ -6,7 +6,7 @@ use super::file_index::{FileIndex, FileStamp};
 use super::object_store::{CancelCheck, ObjectStore, StoredFile};
 use super::tree::{self, EntryKind, FileOwner, TreeEntry, join_tree_path};
 use super::{CONTROL_DIR_NAME, OmittedPath, SnapshotError};
-use delta_base::durable::FileError;
+use delta_base::durable::{self, FileError};
 use delta_base::id::SnapshotId;
 use delta_base::redact::Secrets;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
@@ -226,7 +226,7 @@ impl WorkspaceWalk<'_> {
         name: &[u8],
         stat: &Stat,
     ) -> WalkResult {
-        let opened = open_subdirectory(dir, name)
+        let opened = open_stored_subdirectory(dir, name)
             .and_then(|subdir| list_names(&subdir).map(|names| (subdir, names)));
         let (subdir, names) = match opened {
             Ok(opened) => opened,
@@ -275,6 +275,13 @@ pub(super) fn open_subdirectory(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd, E
     rustix::fs::openat(dir, name, DIRECTORY_FLAGS, Mode::empty())
 }
 
+/// Opens a directory in `dir`, but not a symlink to one; `XDEV` where the kernel shows its state, as in /proc.
+pub(super) fn open_stored_subdirectory(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let subdir = open_subdirectory(dir, name)?;
+    let is_mount = rustix::fs::fstat(&subdir)?.st_dev != rustix::fs::fstat(dir)?.st_dev;
+    if is_mount && durable::shows_kernel_state(&subdir) { Err(Errno::XDEV) } else { Ok(subdir) }
+}
+
 /// The names in a directory, sorted.
 pub(super) fn list_names(dir: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
     let mut names = Vec::new();
@@ -308,6 +315,7 @@ pub(super) fn permission_bits(stat: &Stat) -> u32 {
 fn entry_from_errno(error: Errno) -> WalkedEntry {
     match error {
         Errno::NOENT => WalkedEntry::Gone,
+        Errno::XDEV => WalkedEntry::Omitted("it shows the state of the kernel".to_owned()),
         error => WalkedEntry::Omitted(error.to_string()),
     }
 }

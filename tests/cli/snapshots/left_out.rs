@@ -2,9 +2,11 @@
 
 use super::{FIRST, TOOLS, command, rollback, turns};
 use crate::DELTA;
+use rustix::process::geteuid;
 use serde_json::{Value, json};
 use std::fs;
 use std::process::Command;
+use test_support::needs;
 use test_support::sandbox::Sandbox;
 use test_support::wait::until_line;
 
@@ -170,4 +172,33 @@ fn c_16_4_stat_says_what_happened_to_a_directory() {
     command(&sandbox, "diff", &["0", "1", "--stat"]).expect(1, first, "");
     let second = "d | deleted directory\ne | directory, mode 0755, now 0700\nf | +0 -0\n0 added, 0 removed\n";
     command(&sandbox, "diff", &["1", "2", "--stat"]).expect(1, second, "");
+}
+
+/// Files in `/proc/PID` have no end.
+#[test]
+fn c_16_1_what_the_kernel_shows_is_left_out_and_other_mounts_are_not() {
+    let script = "touch proc/x 2> /dev/null; echo new > memory/new";
+    let sandbox = Sandbox::scripted(DELTA, TOOLS, &turns(&[script]));
+    for dir in ["work/sub/proc", "work/memory"] {
+        fs::create_dir_all(sandbox.path(dir)).unwrap();
+    }
+    let launcher = format!(
+        "unshare {} sh -c 'cd {} && mount --rbind /proc sub/proc && mount -t tmpfs none memory && \
+         echo old > memory/old && cd .. && exec \"$0\" \"$@\"'",
+        if geteuid().is_root() { "-m" } else { "-Urm" },
+        sandbox.path("work").display()
+    );
+    let sandbox = sandbox.started_by(&launcher);
+    if sandbox.delta(["--version"]).output().code != 0 {
+        needs::skip("needs to mount a directory");
+        return;
+    }
+    let ran = sandbox.run("go", &["--snapshots"]).expect_code(0);
+    let told = "! the snapshots leave out sub/proc: it shows the state of the kernel\n";
+    assert_eq!(ran.stderr.matches("! the snapshots leave out").count(), 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains(told), "{}", ran.stderr);
+    let taken = sandbox.events("SNAPSHOT");
+    let counts = |at: usize| [&taken[at]["files"], &taken[at]["left_out"]];
+    assert_eq!(counts(0), [&json!(1), &json!(1)]);
+    assert_eq!(counts(1), [&json!(2), &json!(1)]);
 }
