@@ -77,7 +77,7 @@ pub fn ask_about(provider: &mut EndpointProvider, model: &str, messages: &Value)
     let cancel = CancelToken::manual().unwrap();
     let result = provider.complete(&request, &cancel, &mut |progress| match progress {
         CallProgress::Text(piece) => pieces.push_str(piece),
-        CallProgress::AttemptFailed(attempt, _) => {
+        CallProgress::AttemptFailed { attempt, .. } => {
             pieces.clear();
             attempts.push(attempt.clone());
         }

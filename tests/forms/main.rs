@@ -24,6 +24,7 @@ mod in_process;
 mod keys;
 mod object_parameters;
 mod omitted_reasoning;
+mod refusals;
 mod responses;
 mod responses_cache;
 mod sent_again;

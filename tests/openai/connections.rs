@@ -142,7 +142,7 @@ fn c_7_4_a_cancellation_ends_the_wait_for_the_next_try() {
     };
     let mut waits = Vec::new();
     let result = client(&server, true).complete(&request, &cancel, &mut |progress| {
-        if let CallProgress::AttemptFailed(attempt, next) = progress {
+        if let CallProgress::AttemptFailed { attempt, next, .. } = progress {
             assert_eq!(next.number, 2);
             waits.push(attempt.retry_in_ms);
             cancel.request();

@@ -88,7 +88,7 @@ fn ask_with(provider: &mut EndpointProvider, body: &str, cancel: &CancelToken) -
     let mut pieces = String::new();
     let result = provider.complete(&request, cancel, &mut |progress| match progress {
         CallProgress::Text(piece) => pieces.push_str(piece),
-        CallProgress::AttemptFailed(attempt, _) => {
+        CallProgress::AttemptFailed { attempt, .. } => {
             pieces.clear();
             attempts.push(attempt.clone());
         }

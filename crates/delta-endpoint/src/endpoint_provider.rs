@@ -24,7 +24,7 @@ use delta_llm::llm::wire::{
 };
 use delta_llm::llm::{
     AnswerError, CallObserver, CallProgress, Endpoint, LlmError, LlmRequest, Provider, StoreReply,
-    StreamError, quote_inexact_arguments,
+    StreamError, has_answer_piece, quote_inexact_arguments,
 };
 use delta_words::{
     Attempt, CacheMarkers, EncodeOptions, Reply, ServiceTier, TryNumber, Usage, WireExchange,
@@ -82,6 +82,15 @@ pub struct RequestedTier {
     pub tier: ServiceTier,
     /// Whether a request that the endpoint refuses in this tier is asked directly.
     pub asks_directly_when_refused: bool,
+}
+
+/// What is known of an attempt before it ends.
+#[derive(Debug, Clone, Copy, Default)]
+struct AttemptState {
+    /// The HTTP status.
+    status: Option<u16>,
+    /// Whether an answer has started: a success has arrived, and it is not a refusal alone.
+    has_answer: bool,
 }
 
 /// A request as it is sent, and what it differs in from the one that was asked for.
@@ -345,18 +354,18 @@ impl EndpointProvider {
         }
     }
 
-    /// Sends the body once, and reads the response. `status` gets the HTTP status as soon as it is known, `live` the text
-    /// as it arrives.
+    /// Sends the body once, and reads the response. `state` gets what is known as soon as it is, `live` the text as it arrives.
     fn send_once(
         &mut self,
         request: &EncodedRequest,
         cancel: &CancelToken,
-        status: &mut Option<u16>,
+        state: &mut AttemptState,
         live: Option<CallObserver<'_>>,
     ) -> Result<Reply, AttemptError> {
         let mut exchange = self.client.post(Arc::<String>::clone(&request.body), cancel);
         let head = exchange.send()?;
-        *status = Some(head.status.as_u16());
+        state.status = Some(head.status.as_u16());
+        state.has_answer = head.status.is_success();
         self.has_answered = true;
         if !head.status.is_success() {
             let body = exchange.read_text(MAX_ERROR_RESPONSE_BYTES)?;
@@ -368,15 +377,17 @@ impl EndpointProvider {
         let cost = cost_header(&head);
         let content_type = head.header_text("content-type");
         let is_streamed = content_type.is_some_and(|kind| kind.contains("event-stream"));
-        let reader = ReplyReader {
+        let mut reader = ReplyReader {
             codec: &*self.codec,
             context: DecodeContext { model: &self.model, basis: request.basis.as_deref() },
+            has_answer: true,
         };
         let mut result = if is_streamed {
             reader.read_stream(&mut exchange, live)
         } else {
             reader.read_unstreamed(&mut exchange, Vec::new())
         };
+        state.has_answer = reader.has_answer;
         let usage = match &mut result {
             Ok(reply) => reply.usage.as_mut(),
             Err(AttemptError::Answer(AnswerError::Unusable(answer))) => answer.usage.as_mut(),
@@ -387,7 +398,7 @@ impl EndpointProvider {
             let cost = cost.filter(|cost| *cost > 0.0 || !is_streamed);
             usage.cost_usd = usage.cost_usd.or(cost);
         }
-        Ok(Reply { status: *status, ..result? })
+        Ok(Reply { status: state.status, ..result? })
     }
 
     /// Changes what later requests contain, if that is why the endpoint rejected this one.
@@ -480,10 +491,10 @@ impl Provider for EndpointProvider {
             }
             let started_at = time::current_time();
             let timer = Instant::now();
-            let mut status = None;
+            let mut state = AttemptState::default();
             let live: Option<CallObserver<'_>> =
                 if request.is_live { Some(&mut *observe) } else { None };
-            let error = match self.send_once(&sent.encoded, cancel, &mut status, live) {
+            let error = match self.send_once(&sent.encoded, cancel, &mut state, live) {
                 Ok(mut reply) => {
                     reply.usage.iter_mut().for_each(|usage| note_tier(usage, tier));
                     if let Some(answers) = &self.answers {
@@ -494,6 +505,7 @@ impl Provider for EndpointProvider {
                 Err(AttemptError::Http(HttpError::Cancelled)) => return Err(LlmError::Cancelled),
                 Err(error) => error,
             };
+            let AttemptState { status, has_answer } = state;
             let is_refused = self.tier.asks_directly_when_refused
                 && !tier.is_direct()
                 && attempt_failure::refuses_tier(&error);
@@ -543,7 +555,7 @@ impl Provider for EndpointProvider {
                 arrived: None,
             };
             let next = tries.next_number(max_retries);
-            observe(CallProgress::AttemptFailed(&attempt, next));
+            observe(CallProgress::AttemptFailed { attempt: &attempt, has_answer, next });
             refreshed?;
             let Some(delay) = delay else { return Err(failure.into_error(status)) };
             if cancel.wait(delay) {
@@ -688,12 +700,14 @@ fn to_millis(duration: Duration) -> u64 {
 struct ReplyReader<'a> {
     codec: &'a dyn WireCodec,
     context: DecodeContext<'a>,
+    /// Whether what has arrived is not a refusal alone.
+    has_answer: bool,
 }
 
 impl ReplyReader<'_> {
     /// Reads a body that is not streamed, of which `body` has arrived.
     fn read_unstreamed(
-        &self,
+        &mut self,
         exchange: &mut HttpExchange<'_>,
         mut body: Vec<u8>,
     ) -> Result<Reply, AttemptError> {
@@ -715,13 +729,17 @@ impl ReplyReader<'_> {
         }
         let repaired = replace_lone_surrogates(text);
         let exact = quote_inexact_arguments(&repaired, self.codec.form().arguments_member());
-        let response: Value =
-            serde_json::from_str(&exact).map_err(|_| AnswerError::not_json(text))?;
+        let Ok(response) = serde_json::from_str::<Value>(&exact) else {
+            // A page, a line of text or nothing; otherwise JSON that was cut off.
+            self.has_answer = text.trim_start().starts_with(['{', '[']);
+            return Err(AnswerError::not_json(text).into());
+        };
+        self.has_answer = has_answer_piece(&response);
         Ok(self.codec.decode(response, &self.context)?)
     }
 
     fn read_stream(
-        &self,
+        &mut self,
         exchange: &mut HttpExchange<'_>,
         mut live: Option<CallObserver<'_>>,
     ) -> Result<Reply, AttemptError> {
@@ -769,7 +787,7 @@ impl ReplyReader<'_> {
 
     /// The reply of a stream that has ended with `outcome`. An error after a complete answer does not undo it.
     fn finish_reply(
-        &self,
+        &mut self,
         assembler: Box<dyn StreamAssembler>,
         outcome: Result<(), StreamError>,
     ) -> Result<Reply, AttemptError> {
@@ -778,6 +796,8 @@ impl ReplyReader<'_> {
             let reply = assembler.into_reply(&self.context)?;
             return Ok(Reply { late_error, ..reply });
         }
+        self.has_answer = assembler.has_begun()
+            || matches!(&outcome, Err(StreamError::Reported(event)) if has_answer_piece(event));
         outcome?;
         Err(AttemptError::IncompleteStream)
     }

@@ -33,7 +33,7 @@ pub mod wire;
 
 pub use answer_error::{
     ANSWER_LENGTH_HINT, AnswerError, CONTEXT_LENGTH_HINT, SHARED_CONTEXT_HINT, UnusableAnswer,
-    body_excerpt,
+    body_excerpt, has_answer_piece,
 };
 pub use answer_policy::{AnswerPolicy, OnEmpty, OnLength, TextCalls};
 pub use call_markers::{call_marker_positions, find_call_marker, find_earlier_call_marker};
@@ -158,8 +158,15 @@ impl Provider for ModelProviders {
 /// What happens while a provider waits for a reply.
 #[derive(Debug)]
 pub enum CallProgress<'a> {
-    /// An attempt has failed; with the number of the next one, if there is one.
-    AttemptFailed(&'a Attempt, TryNumber),
+    /// An attempt has failed.
+    AttemptFailed {
+        /// The attempt.
+        attempt: &'a Attempt,
+        /// Whether an answer had started: without one it used no tokens.
+        has_answer: bool,
+        /// The number of the next one, if there is one.
+        next: TryNumber,
+    },
     /// The next piece of the reply's text, as it arrives.
     Text(&'a str),
     /// The next piece of the reply's reasoning.
@@ -178,7 +185,7 @@ pub enum CallProgress<'a> {
 impl CallProgress<'_> {
     /// Whether it is a part of the answer.
     pub fn is_of_answer(&self) -> bool {
-        !matches!(self, Self::AttemptFailed(..) | Self::SendingAgain { .. })
+        !matches!(self, Self::AttemptFailed { .. } | Self::SendingAgain { .. })
     }
 }
 

@@ -591,7 +591,7 @@ impl Engine<'_> {
                 let _ = rate.note_answer();
             }
             match progress {
-                CallProgress::AttemptFailed(attempt, next) => {
+                CallProgress::AttemptFailed { attempt, has_answer, next } => {
                     if let Some(rate) =
                         budget.rate_mut().as_mut().filter(|_| attempt.is_throttled())
                     {
@@ -602,7 +602,7 @@ impl Engine<'_> {
                     let mut attempt = attempt.clone();
                     let usage = attempt.usage.iter_mut();
                     usage.for_each(|usage| complete_usage(llm, usage, input_tokens));
-                    call.add(&CallPart::Failed(Cow::Borrowed(&attempt)));
+                    call.add_failure(attempt, has_answer);
                     redactors = AnswerRedactors::new(run.secrets());
                     let failed = call.answer.attempts().last();
                     if bound.is_some()

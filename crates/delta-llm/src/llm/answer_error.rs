@@ -69,6 +69,23 @@ impl AnswerError {
     }
 }
 
+/// What has an answer, or its tokens, in any form.
+const ANSWER_MEMBERS: [&str; 5] = ["choices", "candidates", "content", "output", "message"];
+const USAGE_MEMBERS: [&str; 2] = ["usage", "usageMetadata"];
+
+/// Whether a body has a piece of an answer or its tokens, and is not an error alone.
+pub fn has_answer_piece(body: &Value) -> bool {
+    let body = body.get(0).unwrap_or(body);
+    let members = ANSWER_MEMBERS.iter().filter_map(|name| body.get(name));
+    let has_piece = members.into_iter().any(|member| match member {
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(members) => !members.is_empty(),
+        _ => false,
+    });
+    let usages = USAGE_MEMBERS.iter().filter_map(|name| body.get(name)?.as_object());
+    has_piece || usages.flat_map(serde_json::Map::values).any(|count| count.as_f64() > Some(0.0))
+}
+
 /// The first characters of a body without a message; the title of an HTML page.
 pub fn body_excerpt(text: &str) -> String {
     if let Some(description) = describe_html(text) {

@@ -122,6 +122,10 @@ impl StreamAssembler for ReplyAssembler {
         self.has_choice && (self.is_whole || self.finish_reason.is_some())
     }
 
+    fn has_begun(&self) -> bool {
+        self.reader.has_begun()
+    }
+
     /// Some servers send a reason with each event.
     fn may_continue(&self) -> bool {
         let has_reason = self.finish_reason.is_some() && !self.is_whole && !self.reader.is_done();

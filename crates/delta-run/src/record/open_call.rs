@@ -86,8 +86,6 @@ impl UnansweredState {
             CallPart::Usage(usage) => self.reported = Some(usage.clone().into_owned()),
             CallPart::Failed(attempt) => {
                 let mut attempt = attempt.clone().into_owned();
-                let is_answering = attempt.status.is_some_and(|status| status < 300);
-                attempt.usage = attempt.usage.or_else(|| is_answering.then(|| self.estimate()));
                 let arrived = std::mem::take(&mut self.arrived);
                 attempt.arrived = Some(arrived).filter(|arrived| !arrived.is_empty());
                 self.attempts.push(attempt);
@@ -170,6 +168,14 @@ impl UnansweredCall {
     pub fn add(&mut self, part: &CallPart<'_>) {
         self.answer.add(part);
         let _ = self.file.write(self.secrets.redact_string(part_line(part)).as_bytes());
+    }
+
+    /// Records that an attempt has failed. If an answer had started, it used what the endpoint reported, or else the estimate.
+    pub fn add_failure(&mut self, mut attempt: Attempt, has_answer: bool) {
+        if has_answer && attempt.usage.is_none() {
+            attempt.usage = Some(self.answer.estimate());
+        }
+        self.add(&CallPart::Failed(Cow::Owned(attempt)));
     }
 
     /// When the call was made.

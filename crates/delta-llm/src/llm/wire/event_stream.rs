@@ -20,6 +20,8 @@ pub struct EventReader {
     is_done: bool,
     /// The stream ended within an event.
     is_cut: bool,
+    /// An event that is not an error has arrived.
+    has_begun: bool,
     split: SplitCharacter,
     /// Text outside of events, which may explain why there is no answer.
     unframed: String,
@@ -72,6 +74,11 @@ impl EventReader {
         self.is_done
     }
 
+    /// Whether an event that is not an error has arrived.
+    pub fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
     fn read(
         &mut self,
         events: Vec<SseEvent>,
@@ -90,9 +97,13 @@ impl EventReader {
                 }
                 SseEvent::Data(_) => {
                     add(&self.split.join(event.text()))?;
+                    self.has_begun = true;
                     self.early_bytes = self.unframed.len();
                 }
-                SseEvent::Unframed(line) if is_whole_json(line) => add(&self.split.join(line))?,
+                SseEvent::Unframed(line) if is_whole_json(line) => {
+                    add(&self.split.join(line))?;
+                    self.has_begun = true;
+                }
                 SseEvent::Unframed(line) => {
                     self.unframed.push_str(line);
                     self.unframed.push('\n');
@@ -284,6 +295,10 @@ impl<A: EventAssembler, C: WireCodec> StreamAssembler for EventStream<A, C> {
 
     fn is_complete(&self) -> bool {
         self.assembler.is_complete()
+    }
+
+    fn has_begun(&self) -> bool {
+        self.reader.has_begun()
     }
 
     fn may_continue(&self) -> bool {

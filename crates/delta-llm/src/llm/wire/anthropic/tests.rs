@@ -384,7 +384,7 @@ fn c_7_1_an_observer_gets_each_piece_once() {
         assembler.pass_new_text(&mut |progress| match progress {
             super::super::super::CallProgress::Text(text) => seen.0.push_str(text),
             super::super::super::CallProgress::Reasoning(text) => seen.1.push_str(text),
-            super::super::super::CallProgress::AttemptFailed(..) => unreachable!(),
+            super::super::super::CallProgress::AttemptFailed { .. } => unreachable!(),
             _ => {}
         });
     }

@@ -1,0 +1,66 @@
+//! What an endpoint, or a server in front of it, sends in place of an answer.
+
+use super::images::FORMS;
+use serde_json::json;
+use test_support::sandbox::{Ran, Sandbox};
+use test_support::server::{Answer, ScriptedServer};
+
+/// Runs an agent of the form at `base_url`, which is refused.
+fn refused(form: (&str, &str), base_url: &str, more: &[&str]) -> (Sandbox, Ran) {
+    let (form, key) = form;
+    let sandbox = Sandbox::new(super::DELTA);
+    let llm = format!("provider: {form}\n  model: m\n  base_url: {base_url}\n  max_retries: 0");
+    sandbox.agent(&llm, super::ECHO);
+    let ran = sandbox.run_command("hello", more).env(key, "k-1").output();
+    (sandbox, ran.expect_code(1))
+}
+
+#[test]
+fn c_37_5_a_refusal_with_status_200_counts_nothing() {
+    let error = json!({"error": {"code": 429, "message": "Provider returned error"}}).to_string();
+    let refusals = || {
+        [
+            Answer::raw(200, error.clone()),
+            Answer::raw(200, "<!DOCTYPE html><title>Log in</title>"),
+            Answer::raw(200, "upstream connect error"),
+            Answer::raw(200, "{}"),
+            Answer::raw(200, ""),
+            Answer::raw(204, ""),
+            Answer::event_stream(""),
+            Answer::event_stream(format!(": waiting\n\ndata: {error}\n\n")),
+            Answer::event_stream(format!("event: error\ndata: {error}\n\n")),
+        ]
+    };
+    for form in FORMS {
+        for (at, refusal) in refusals().into_iter().enumerate() {
+            let server = ScriptedServer::for_anything(vec![refusal]);
+            let (sandbox, _) = refused(form, &server.root_url(), &["--max-tokens", "1M"]);
+            let details = sandbox.events("ERROR")[0]["error_details"].clone();
+            assert_eq!(details.get("discarded_usage"), None, "{form:?} {at}: {details}");
+            let budget = sandbox.read("work/.delta/r/budget.jsonl");
+            let settled = r#""settle","call":2,"run_id":"r","tokens":0,"#;
+            assert!(budget.contains(settled), "{form:?} {at}: {budget}");
+        }
+    }
+}
+
+#[test]
+fn c_37_5_a_refusal_after_the_beginning_of_an_answer_counts() {
+    let error = json!({"code": 502, "message": "it broke"});
+    let begun = json!({"choices": [{"index": 0, "delta": {"role": "assistant"}}]});
+    let choice = json!({"choices": [{"index": 0, "delta": {"content": ""}}], "error": error});
+    let used = json!({"error": error, "usage": {"prompt_tokens": 7, "completion_tokens": 1}});
+    for answer in [
+        Answer::event_stream(format!("data: {begun}\n\ndata: {{\"error\":{error}}}\n\n")),
+        Answer::event_stream(format!("data: {choice}\n\n")),
+        Answer::event_stream(format!("data: {begun}\n\n")),
+        Answer::raw(200, choice.to_string()),
+        Answer::raw(200, used.to_string()),
+        Answer::raw(200, "{\"choices\": [{\"message\": {\"content\": \"ha"),
+    ] {
+        let server = ScriptedServer::for_anything(vec![answer]);
+        let (sandbox, _) = refused(FORMS[0], &server.root_url(), &["--max-tokens", "1M"]);
+        let usage = sandbox.events("ERROR")[0]["error_details"]["discarded_usage"][0].clone();
+        assert!(usage["input_tokens"].as_u64() > Some(0), "{usage}");
+    }
+}
