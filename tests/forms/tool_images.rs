@@ -185,3 +185,30 @@ fn c_23_6_progress_and_report_name_the_image() {
     assert!(stderr.contains(&line), "{stderr}");
     assert!(!stderr.contains("IHDR"), "the bytes are not shown: {stderr}");
 }
+
+#[test]
+fn c_23_6_an_image_of_a_tool_that_the_endpoint_refuses_is_left_out_by_a_fork() {
+    let error =
+        json!({"error": {"message": "image dimensions exceed max allowed size: 8000 pixels"}});
+    let server = ScriptedServer::start(vec![
+        Answer::call("shot", json!({"file": "small.png"})),
+        Answer::call("shot", json!({"file": "large.png"})),
+        Answer::raw(400, error.to_string()),
+        Answer::text("done"),
+    ]);
+    let sandbox = image_agent("anthropic", &server, SHOT);
+    sandbox.write("agent/small.png", png(10, 20));
+    sandbox.write("agent/large.png", png(9000, 10));
+    let run = sandbox.run_command("look", &[]).env("ANTHROPIC_API_KEY", "k-1");
+    let ran = run.output().expect_code(1);
+    assert!(!ran.stderr.contains("attach"), "{}", ran.stderr);
+    let (_, command) = ran.stderr.split_once("`delta fork ").expect(&ran.stderr);
+    let command = command.split('`').next().unwrap();
+    assert!(command.starts_with("r -w ") && command.ends_with(" --at 1"), "{command}");
+    let words: Vec<&str> = ["fork"].into_iter().chain(command.split(' ')).collect();
+    let forked = sandbox.path("forked").to_string_lossy().into_owned();
+    let more = ["--into", &forked, "--format", "raw", "without it"];
+    let fork = sandbox.delta(words.into_iter().chain(more)).env("ANTHROPIC_API_KEY", "k-1");
+    assert_eq!(fork.output().expect_code(0).stdout, "done\n");
+    assert_eq!(encoded_images(&bodies(&server)[3]).len(), 1);
+}

@@ -519,7 +519,7 @@ impl Provider for EndpointProvider {
                 endpoint: &self.endpoint,
                 codec: &*self.codec,
                 model: &self.model,
-                has_images: request.images.is_some(),
+                images: request.images,
                 has_documents: request.images.is_some()
                     && request.body.contains("\"file_data\":\"delta:"),
                 sent: &sent.encoded.body,

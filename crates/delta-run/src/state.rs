@@ -203,6 +203,8 @@ pub struct RunState {
     pub saved_usd: Option<f64>,
     /// The correction of token estimates by what the endpoint reported.
     pub ratio: TokenRatio,
+    /// The iteration whose call gave the newest image; `None` if no tool gave it.
+    pub image_iteration: Option<u32>,
     /// The number of oldest iterations that the last request left out because they did not fit.
     pub left_out: usize,
     /// The event that asked a person last.
@@ -352,6 +354,7 @@ impl RunState {
                 let config = self.start.as_ref().map(|start| &start.config);
                 let template = config.and_then(|config| config.task_template.as_deref());
                 self.conversation.push_user_message_with(content, images, template);
+                self.image_iteration = self.image_iteration.filter(|_| images.is_empty());
                 self.result = None;
                 self.hook_end = None;
                 self.model_changes = 0;
@@ -488,6 +491,9 @@ impl RunState {
 
     fn apply_action_result(&mut self, result: &ActionResult) {
         self.conversation.add_action_result(result);
+        if !result.images.is_empty() {
+            self.image_iteration = Some(self.iterations);
+        }
         self.calls.set_phase(&result.call_id, None);
         self.repeats.add_result(result, self.calls.are_done());
         // Of calls that ran at the same time, the first one ends the run.

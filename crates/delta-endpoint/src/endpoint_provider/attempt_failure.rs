@@ -15,8 +15,8 @@ use delta_http_client::proxy::ProxyRefusal;
 use delta_http_client::{HttpClient, HttpError};
 use delta_llm::llm::wire::{RejectionAdvice, WireCodec};
 use delta_llm::llm::{
-    ANSWER_LENGTH_HINT, AnswerError, CONTEXT_LENGTH_HINT, Endpoint, LlmError, SHARED_CONTEXT_HINT,
-    StreamError, UnusableAnswer, body_excerpt,
+    ANSWER_LENGTH_HINT, AnswerError, CONTEXT_LENGTH_HINT, Endpoint, ImageReader, LlmError,
+    SHARED_CONTEXT_HINT, StreamError, UnusableAnswer, body_excerpt,
 };
 use delta_words::{Unavailability, Usage, is_retried_status, is_throttling_status};
 use http::StatusCode;
@@ -175,8 +175,8 @@ pub struct AttemptTarget<'a> {
     pub codec: &'a dyn WireCodec,
     /// The model of the request.
     pub model: &'a str,
-    /// Whether the request has an image or a PDF.
-    pub has_images: bool,
+    /// The images and PDFs of the request; `None` if it has none.
+    pub images: Option<ImageReader<'a>>,
     /// Whether the request has a PDF.
     pub has_documents: bool,
     /// The request as it was sent.
@@ -525,10 +525,10 @@ fn rejection_hint(
     words: &ErrorWords,
     target: &AttemptTarget<'_>,
 ) -> Option<String> {
-    if target.has_images
-        && let Some(hint) = image_hint(status, words.text(), target.has_documents)
+    if let Some(images) = target.images
+        && let Some(hint) = image_hint(status, words.text(), target.has_documents, images)
     {
-        return Some(hint.to_owned());
+        return Some(hint);
     }
     let cause = RefusalCause::of(status, words);
     if let Some(hint) = cause.and_then(|cause| cause_hint(cause, status, target)) {
@@ -586,7 +586,12 @@ fn setting_hint(lower_body: &str) -> Option<String> {
 }
 
 /// What to do about a rejection of a request that has an image or a PDF, if the message is about it.
-fn image_hint(status: u16, lower_body: &str, has_documents: bool) -> Option<&'static str> {
+fn image_hint(
+    status: u16,
+    lower_body: &str,
+    has_documents: bool,
+    images: ImageReader<'_>,
+) -> Option<String> {
     let contains = |phrases: &[&str]| phrases.iter().any(|phrase| lower_body.contains(phrase));
     if !matches!(status, 400 | 404 | 413 | 415 | 422 | 500) {
         return None;
@@ -594,23 +599,32 @@ fn image_hint(status: u16, lower_body: &str, has_documents: bool) -> Option<&'st
     let is_large = contains(&["exceed", "too large", "too big"]);
     // A server that does not know the part names its type, or says that the type of a part is unknown.
     if has_documents && contains(&["pdf", "document", "file", "content[].type", "content type"]) {
-        return Some(if is_large || contains(&["too many", "maximum"]) {
+        let hint = if is_large || contains(&["too many", "maximum"]) {
             "the endpoint refuses a PDF of this size: attach a smaller one or fewer pages"
         } else if contains(&["could not process", "not valid", "encrypt", "password", "corrupt"]) {
             "the endpoint cannot read a PDF: check that the file is whole and has no password"
         } else {
             "the model does not take PDFs: ask another one with `--model`, or name the file in the message, so that a tool reads it"
-        });
+        };
+        return Some(hint.to_owned());
     }
     let is_about_images = contains(&["image", "vision", "multimodal", "multi-modal"]);
-    is_about_images.then(|| {
-        if is_large {
-            "the endpoint refuses an image of this size: attach a smaller one"
-        } else if contains(&["could not process", "could not download", "corrupt", "decode"]) {
-            "the endpoint cannot read an image: check that the file is whole"
-        } else {
-            "the model does not take images: ask another one with `--model`"
+    if !is_about_images {
+        return None;
+    }
+    let (problem, remedy) = if is_large {
+        ("the endpoint refuses an image of this size", "attach a smaller one")
+    } else if contains(&["could not process", "could not download", "corrupt", "decode"]) {
+        ("the endpoint cannot read an image", "check that the file is whole")
+    } else {
+        return Some("the model does not take images: ask another one with `--model`".to_owned());
+    };
+    Some(match images.undo_command {
+        // Each further request would contain it again.
+        Some(undo) => {
+            format!("{problem}, the result of a tool: `{undo}` goes back to before that call")
         }
+        None => format!("{problem}: {remedy}"),
     })
 }
 

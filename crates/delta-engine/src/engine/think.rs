@@ -24,6 +24,7 @@ use delta_run::limits::{CallUpperBound, token_estimate};
 use delta_run::record::open_call::{CallPart, UnansweredCall, UnansweredState};
 use delta_run::record::{self, ContextBlock, LlmCallRecord, RequestBody, WrittenRecord};
 use delta_run::run::{Run, RunNotice};
+use delta_run::run_result::ContinueCommand;
 use delta_words::{
     Attempt, NativeParts, Reply, ResponseBody, Usage, WireExchange, WireForm, parse_reply,
 };
@@ -731,6 +732,8 @@ struct RunReaders {
     previous_body: Box<dyn Fn() -> Option<String>>,
     /// What was sent in the last answered call.
     previous_exchange: Box<dyn Fn() -> Option<WireExchange>>,
+    /// The command that goes back to before the newest image, if a tool gave it.
+    undo_command: Option<String>,
 }
 
 impl RunReaders {
@@ -750,6 +753,10 @@ impl RunReaders {
                 let name = exchange_record.as_deref()?;
                 Some(record::read_wire_exchange(&exchange_dir, name).ok()??.wire)
             }),
+            undo_command: run.state().image_iteration.map(|iteration| {
+                let fork = ContinueCommand::from_state(run.state()).to_reader("fork");
+                format!("{fork} --at {}", iteration.saturating_sub(1))
+            }),
         }
     }
 
@@ -760,7 +767,8 @@ impl RunReaders {
         prepared: &'a PreparedRequest,
     ) -> LlmRequest<'a> {
         let state = run.state();
-        let images = ImageReader::new(&self.run_dir, image_file::read_data_url);
+        let mut images = ImageReader::new(&self.run_dir, image_file::read_data_url);
+        images.undo_command = self.undo_command.as_deref();
         LlmRequest {
             body: prepared.body.text(),
             task: &prepared.task,

@@ -10,6 +10,8 @@ use std::path::Path;
 pub struct ImageReader<'a> {
     run_dir: &'a Path,
     read_data_url: ReadDataUrl,
+    /// The command that goes back to before the newest image; `None` if no tool gave it.
+    pub undo_command: Option<&'a str>,
 }
 
 /// Returns the `data:` URL for a reference in a request of the run in a directory, and `None` for any other URL.
@@ -19,7 +21,7 @@ impl<'a> ImageReader<'a> {
     /// A reader for the requests of the run in `run_dir`. `read_data_url` returns the `data:` URL for a reference, and `None`
     /// for any other URL.
     pub fn new(run_dir: &'a Path, read_data_url: ReadDataUrl) -> Self {
-        Self { run_dir, read_data_url }
+        Self { run_dir, read_data_url, undo_command: None }
     }
 
     /// Replaces a reference with the `data:` URL of the image; returns whether it was one.
