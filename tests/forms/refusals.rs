@@ -1,5 +1,6 @@
 //! What an endpoint, or a server in front of it, sends in place of an answer.
 
+use super::agent_of;
 use super::images::FORMS;
 use serde_json::json;
 use test_support::sandbox::{Ran, Sandbox};
@@ -62,5 +63,22 @@ fn c_37_5_a_refusal_after_the_beginning_of_an_answer_counts() {
         let (sandbox, _) = refused(FORMS[0], &server.root_url(), &["--max-tokens", "1M"]);
         let usage = sandbox.events("ERROR")[0]["error_details"]["discarded_usage"][0].clone();
         assert!(usage["input_tokens"].as_u64() > Some(0), "{usage}");
+    }
+}
+
+#[test]
+fn c_37_3_a_wrong_address_is_asked_once_also_with_status_200() {
+    let unknown = r#"{"error":"Unexpected endpoint or method. (POST /chat/completions)"}"#;
+    let invalid = r#"{"error":{"message":"Invalid URL (POST /chat/completions)"}}"#;
+    for answer in [Answer::raw(200, unknown), Answer::raw(200, invalid), Answer::raw(404, "")] {
+        for (path, mentions) in [("", true), ("/v1", false)] {
+            let server = ScriptedServer::for_anything(vec![answer.clone()]);
+            let sandbox = agent_of("openai", &server, path);
+            let ran = sandbox.run("hello", &[]).expect_code(1);
+            assert_eq!(server.requests().len(), 1, "{}", ran.stderr);
+            let help = ran.stderr.lines().find(|line| line.starts_with("help: ")).unwrap();
+            assert!(help.contains("check `llm.base_url`"), "{help}");
+            assert_eq!(help.contains("`/v1`"), mentions, "{help}");
+        }
     }
 }

@@ -18,7 +18,7 @@ use delta_llm::llm::{
     ANSWER_LENGTH_HINT, AnswerError, CONTEXT_LENGTH_HINT, Endpoint, ImageReader, LlmError,
     SHARED_CONTEXT_HINT, StreamError, UnusableAnswer, body_excerpt,
 };
-use delta_words::{Unavailability, Usage, is_retried_status, is_throttling_status};
+use delta_words::{Unavailability, Usage, WireForm, is_retried_status, is_throttling_status};
 use http::StatusCode;
 use serde_json::Value;
 use ureq::Error;
@@ -318,6 +318,7 @@ fn cause_hint(cause: RefusalCause, status: u16, target: &AttemptTarget<'_>) -> O
         }
         RefusalCause::OtherForm => "write `provider: responses` in `llm`",
         RefusalCause::Model => return Some(model_hint(target)),
+        RefusalCause::Address => return Some(address_hint(target)),
         RefusalCause::FailedCall => {
             "the model wrote a call that its server cannot read: continue the run, or ask another model with `--model`"
         }
@@ -354,9 +355,8 @@ fn lasting_unavailability(
             Some(Unavailability::OutOfQuota)
         }
         (Some(RefusalCause::Throttled), _) | (_, Some(498)) => Some(Unavailability::Overloaded),
-        (Some(RefusalCause::Model | RefusalCause::OtherForm), _) | (_, Some(404 | 410)) => {
-            Some(Unavailability::Gone)
-        }
+        (Some(RefusalCause::Model | RefusalCause::OtherForm | RefusalCause::Address), _)
+        | (_, Some(404 | 410)) => Some(Unavailability::Gone),
         _ => None,
     }
 }
@@ -572,8 +572,19 @@ fn is_markup_page(body: &str) -> bool {
 }
 
 fn model_hint(target: &AttemptTarget<'_>) -> String {
-    let address = mask_url(&target.endpoint.base_url);
-    format!("check `llm.base_url` ({address}) and the model name ({})", target.model)
+    format!("{} and the model name ({})", address_hint(target), target.model)
+}
+
+fn address_hint(target: &AttemptTarget<'_>) -> String {
+    let Endpoint { base_url, form, .. } = target.endpoint;
+    let address = base_url.split_once("://").map_or(base_url.as_str(), |(_, address)| address);
+    let (address, _) = address.split_once(['?', '#']).unwrap_or((address, ""));
+    let has_path = address.trim_end_matches('/').contains('/');
+    let lacks = match form {
+        WireForm::OpenAi | WireForm::Responses if !has_path => ", which lacks `/v1`",
+        _ => "",
+    };
+    format!("check `llm.base_url` ({}{lacks})", mask_url(base_url))
 }
 
 /// What to do about a rejection that names a setting of `llm`.

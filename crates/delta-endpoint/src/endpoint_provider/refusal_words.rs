@@ -22,6 +22,8 @@ pub enum RefusalCause {
     OtherForm,
     /// There is no such model.
     Model,
+    /// The server has nothing at the path of the request.
+    Address,
     /// The model wrote a call that the server could not read.
     FailedCall,
     /// The endpoint does not serve the place of the client.
@@ -124,7 +126,7 @@ const ANSWER_LENGTH: [&str; 7] = [
 ];
 
 /// The other causes, the first one that applies.
-const CAUSES: [(RefusalCause, &[&str]); 7] = [
+const CAUSES: [(RefusalCause, &[&str]); 8] = [
     (
         RefusalCause::Account,
         &[
@@ -180,6 +182,18 @@ const CAUSES: [(RefusalCause, &[&str]); 7] = [
             "model_decommissioned",
             "has been decommissioned",
             "is not a valid model id",
+        ],
+    ),
+    (
+        RefusalCause::Address,
+        &[
+            // LM Studio, with status 200.
+            "unexpected endpoint or method",
+            "invalid url (",
+            "unknown_url",
+            "unknown request url",
+            "requested endpoint was not found",
+            "route not found",
         ],
     ),
     (RefusalCause::FailedCall, &["tool_use_failed"]),
@@ -295,7 +309,8 @@ impl RefusalCause {
             | Self::Account
             | Self::PeriodLimit
             | Self::OtherForm
-            | Self::Model => true,
+            | Self::Model
+            | Self::Address => true,
             Self::FailedCall | Self::Region | Self::Content | Self::Throttled => false,
         }
     }
