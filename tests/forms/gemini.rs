@@ -355,6 +355,62 @@ fn c_7_3_what_another_try_would_not_change_fails_the_run_at_once() {
 }
 
 #[test]
+fn c_37_3_the_reason_why_an_answer_is_withheld_is_named_with_its_words() {
+    let prompt = |feedback: Value| json!({"promptFeedback": feedback});
+    let candidate = |candidate: Value| json!({"candidates": [candidate]});
+    let rating = |category: &str, is_blocked: bool| json!({"category": category, "probability": "LOW", "blocked": is_blocked});
+    let ratings = json!([
+        rating("HARM_CATEGORY_HARASSMENT", false),
+        rating("HARM_CATEGORY_HATE_SPEECH", true)
+    ]);
+    let parts = json!({"role": "model", "parts": [{"text": "so"}]});
+    let filter = "the endpoint's content filter";
+    for (response, kind, message) in [
+        (
+            prompt(json!({"blockReason": "PROHIBITED_CONTENT"})),
+            "content_filter",
+            format!("{filter} withheld the answer: `PROHIBITED_CONTENT`"),
+        ),
+        (
+            prompt(json!({"blockReason": "MODEL_ARMOR", "blockReasonMessage": "Blocked by policy x."})),
+            "content_filter",
+            format!("{filter} withheld the answer: `MODEL_ARMOR`, Blocked by policy x."),
+        ),
+        (
+            candidate(json!({"finishReason": "SAFETY", "safetyRatings": ratings, "content": parts})),
+            "content_filter",
+            format!("{filter} cut off the answer: `SAFETY` (HARM_CATEGORY_HATE_SPEECH)"),
+        ),
+        (
+            candidate(json!({"finishReason": "SPII", "finishMessage": "It has a number."})),
+            "content_filter",
+            format!("{filter} withheld the answer: `SPII`, It has a number."),
+        ),
+        (
+            candidate(json!({"finishReason": "RECITATION", "content": parts})),
+            "content_filter",
+            "the endpoint cut off the answer, which repeats a text of its training data: `RECITATION`".to_owned(),
+        ),
+        (
+            candidate(json!({"finishReason": "LANGUAGE", "finishMessage": "Not supported."})),
+            "refusal",
+            "the model refused: `LANGUAGE`, Not supported.".to_owned(),
+        ),
+    ] {
+        for answer in [
+            Answer::raw(200, response.to_string()),
+            Answer::event_stream(format!("data: {response}\n\n")),
+        ] {
+            let (_server, sandbox, ran) = asked(vec![answer], &[]);
+            let ran = ran.expect_code(1);
+            let error = &sandbox.events("ERROR")[0];
+            assert_eq!((&error["error_details"]["type"], &error["error_message"]), (&json!(kind), &json!(message)));
+            assert_eq!(ran.stderr.matches(&message).count(), 1, "{}", ran.stderr);
+        }
+    }
+}
+
+#[test]
 fn c_23_1_vertex_has_the_model_in_the_middle_of_its_address() {
     let cases =
         [("", "x-goog-api-key", "k-1"), ("\n  auth: bearer", "authorization", "Bearer k-1")];

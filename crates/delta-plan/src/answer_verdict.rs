@@ -49,6 +49,7 @@ impl AnswerVerdict {
 pub struct AnswerFacts<'a> {
     finish_reason: Option<&'a str>,
     refusal: Option<&'a str>,
+    ending: Option<&'a str>,
     text: &'a str,
     has_calls: bool,
 }
@@ -58,6 +59,7 @@ impl<'a> From<&'a Reply> for AnswerFacts<'a> {
         Self {
             finish_reason: reply.finish_reason.as_deref(),
             refusal: reply.refusal.as_deref(),
+            ending: reply.ending.as_deref(),
             text: reply.content.as_deref().unwrap_or_default(),
             has_calls: !reply.tool_calls.is_empty(),
         }
@@ -69,6 +71,7 @@ impl<'a> From<&'a Thought> for AnswerFacts<'a> {
         Self {
             finish_reason: thought.finish_reason.as_deref(),
             refusal: None,
+            ending: None,
             text: &thought.content,
             has_calls: !thought.tool_calls.is_empty(),
         }
@@ -77,7 +80,7 @@ impl<'a> From<&'a Thought> for AnswerFacts<'a> {
 
 /// What an answer means for a run of `agent` whose events before it give `state`.
 pub fn judge_answer(agent: &Agent, state: &RunState, answer: AnswerFacts<'_>) -> AnswerVerdict {
-    let AnswerFacts { finish_reason, refusal, text, has_calls } = answer;
+    let AnswerFacts { finish_reason, refusal, ending, text, has_calls } = answer;
     let end = if state.has_rules(3) {
         AnswerEnd::parse(finish_reason)
     } else {
@@ -92,13 +95,28 @@ pub fn judge_answer(agent: &Agent, state: &RunState, answer: AnswerFacts<'_>) ->
     let missing_finish = || needs_finish.then(|| FINISH_REMINDER.to_owned());
     match (refusal, end, text) {
         (Some(refusal), ..) => refused(refusal),
+        (None, AnswerEnd::Refused, _) if !reason.eq_ignore_ascii_case("refusal") => {
+            refused(&own_reason(reason))
+        }
         (None, AnswerEnd::Refused, Some(text)) => refused(text),
         (None, AnswerEnd::Refused, None) => {
             withheld("refusal", "the model refused to answer".to_owned())
         }
         (None, AnswerEnd::Filtered, text) => {
             let action = if text.is_some() || has_calls { "cut off" } else { "withheld" };
-            withheld("content_filter", format!("the endpoint's content filter {action} the answer"))
+            let cause = ending.map_or_else(|| own_reason(reason), str::to_owned);
+            let word = cause.trim_start_matches('`').to_lowercase();
+            let message = if word.starts_with("recitation") || word.starts_with("image_recitation")
+            {
+                format!(
+                    "the endpoint {action} the answer, which repeats a text of its training data: {cause}"
+                )
+            } else if cause.is_empty() {
+                format!("the endpoint's content filter {action} the answer")
+            } else {
+                format!("the endpoint's content filter {action} the answer: {cause}")
+            };
+            withheld("content_filter", message)
         }
         (None, AnswerEnd::BrokenOff | AnswerEnd::Incomplete, _) => {
             let message = format!("the endpoint ended the answer early (finish_reason `{reason}`)");
@@ -156,6 +174,13 @@ pub fn judge_answer(agent: &Agent, state: &RunState, answer: AnswerFacts<'_>) ->
             judge_text(agent, state, text, verdict)
         }
     }
+}
+
+/// The endpoint's own reason for its end in the `finish_reason` of an answer, such as `content_filter: SPII`; empty if that only
+/// names the filter.
+fn own_reason(finish_reason: &str) -> String {
+    let cause = finish_reason.split_once(':').map_or(finish_reason, |(_, cause)| cause).trim();
+    if cause.is_empty() || cause == "content_filter" { String::new() } else { format!("`{cause}`") }
 }
 
 /// Whether the LLM is to make the call that its answer announces and lacks: once in a row. A hook may have dropped the call.

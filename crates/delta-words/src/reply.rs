@@ -49,6 +49,8 @@ pub struct Reply {
     pub finish_reason: Option<String>,
     /// The text of a refusal.
     pub refusal: Option<String>,
+    /// The endpoint's own reason for its end, with its words, if `finish_reason` does not have them.
+    pub ending: Option<String>,
     /// The tokens and the cost of the call.
     pub usage: Option<Usage>,
     /// The index of the script turn or of the recorded call that provided the reply.

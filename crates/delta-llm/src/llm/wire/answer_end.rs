@@ -43,7 +43,7 @@ const LATER_ENDINGS: [(&str, AnswerEnd); 33] = [
     ("malformed_function_call", AnswerEnd::BrokenOff),
     ("malformed_response", AnswerEnd::BrokenOff),
     ("unexpected_tool_call", AnswerEnd::BrokenOff),
-    ("language", AnswerEnd::Filtered),
+    ("language", AnswerEnd::Refused),
     ("blocklist", AnswerEnd::Filtered),
     ("prohibited_content", AnswerEnd::Filtered),
     ("spii", AnswerEnd::Filtered),

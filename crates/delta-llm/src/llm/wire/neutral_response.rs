@@ -24,6 +24,8 @@ pub struct NeutralAnswer {
     pub tool_calls: Vec<ToolCall>,
     /// Why the model stopped, in the words of Chat Completions.
     pub finish_reason: Option<String>,
+    /// The endpoint's own reason, with its words, if it withholds an answer.
+    pub ending: Option<String>,
     /// The tokens, if the endpoint counted them.
     pub usage: Option<NeutralUsage>,
     /// What has to go back unchanged; `None` for an answer of text and plain calls alone.
@@ -107,6 +109,7 @@ impl NeutralAnswer {
             tool_calls: self.tool_calls,
             finish_reason: self.finish_reason,
             refusal: self.refusal,
+            ending: self.ending,
             usage: usage.and_then(|usage| Usage::parse(&usage, &self.model)),
             native: self.native,
             response,
@@ -170,6 +173,7 @@ mod tests {
             refusal: None,
             tool_calls: vec![ToolCall::new("c", "t", "{}")],
             finish_reason: Some("tool_calls".to_owned()),
+            ending: None,
             usage: Some(NeutralUsage {
                 input: 10,
                 cached: 3,

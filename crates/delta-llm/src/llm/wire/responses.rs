@@ -116,6 +116,7 @@ impl WireCodec for ResponsesCodec {
             refusal: read.refusal,
             tool_calls: read.calls,
             finish_reason: Some(finish_reason.to_owned()),
+            ending: None,
             usage: response.get("usage").and_then(answer::reported_usage).map(|usage| {
                 let tier = response.get(SERVICE_TIER_KEY).and_then(Value::as_str);
                 NeutralUsage { tier: tier.map(ServiceTier::from_name), ..usage }

@@ -320,6 +320,7 @@ pub fn decode(mut response: Value, context: &DecodeContext<'_>) -> Result<Reply,
         // The model did not finish what it began.
         tool_calls: if is_refused { Vec::new() } else { calls },
         finish_reason: translate_stop_reason(stop_reason).map(str::to_owned),
+        ending: None,
         usage,
         native: blocks.iter().any(is_opaque).then(|| NativeParts {
             form: WireForm::Anthropic.name().to_owned(),

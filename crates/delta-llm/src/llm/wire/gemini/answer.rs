@@ -39,17 +39,27 @@ pub fn decode_response(
         ..NeutralAnswer::default()
     };
     let Some(candidate) = candidate else {
-        if block_reason(&response).is_none() {
+        let feedback = response.get("promptFeedback").unwrap_or(&Value::Null);
+        let Some(reason) = text_member(feedback, "blockReason") else {
             let message = "the response has no `candidates`".to_owned();
             return Err(AnswerError::NoAnswer(message, response));
-        }
+        };
         answer.finish_reason = Some("content_filter".to_owned());
+        answer.ending = Some(describe_ending(reason, feedback, "blockReasonMessage"));
         return Ok(answer.into_reply(response));
     };
     let no_parts = Vec::new();
     let parts = candidate.pointer("/content/parts").and_then(Value::as_array).unwrap_or(&no_parts);
     read_parts(parts, &mut answer);
-    answer.finish_reason = Some(neutral_finish_reason(candidate, &answer)?);
+    let reason = neutral_finish_reason(candidate, &answer)?;
+    let own_reason = text_member(candidate, "finishReason").unwrap_or_default();
+    let ending = describe_ending(own_reason, candidate, "finishMessage");
+    match &*reason {
+        "refusal" => answer.refusal = Some(ending),
+        "content_filter" => answer.ending = Some(ending),
+        _ => {}
+    }
+    answer.finish_reason = Some(reason);
     answer.native = (!parts.iter().all(is_plain)).then(|| NativeParts {
         form: WireForm::Gemini.name().to_owned(),
         model: model.to_owned(),
@@ -77,8 +87,20 @@ fn is_error(response: &Value) -> bool {
     find_error(response).is_some()
 }
 
-fn block_reason(response: &Value) -> Option<&str> {
-    text_member(response.get("promptFeedback")?, "blockReason")
+/// Why an answer is withheld, with the categories of its ratings that are the reason, and with the words in a member.
+fn describe_ending(reason: &str, rated: &Value, words_member: &str) -> String {
+    let ratings = rated.get("safetyRatings").and_then(Value::as_array);
+    let ratings = ratings.into_iter().flatten();
+    let blocked = ratings.filter(|rating| rating.get("blocked") == Some(&Value::Bool(true)));
+    let categories: Vec<&str> =
+        blocked.filter_map(|rating| text_member(rating, "category")).collect();
+    let categories = match categories.as_slice() {
+        [] => String::new(),
+        categories => format!(" ({})", categories.join(", ")),
+    };
+    let words = text_member(rated, words_member).filter(|words| !words.is_empty());
+    let words = words.map_or_else(String::new, |words| format!(", {words}"));
+    format!("`{reason}`{categories}{words}")
 }
 
 /// The calls of the answer. Arguments that are there as text become an object again. If the answer was cut off, none of the
@@ -161,6 +183,7 @@ fn neutral_finish_reason(candidate: &Value, answer: &NeutralAnswer) -> Result<St
         "STOP" if has_calls => "tool_calls",
         "STOP" => "stop",
         "MAX_TOKENS" => "length",
+        "LANGUAGE" => "refusal",
         reason if AnswerEnd::parse(Some(reason)) == AnswerEnd::Filtered => "content_filter",
         "" | "FINISH_REASON_UNSPECIFIED" => {
             let message = "the response has no `finishReason`";

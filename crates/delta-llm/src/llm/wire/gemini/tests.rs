@@ -382,10 +382,10 @@ fn c_23_1_every_reason_to_stop_has_a_meaning() {
     assert_eq!(reason(&calls, "STOP").unwrap(), "tool_calls");
     assert_eq!(reason(&text, "MAX_TOKENS").unwrap(), "length");
     assert_eq!(reason(&text, "BRAND_NEW").unwrap(), "brand_new");
+    assert_eq!(reason(&text, "LANGUAGE").unwrap(), "refusal");
     for filtered in [
         "SAFETY",
         "RECITATION",
-        "LANGUAGE",
         "BLOCKLIST",
         "PROHIBITED_CONTENT",
         "SPII",
