@@ -319,6 +319,13 @@ fn cause_hint(cause: RefusalCause, status: u16, target: &AttemptTarget<'_>) -> O
         RefusalCause::OtherForm => "write `provider: responses` in `llm`",
         RefusalCause::Model => return Some(model_hint(target)),
         RefusalCause::Address => return Some(address_hint(target)),
+        RefusalCause::RequestBytes => {
+            return Some(format!(
+                "the server, or a proxy in front of it, limits the bytes of a request, and this one has {}: include less in \
+                 context.yaml, or attach less",
+                target.sent.len()
+            ));
+        }
         RefusalCause::FailedCall => {
             "the model wrote a call that its server cannot read: continue the run, or ask another model with `--model`"
         }

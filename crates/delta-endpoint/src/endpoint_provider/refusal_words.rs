@@ -24,6 +24,8 @@ pub enum RefusalCause {
     Model,
     /// The server has nothing at the path of the request.
     Address,
+    /// The server, or a proxy in front of it, takes fewer bytes.
+    RequestBytes,
     /// The model wrote a call that the server could not read.
     FailedCall,
     /// The endpoint does not serve the place of the client.
@@ -126,7 +128,7 @@ const ANSWER_LENGTH: [&str; 7] = [
 ];
 
 /// The other causes, the first one that applies.
-const CAUSES: [(RefusalCause, &[&str]); 8] = [
+const CAUSES: [(RefusalCause, &[&str]); 9] = [
     (
         RefusalCause::Account,
         &[
@@ -194,6 +196,15 @@ const CAUSES: [(RefusalCause, &[&str]); 8] = [
             "unknown request url",
             "requested endpoint was not found",
             "route not found",
+        ],
+    ),
+    (
+        RefusalCause::RequestBytes,
+        &[
+            "request_too_large",
+            "request entity too large",
+            "payload too large",
+            "request body size",
         ],
     ),
     (RefusalCause::FailedCall, &["tool_use_failed"]),
@@ -267,6 +278,9 @@ impl RefusalCause {
         if is_unnamed && matches!(status, 200 | 402 | 403 | 429) && words.name_used_up_period() {
             return Some(Self::PeriodLimit);
         }
+        if named.is_none() && status == 413 {
+            return Some(Self::RequestBytes);
+        }
         let (cause, _) = named?;
         // Elsewhere the status says more: a gateway reports so a model whose server is away for now.
         let is_plausible =
@@ -310,7 +324,8 @@ impl RefusalCause {
             | Self::PeriodLimit
             | Self::OtherForm
             | Self::Model
-            | Self::Address => true,
+            | Self::Address
+            | Self::RequestBytes => true,
             Self::FailedCall | Self::Region | Self::Content | Self::Throttled => false,
         }
     }

@@ -1,6 +1,5 @@
 //! What to do about a request that the endpoint rejects.
 
-use super::super::super::answer_error::CONTEXT_LENGTH_HINT;
 use super::super::{RejectedRequest, RejectionAdvice};
 use delta_base::time;
 use delta_http::ResponseHead;
@@ -93,7 +92,6 @@ fn advised_hint(status: u16, lower_body: &str) -> Option<&'static str> {
         _ if is_billing(status, lower_body) => {
             "add credit to the account at the provider, or set the key of another one"
         }
-        413 => CONTEXT_LENGTH_HINT,
         400 if MODEL_SETTINGS.iter().any(|setting| lower_body.contains(setting)) => {
             "what a model takes differs: leave `thinking`, `output_config` and `tool_choice` out of `llm`, or look at the \
              model's page"
