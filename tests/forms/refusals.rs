@@ -98,3 +98,17 @@ fn c_37_3_a_limit_of_bytes_is_named_in_each_form() {
         }
     }
 }
+
+#[test]
+fn c_37_3_an_encoding_that_names_no_coding_leaves_the_body_as_it_is() {
+    for encoding in ["", "identity", "UTF-8", "utf8", "none", " None ", "identity, identity"] {
+        let answer = Answer::text("ok").header("content-encoding", encoding);
+        let server = ScriptedServer::start(vec![answer]);
+        let sandbox = agent_of("openai", &server, "/v1");
+        assert_eq!(sandbox.run("hello", &["--format", "raw"]).expect_code(0).stdout, "ok\n");
+    }
+    let (server, encoding) = (Answer::text("ok").header("content-encoding", "br"), "`br`");
+    let server = ScriptedServer::start(vec![server]);
+    let (_, ran) = refused(FORMS[0], &server.url(), &[]);
+    assert!(ran.stderr.contains(encoding), "{}", ran.stderr);
+}

@@ -21,6 +21,22 @@ pub struct ResponseHead {
     pub headers: HeaderMap,
 }
 
+/// The content codings that IANA knows. Some servers write another word there, such as a charset or `none`, and encode nothing.
+const CONTENT_CODINGS: [&str; 12] = [
+    "aes128gcm",
+    "br",
+    "compress",
+    "dcb",
+    "dcz",
+    "deflate",
+    "exi",
+    "gzip",
+    "pack200-gzip",
+    "x-compress",
+    "x-gzip",
+    "zstd",
+];
+
 impl ResponseHead {
     /// The value of a header, if it is text.
     pub fn header_text(&self, name: &str) -> Option<&str> {
@@ -39,8 +55,8 @@ impl ResponseHead {
     /// The encoding of the body, if it has one. This client decodes none.
     pub fn content_encoding(&self) -> Option<&str> {
         let encoding = self.header_text("content-encoding")?.trim();
-        let is_plain = encoding.is_empty() || encoding.eq_ignore_ascii_case("identity");
-        (!is_plain).then_some(encoding)
+        let mut names = encoding.split(',').map(|name| name.trim().to_ascii_lowercase());
+        names.any(|name| CONTENT_CODINGS.contains(&&*name)).then_some(encoding)
     }
 }
 
