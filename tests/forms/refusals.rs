@@ -112,3 +112,12 @@ fn c_37_3_an_encoding_that_names_no_coding_leaves_the_body_as_it_is() {
     let (_, ran) = refused(FORMS[0], &server.url(), &[]);
     assert!(ran.stderr.contains(encoding), "{}", ran.stderr);
 }
+
+#[test]
+fn c_37_3_an_empty_response_is_called_empty() {
+    for (status, body) in [(200, ""), (200, " \n"), (204, "")] {
+        let server = ScriptedServer::start(vec![Answer::raw(status, body)]);
+        let (_, ran) = refused(FORMS[0], &server.url(), &[]);
+        assert!(ran.stderr.contains("the endpoint's response is empty\n"), "{}", ran.stderr);
+    }
+}

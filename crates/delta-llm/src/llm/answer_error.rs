@@ -62,10 +62,10 @@ impl From<StreamError> for AnswerError {
 impl AnswerError {
     /// The error for a body `text` that is not JSON.
     pub fn not_json(text: &str) -> Self {
-        Self::InvalidResponse(format!(
-            "the endpoint's response is not JSON: {}",
-            body_excerpt(text)
-        ))
+        Self::InvalidResponse(match body_excerpt(text).as_str() {
+            "" => "the endpoint's response is empty".to_owned(),
+            excerpt => format!("the endpoint's response is not JSON: {excerpt}"),
+        })
     }
 }
 
