@@ -93,6 +93,9 @@ pub fn plan_call<'a>(
         (Some(tool), _) => match CheckedCall::check(call.clone(), tool, vars) {
             Ok(checked) => CallPlan::Start(Box::new(checked)),
             Err(reason) if state.has_rules(2) => {
+                let wrong =
+                    state.has_rules(3).then(|| tool.describe_wrong_arguments(&call.arguments));
+                let reason = wrong.flatten().unwrap_or(reason);
                 refused(add_parameter_line(reason, &tool.parameters))
             }
             Err(reason) => refused(reason),
@@ -171,12 +174,16 @@ fn check_builtin<T>(
     let schema = ValueSchema::of_builtin(schema);
     let coerced =
         if agent.llm.strict_arguments { None } else { schema.coerce_arguments(arguments) };
-    coerced
-        .and_then(|CoercedArguments { arguments, names }| {
-            let checked = check(&arguments).ok()?;
-            Some((RecordedArguments { json: arguments.to_value(), coerced: names }, checked))
-        })
-        .ok_or_else(|| add_parameter_line(problem, &schema_parameters(&schema.json)))
+    let problem = match coerced.map(|coerced| (check(&coerced.arguments), coerced)) {
+        Some((Ok(checked), CoercedArguments { arguments, names })) => {
+            let recorded = RecordedArguments { json: arguments.to_value(), coerced: names };
+            return Ok((recorded, checked));
+        }
+        // What the tool would take is not wrong.
+        Some((Err(problem), _)) if state.has_rules(3) => problem,
+        Some((Err(_), _)) | None => problem,
+    };
+    Err(add_parameter_line(problem, &schema_parameters(&schema.json)))
 }
 
 fn check_finish_result(agent: &Agent, arguments: &CallArguments) -> Result<ExactJson, String> {

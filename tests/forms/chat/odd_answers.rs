@@ -440,3 +440,51 @@ fn c_3_1_texts_of_what_the_tool_wants_are_taken_and_named() {
         assert!(sandbox.events("ACTION_RESULT")[0].get("exit_code").is_none(), "{arguments}");
     }
 }
+
+#[test]
+fn c_3_1_only_arguments_that_are_wrong_are_named() {
+    let add = "  - name: add\n    exec: echo ${n} ${d} ${o}\n    parameters:\n      - {name: n, type: integer}\n      - {name: d, type: boolean}\n      - {name: o, type: object, required: false, properties: {a: {type: integer}, b: {type: integer}}}\n";
+    let whole = "  - name: add\n    exec: cat\n    schema: {type: object, properties: {n: {type: integer}, d: {type: boolean}, o: {type: array, items: {type: integer}}}}\n";
+    let finish = "  - name: other\n    exec: 'true'\nfinish: {schema: {type: object, properties: {n: {type: integer}, d: {type: boolean}}}}\n";
+    let quoted = json!(json!({"n": "7", "d": "True"}).to_string());
+    for (tools, tool, arguments, wrong) in [
+        (
+            add,
+            "add",
+            json!({"n": "7", "d": "True"}),
+            vec!["parameter `d` must be a boolean, not a string"],
+        ),
+        (
+            add,
+            "add",
+            json!({"n": "[7]", "d": "True"}),
+            vec!["`n` must be an integer, not a string", "`d` must be a boolean"],
+        ),
+        (
+            add,
+            "add",
+            json!({"n": "7", "d": "true", "o": {"a": "1", "b": "x"}}),
+            vec!["parameter `o`: "],
+        ),
+        (add, "add", quoted.clone(), vec!["parameter `d` must be a boolean"]),
+        (
+            whole,
+            "add",
+            json!({"n": "7", "d": "True", "o": ["1", "x", "2"]}),
+            vec!["/d: must be", "/o/1: must be"],
+        ),
+        (finish, "finish", json!({"n": "7", "d": "True"}), vec!["/d: must be"]),
+    ] {
+        let call = Answer::raw_call("a", tool, &arguments.to_string());
+        let server = ScriptedServer::start(vec![call, Answer::text("done")]);
+        let sandbox = Sandbox::new(DELTA);
+        sandbox.agent(&format!("model: test-model\n  base_url: {}", server.url()), tools);
+        sandbox.run("hello", &[]).expect_code(0);
+        let observation = sandbox.observations().remove(0);
+        let lines: Vec<&str> = observation.lines().filter(|line| line.starts_with("- ")).collect();
+        assert_eq!(lines.len(), wrong.len(), "{observation}");
+        for (line, wrong) in lines.iter().zip(wrong) {
+            assert!(line.contains(wrong), "{wrong}: {observation}");
+        }
+    }
+}

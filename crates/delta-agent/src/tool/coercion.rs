@@ -8,7 +8,7 @@ use super::{ParameterType, Tool, ToolParameter, ValueSchema};
 use delta_words::CallArguments;
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The most texts of one value that are read; a value with more is refused as it is.
 const MAX_TEXTS: usize = 10_000;
@@ -36,7 +36,8 @@ impl Tool {
     }
 }
 
-/// The arguments with texts replaced by what `schema` of all of them, or else `parameters`, want; `None` if that changes nothing.
+/// The arguments with texts replaced by what `schema` of all of them, or else `parameters`, want; `None` if that changes nothing. A
+/// text that says something else stays.
 fn coerce(
     schema: Option<&ValueSchema>,
     parameters: &[ToolParameter],
@@ -51,7 +52,7 @@ fn coerce(
     }
     let object = ArgumentObject::parse(arguments).ok()?;
     let refused = match schema {
-        Some(schema) => Some(refused_paths(schema, &arguments.parse().ok()?)),
+        Some(schema) => Some(readable_paths(schema, arguments.as_json(), &arguments.parse().ok()?)),
         None => None,
     };
     let mut names = Vec::new();
@@ -84,12 +85,33 @@ fn coerced_value(
     let ToolParameter { kind, schema, .. } =
         parameters.iter().find(|parameter| parameter.name == name)?;
     let value: Json = serde_json::from_str(raw.get()).ok()?;
-    let paths = match schema {
-        Some(schema) => refused_paths(schema, &value),
-        None if value.is_string() && *kind != ParameterType::String => vec![Vec::new()],
-        None => Vec::new(),
-    };
-    replace_texts(raw.get(), &paths.iter().map(Vec::as_slice).collect::<Vec<_>>())
+    match schema {
+        Some(schema) => {
+            replace_texts(raw.get(), &as_slices(&readable_paths(schema, raw.get(), &value)))
+        }
+        None if value.is_string() && *kind != ParameterType::String => {
+            let inner = inner_json(raw.get())?;
+            let value: Json = serde_json::from_str(&inner).ok()?;
+            let fits = kind.accepts(&value) || *kind == ParameterType::Array && value.is_array();
+            fits.then_some(inner)
+        }
+        None => None,
+    }
+}
+
+/// The paths of the texts that say a value whose JSON type the schema takes there.
+fn readable_paths(schema: &ValueSchema, json: &str, value: &Json) -> Vec<Vec<String>> {
+    let mut paths = refused_paths(schema, value);
+    let replaced = replace_texts(json, &as_slices(&paths));
+    if let Some(replaced) = replaced.and_then(|text| serde_json::from_str(&text).ok()) {
+        let unread: HashSet<_> = refused_paths(schema, &replaced).into_iter().collect();
+        paths.retain(|path| !unread.contains(path));
+    }
+    paths
+}
+
+fn as_slices(paths: &[Vec<String>]) -> Vec<&[String]> {
+    paths.iter().map(Vec::as_slice).collect()
 }
 
 /// The paths of the values whose JSON type the schema refuses.

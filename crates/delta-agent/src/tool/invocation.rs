@@ -81,6 +81,15 @@ impl Tool {
             .ok_or(problem)
     }
 
+    /// The observation for refused arguments without the ones that would be taken as what their text says; `None` if there are
+    /// none.
+    pub fn describe_wrong_arguments(&self, arguments: &CallArguments) -> Option<String> {
+        if self.strict_arguments {
+            return None;
+        }
+        self.check_exact(&self.coerce(arguments)?.arguments).err()
+    }
+
     /// Checks the arguments as they came.
     fn check_exact(&self, arguments: &CallArguments) -> Result<CheckedArguments, String> {
         let object = ArgumentObject::parse(arguments)

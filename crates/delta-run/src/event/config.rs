@@ -15,8 +15,8 @@ use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
 
 /// The rules of this version. Since 2, a request can force a call, built-in tools are described in few words, and their
-/// arguments are taken as for other tools; since 3, more endings of answers and more calls written as text are known. A replay
-/// follows the rules that a process recorded.
+/// arguments are taken as for other tools; since 3, more endings of answers and more calls written as text are known, and only
+/// arguments that are wrong are named. A replay follows the rules that a process recorded.
 pub const CURRENT_RULES: u32 = 3;
 
 /// A summary of the configuration of one process. The agent's files are copied to agent/.
