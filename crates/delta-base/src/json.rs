@@ -6,7 +6,9 @@ use std::io;
 
 mod exact_json;
 
-pub use exact_json::{ExactJson, has_inexact_number, next_token, without_blanks};
+pub use exact_json::{
+    ExactJson, has_inexact_number, next_token, without_blanks, without_repeated_names,
+};
 
 /// Enough for most values.
 const DEFAULT_CAPACITY: usize = 1024;

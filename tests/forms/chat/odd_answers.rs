@@ -488,3 +488,24 @@ fn c_3_1_only_arguments_that_are_wrong_are_named() {
         }
     }
 }
+
+#[test]
+fn c_38_8_a_program_gets_no_repeated_name_at_any_depth() {
+    let digits = "12345678901234567890123";
+    let repeated =
+        format!(r#"{{"path":"/etc/shadow","p\u0061th":"ok.txt","l":[{{"n":1,"n":{digits}}}]}}"#);
+    let once = format!(r#"{{"p\u0061th":"ok.txt","l":[{{"n":{digits}}}]}}"#);
+    let schema = "    exec: cat\n    schema: {type: object, properties: {o: {type: object}}}\n";
+    let parameter = "    exec: echo ${o}\n    parameters:\n      - {name: o, type: object}\n";
+    for (tool, printed) in [(schema, format!("{{\"o\":{once}}}")), (parameter, once.clone())] {
+        for text in [repeated.clone(), json!(repeated).to_string()] {
+            let call = Answer::raw_call("a", "t", &format!("{{\"o\": {text}}}"));
+            let server = ScriptedServer::start(vec![call, Answer::text("done")]);
+            let sandbox = Sandbox::new(DELTA);
+            let llm = format!("model: test-model\n  base_url: {}", server.url());
+            sandbox.agent(&llm, &format!("  - name: t\n{tool}"));
+            sandbox.run("hello", &[]).expect_code(0);
+            assert_eq!(sandbox.observations()[0].trim_end(), printed, "{text}");
+        }
+    }
+}

@@ -6,7 +6,7 @@
 use super::coercion::CoercedArguments;
 use super::{CommandPart, CommandWord, InjectAs, ParameterType, Tool, ToolParameter, ValueSchema};
 use delta_base::engine_variables::EngineVars;
-use delta_base::json::ExactJson;
+use delta_base::json::{ExactJson, without_repeated_names};
 use delta_base::suggest;
 use delta_base::terminal_text;
 use delta_words::CallArguments;
@@ -225,8 +225,7 @@ impl Tool {
     }
 }
 
-/// The arguments of a call as a JSON object without duplicate names, each value as the LLM wrote
-/// it.
+/// The arguments of a call as a JSON object without duplicate names, each value otherwise as the LLM wrote it.
 ///
 /// # Errors
 /// The arguments are not a JSON object.
@@ -429,10 +428,12 @@ impl<'a> ArgumentObject<'a> {
             .map_err(|error| format!("they are not JSON ({error})"))
     }
 
-    /// The object without duplicate names and without blanks between its entries.
+    /// The object without duplicate names at any depth and without blanks between its entries.
     fn to_text(&self) -> String {
-        let entries = self.entries.iter();
-        let entries = entries.map(|(name, value)| format!("{}:{value}", Json::from(&**name)));
+        let entries = self.entries.iter().map(|(name, value)| {
+            // The check has read the last value of a name, and a program might take the first.
+            format!("{}:{}", Json::from(&**name), without_repeated_names(value.get()))
+        });
         format!("{{{}}}", entries.collect::<Vec<_>>().join(","))
     }
 }
@@ -478,6 +479,7 @@ mod tests {
     use super::*;
     use delta_yaml::diagnostic::DiagnosticReport;
     use delta_yaml::yaml::YamlDocument;
+    use proptest::prelude::*;
 
     const TYPED: &str = "name: t, exec: 'p ${s} ${i} ${n} ${b} ${a} ${e}', parameters: [{name: i, type: integer, \
         required: false}, {name: n, type: number, required: false}, {name: b, type: boolean, required: false}, \
@@ -792,5 +794,93 @@ mod tests {
         let tool = tool("name: t, exec: '${AGENT_HOME}/p ${CWD} --r=${RUN_DIR}'");
         assert_eq!(tool.parameters.len(), 0);
         check(&tool, "", &["/home/p", "/w", "--r=/r"]);
+    }
+
+    /// JSON that fails where an object repeats a name.
+    struct StrictJson;
+
+    impl<'de> serde::Deserialize<'de> for StrictJson {
+        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            let raw = <&RawValue>::deserialize(deserializer)?.get();
+            let check = |value: &RawValue| {
+                serde_json::from_str::<Self>(value.get()).map_err(serde::de::Error::custom)
+            };
+            if raw.starts_with('[') {
+                let items: Vec<&RawValue> = serde_json::from_str(raw).unwrap();
+                items.into_iter().try_for_each(|item| check(item).map(drop))?;
+            } else if raw.starts_with('{') {
+                struct Pairs<'a>(Vec<(String, &'a RawValue)>);
+                impl<'de> serde::de::Visitor<'de> for Pairs<'de> {
+                    type Value = Self;
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str("an object")
+                    }
+                    fn visit_map<A: serde::de::MapAccess<'de>>(
+                        mut self,
+                        mut map: A,
+                    ) -> Result<Self, A::Error> {
+                        while let Some(pair) = map.next_entry()? {
+                            self.0.push(pair);
+                        }
+                        Ok(self)
+                    }
+                }
+                let mut reader = serde_json::Deserializer::from_str(raw);
+                let pairs = serde::Deserializer::deserialize_map(&mut reader, Pairs(Vec::new()));
+                let pairs = pairs.map_err(serde::de::Error::custom)?.0;
+                let names: HashSet<&str> = pairs.iter().map(|(name, _)| &**name).collect();
+                if names.len() < pairs.len() {
+                    return Err(serde::de::Error::custom("a repeated name"));
+                }
+                pairs.iter().try_for_each(|(_, value)| check(value).map(drop))?;
+            }
+            Ok(Self)
+        }
+    }
+
+    /// The text of any JSON, whose objects may repeat names, also in another spelling.
+    fn json_text() -> impl Strategy<Value = String> {
+        let name =
+            prop_oneof![Just("\"a\""), Just("\"\\u0061\""), Just("\"b,}\""), Just("\"\\\"{\"")];
+        let leaf = prop_oneof![
+            Just("null".to_owned()),
+            Just("1.50".to_owned()),
+            Just("-12345678901234567890123".to_owned()),
+            "[a-z{}:,\\[\\]]{0,4}".prop_map(|text| Json::from(text).to_string()),
+        ];
+        leaf.prop_recursive(4, 40, 5, move |inner| {
+            let members = prop::collection::vec((name.clone(), inner.clone()), 0..5);
+            prop_oneof![
+                prop::collection::vec(inner, 0..4)
+                    .prop_map(|items| format!("[{}]", items.join(" , "))),
+                members.prop_map(|members| {
+                    let members = members.iter().map(|(name, value)| format!("{name} : {value}"));
+                    format!("{{ {} }}", members.collect::<Vec<_>>().join(" ,\n"))
+                }),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn c_38_8_what_a_program_gets_is_what_was_checked(
+            members in prop::collection::vec(json_text(), 1..4)
+        ) {
+            let members: Vec<_> = members.iter().map(|value| format!("\"o\": {{\"v\": {value}}}")).collect();
+            let arguments = CallArguments::new(format!("{{{}}}", members.join(", ")));
+            let vars =
+                EngineVars { agent_home: "/home".into(), cwd: "/w".into(), run_dir: "/r".into() };
+            let as_word = tool("name: t, exec: 'p ${o}', parameters: [{name: o, type: object}]");
+            let checked = as_word.check_arguments(&arguments).unwrap();
+            let word = as_word.invocation(&checked, &vars).argv.remove(1);
+            prop_assert_eq!(&serde_json::from_str::<Json>(&word).unwrap(), &checked.json()["o"]);
+            let whole = tool("name: t, exec: p, schema: {type: object}");
+            let checked = whole.check_arguments(&arguments).unwrap();
+            let stdin = whole.invocation(&checked, &vars).stdin;
+            prop_assert_eq!(&serde_json::from_str::<Json>(&stdin).unwrap(), checked.json());
+            for text in [word, stdin, canonical_arguments(&arguments).unwrap()] {
+                prop_assert!(serde_json::from_str::<StrictJson>(&text).is_ok(), "{}", text);
+            }
+        }
     }
 }

@@ -6,7 +6,9 @@ use super::to_json;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
-use std::ops::Deref;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::{Deref, Range};
 
 /// The longest number of digits alone that always fits into 64 bits.
 const EXACT_DIGITS: usize = 18;
@@ -79,9 +81,66 @@ impl Serialize for ExactJson {
     }
 }
 
-/// The JSON without its blanks, if a tree of it would write one of its numbers in another way.
+/// The JSON without its blanks and what a tree does not have, if a tree would write one of its numbers in another way.
 fn exact_json_text(json: &str) -> Option<String> {
-    has_inexact_number(json).then(|| without_blanks(json))
+    has_inexact_number(json).then(|| without_blanks(&without_repeated_names(json)))
+}
+
+/// An object or a list that has not ended.
+#[derive(Default)]
+struct OpenJson<'a> {
+    /// Whether the next string is a name.
+    is_before_name: bool,
+    /// Where the members start.
+    starts: Vec<usize>,
+    /// The last member of each name.
+    members: HashMap<Cow<'a, str>, usize>,
+}
+
+/// The JSON without the members whose name comes again in their object: the last one counts, as in a tree.
+pub fn without_repeated_names(json: &str) -> Cow<'_, str> {
+    let mut open: Vec<OpenJson<'_>> = Vec::new();
+    let mut repeated: Vec<Range<usize>> = Vec::new();
+    let mut at = 0;
+    while let Some(token) = next_token(json, at) {
+        let start = token.end - token.text.len() - if token.is_string { 2 } else { 0 };
+        for byte in json[at..start].bytes() {
+            match byte {
+                b'{' => open.push(OpenJson { is_before_name: true, ..OpenJson::default() }),
+                b'[' => open.push(OpenJson::default()),
+                b'}' | b']' => drop(open.pop()),
+                b',' => {
+                    let object = open.last_mut().filter(|object| !object.starts.is_empty());
+                    object.into_iter().for_each(|object| object.is_before_name = true);
+                }
+                _ => {}
+            }
+        }
+        at = token.end;
+        let Some(object) = open.last_mut().filter(|object| object.is_before_name) else { continue };
+        object.is_before_name = false;
+        let is_escaped = token.text.contains('\\');
+        let unescaped = is_escaped.then(|| serde_json::from_str(&json[start..at]).ok()).flatten();
+        let name = unescaped.map_or(Cow::Borrowed(token.text), Cow::Owned);
+        object.starts.push(start);
+        let last = object.starts.len() - 1;
+        if let Some(earlier) = object.members.insert(name, last) {
+            repeated.push(object.starts[earlier]..object.starts[earlier + 1]);
+        }
+    }
+    if repeated.is_empty() {
+        return Cow::Borrowed(json);
+    }
+    repeated.sort_unstable_by_key(|range| range.start);
+    let mut text = String::with_capacity(json.len());
+    let mut at = 0;
+    for range in repeated {
+        // One inside of another is removed with it.
+        text += json.get(at..range.start).unwrap_or_default();
+        at = at.max(range.end);
+    }
+    text += &json[at..];
+    Cow::Owned(text)
 }
 
 /// Whether a tree of the JSON would write one of its numbers in another way.
