@@ -121,3 +121,18 @@ fn c_37_3_an_empty_response_is_called_empty() {
         assert!(ran.stderr.contains("the endpoint's response is empty\n"), "{}", ran.stderr);
     }
 }
+
+#[test]
+fn c_37_3_a_page_with_status_200_is_a_sign_of_a_wrong_address() {
+    let page = "<!DOCTYPE html><html><head><title>New API</title></head></html>";
+    for form in FORMS {
+        let server = ScriptedServer::for_anything(vec![Answer::raw(200, page)]);
+        let (_, ran) = refused(form, &server.root_url(), &[]);
+        let help = format!(
+            "a page answered, and not the API: check `llm.base_url` ({}",
+            server.root_url()
+        );
+        assert!(ran.stderr.contains(&help), "{form:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("New API"), "{}", ran.stderr);
+    }
+}

@@ -195,6 +195,9 @@ impl AttemptFailure {
                 Self::retryable("the response broke off: the stream ended early")
             }
             AttemptError::Answer(AnswerError::InvalidResponse(message)) => Self::retryable(message),
+            AttemptError::Answer(AnswerError::Page(message)) => {
+                Self { hint: Some(page_hint(target)), ..Self::retryable(message) }
+            }
             AttemptError::Answer(AnswerError::NoAnswer(message, body)) => {
                 let message = format!("{message}: {}", body_excerpt(&body.to_string()));
                 Self { response: Some(body), ..Self::retryable(message) }
@@ -543,10 +546,7 @@ fn rejection_hint(
     }
     let hint = match status {
         300..=399 => "set `llm.base_url` to the address that it redirects to".to_owned(),
-        403 if is_markup_page(body) => {
-            "a page answered, and not the API: check `llm.base_url`, the network and the proxy"
-                .to_owned()
-        }
+        403 if is_markup_page(body) => page_hint(target),
         401 | 403 => {
             let variables = target.endpoint.form.key_variables().join(" or ");
             match target.key_refresh {
@@ -576,6 +576,10 @@ fn rejection_hint(
 fn is_markup_page(body: &str) -> bool {
     let start = body.trim_start();
     start.starts_with('<') && !start.starts_with("<?xml")
+}
+
+fn page_hint(target: &AttemptTarget<'_>) -> String {
+    format!("a page answered, and not the API: {}, the network and the proxy", address_hint(target))
 }
 
 fn model_hint(target: &AttemptTarget<'_>) -> String {

@@ -26,6 +26,8 @@ pub const ANSWER_LENGTH_HINT: &str =
 pub enum AnswerError {
     /// The body is not JSON, or not the JSON of a response; the text is the message.
     InvalidResponse(String),
+    /// The body is an HTML page; the text is the message.
+    Page(String),
     /// The body is JSON without an answer, such as one in another form; the text says what it lacks.
     NoAnswer(String, Value),
     /// The body is an error of the endpoint.
@@ -62,10 +64,14 @@ impl From<StreamError> for AnswerError {
 impl AnswerError {
     /// The error for a body `text` that is not JSON.
     pub fn not_json(text: &str) -> Self {
-        Self::InvalidResponse(match body_excerpt(text).as_str() {
-            "" => "the endpoint's response is empty".to_owned(),
-            excerpt => format!("the endpoint's response is not JSON: {excerpt}"),
-        })
+        let not_json = |excerpt| format!("the endpoint's response is not JSON: {excerpt}");
+        match describe_html(text) {
+            Some(page) => Self::Page(not_json(page)),
+            None if text.trim().is_empty() => {
+                Self::InvalidResponse("the endpoint's response is empty".to_owned())
+            }
+            None => Self::InvalidResponse(not_json(body_excerpt(text))),
+        }
     }
 }
 
