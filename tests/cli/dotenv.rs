@@ -143,7 +143,7 @@ fn c_1_7_a_file_that_cannot_be_read_is_an_error_and_shows_no_value() {
         format!(
             "error: expected `=` after `DELTA_API_KEY`\n  --> DIR/agent/.env:2:15\n  = help: write `NAME=value`\n\n\
              error: expected the name of a variable\n  --> DIR/agent/.env:3:1\n  = help: write `NAME=value`; a name has letters, digits and `_`, and does not begin with a digit\n\n\
-             error: could not read the file: it is not UTF-8\n  --> DIR/.env\n{help}\n"
+             error: could not read the file: it is not UTF-8 (line 1, column 3)\n  --> DIR/.env\n{help}\n"
         )
     );
     fs::remove_file(sandbox.path("agent/.env")).unwrap();

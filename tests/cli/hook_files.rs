@@ -262,7 +262,7 @@ fn c_9_1_a_hooks_yaml_that_cannot_be_read_is_not_an_absent_one() {
     std::os::unix::fs::symlink("nowhere", sandbox.path("agent/hooks.yaml")).unwrap();
     assert_eq!(
         refused(&sandbox),
-        "error: could not read the file: No such file or directory (os error 2)\n  --> DIR/agent/hooks.yaml\n"
+        "error: could not read the file: No such file or directory (os error 2)\n  --> DIR/agent/hooks.yaml\n  = help: make it a readable UTF-8 text\n"
     );
     let sandbox = with_hooks("on_error: {command: [x]\n");
     assert!(refused(&sandbox).contains("hooks.yaml"));

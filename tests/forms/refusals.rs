@@ -58,6 +58,9 @@ fn c_37_5_a_refusal_after_the_beginning_of_an_answer_counts() {
         Answer::raw(200, choice.to_string()),
         Answer::raw(200, used.to_string()),
         Answer::raw(200, "{\"choices\": [{\"message\": {\"content\": \"ha"),
+        // A gateway has wrapped the answer.
+        Answer::raw(200, json!({"code": 0, "data": begun}).to_string()),
+        Answer::raw(200, json!({"result": {"response": "ok"}}).to_string()),
     ] {
         let server = ScriptedServer::for_anything(vec![answer]);
         let (sandbox, _) = refused(FORMS[0], &server.root_url(), &["--max-tokens", "1M"]);
@@ -80,6 +83,27 @@ fn c_37_3_a_wrong_address_is_asked_once_also_with_status_200() {
             assert!(help.contains("check `llm.base_url`"), "{help}");
             assert_eq!(help.contains("`/v1`"), mentions, "{help}");
         }
+    }
+}
+
+/// Words about a route or a size in what a gateway says of a server that is away, or of a rate.
+#[test]
+fn c_37_3_words_of_a_wrong_address_stop_no_attempt_that_may_help() {
+    let page =
+        "<html>The requested endpoint was not found on this server, it may be starting</html>";
+    for refusal in [
+        Answer::raw(503, r#"{"error":{"message":"upstream not ready: route not found"}}"#),
+        Answer::raw(502, page),
+        Answer::raw(200, r#"{"error":{"message":"route not found, try again","code":503}}"#),
+        Answer::raw(
+            429,
+            r#"{"error":{"message":"Rate limit: request body size per minute exceeded"}}"#,
+        )
+        .header("retry-after", "0"),
+    ] {
+        let server = ScriptedServer::start(vec![refusal, Answer::text("ok")]);
+        let sandbox = agent_of("openai", &server, "/v1");
+        assert_eq!(sandbox.run("hello", &["--format", "raw"]).expect_code(0).stdout, "ok\n");
     }
 }
 

@@ -118,6 +118,34 @@ fn c_26_3_a_grader_that_is_killed_leaves_its_run_ungraded() {
     assert!(table.contains(note), "{table}");
 }
 
+/// An agent could grade itself with what it writes, and a log may have lines in braces.
+#[test]
+fn c_26_3_json_in_the_log_of_a_grader_is_not_its_grade() {
+    let grader = r#"case $1 in
+i0) printf '{\n  "score": 1,\n  "answer": "from the agent"\n}\n'; exit 1;;
+i1) printf '{got: 1}\n2 tests failed\n'; exit 1;;
+i2) printf '{\n  "x": 1\n}\n';;
+i3) printf '  {braces}\nall pass\n';;
+i4) printf '[\n  {"score": 0.5}\n]\n'; exit 1;;
+i5) printf '{"score": 0.5}\n'; exit 1;;
+esac"#;
+    let sandbox = completed_sweep(grader);
+    let graded = sweep(&sandbox, &["grade", "s"]).expect_code(1).stdout;
+    assert!(graded.contains("the grader exited with 1, and its grade is a pass"), "{graded}");
+    let expected = [None, Some(0.0), Some(1.0), Some(1.0), Some(0.0), Some(0.5)];
+    assert_eq!(scores(&sandbox), expected);
+}
+
+/// The score of each run, in the order of their inputs.
+fn scores(sandbox: &Sandbox) -> Vec<Option<f64>> {
+    let lines = grade_lines(sandbox);
+    let scores: BTreeMap<&str, Option<f64>> = lines
+        .iter()
+        .map(|line| (&line["id"].as_str().unwrap()[..2], line["score"].as_f64()))
+        .collect();
+    scores.into_values().collect()
+}
+
 /// Each of these was a score of 1, for the exit code.
 #[test]
 fn c_26_3_json_that_a_grader_prints_is_its_grade_or_none() {
@@ -134,13 +162,8 @@ esac"#;
     assert!(graded.contains("; 2 ungraded:\n"), "{graded}");
     let reason = "; print `{\"score\": 0.5}`, with a score from 0 to 1, after all other output\n";
     assert_eq!(graded.matches(reason).count(), 2, "{graded}");
-    let lines = grade_lines(&sandbox);
-    let scores: BTreeMap<&str, Option<f64>> = lines
-        .iter()
-        .map(|line| (&line["id"].as_str().unwrap()[..2], line["score"].as_f64()))
-        .collect();
     let expected = [Some(0.25), None, Some(0.5), Some(0.75), None, Some(1.0)];
-    assert_eq!(scores.into_values().collect::<Vec<_>>(), expected);
+    assert_eq!(scores(&sandbox), expected);
 }
 
 #[test]

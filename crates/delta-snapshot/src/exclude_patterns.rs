@@ -25,7 +25,8 @@ struct ExcludePattern {
 }
 
 /// Why a text is not a pattern.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
 pub struct PatternProblem {
     /// What is wrong.
     pub reason: String,

@@ -191,7 +191,7 @@ const CAUSES: [(RefusalCause, &[&str]); 9] = [
         &[
             // LM Studio, with status 200.
             "unexpected endpoint or method",
-            "invalid url (",
+            "invalid url (post",
             "unknown_url",
             "unknown request url",
             "requested endpoint was not found",
@@ -273,7 +273,8 @@ impl RefusalCause {
         if words.codes.iter().any(|code| code == ACCOUNT_CODE) {
             return Some(Self::Account);
         }
-        let named = CAUSES.iter().find(|(_, phrases)| words.contains_any(phrases));
+        let mut plausible = CAUSES.iter().filter(|(cause, _)| cause.is_plausible_with(status));
+        let named = plausible.find(|(_, phrases)| words.contains_any(phrases));
         let is_unnamed = named.is_none_or(|(cause, _)| *cause == Self::Throttled);
         if is_unnamed && matches!(status, 200 | 402 | 403 | 429) && words.name_used_up_period() {
             return Some(Self::PeriodLimit);
@@ -281,11 +282,18 @@ impl RefusalCause {
         if named.is_none() && status == 413 {
             return Some(Self::RequestBytes);
         }
-        let (cause, _) = named?;
-        // Elsewhere the status says more: a gateway reports so a model whose server is away for now.
-        let is_plausible =
-            *cause != Self::Model || matches!(status, 200 | 400 | 403 | 404 | 410 | 422);
-        is_plausible.then_some(*cause)
+        named.map(|(cause, _)| *cause)
+    }
+
+    /// Whether words about it mean it with this status. Elsewhere the status says more: a gateway reports so a model or a route
+    /// whose server is away for now.
+    fn is_plausible_with(self, status: u16) -> bool {
+        match self {
+            Self::Model => matches!(status, 200 | 400 | 403 | 404 | 410 | 422),
+            Self::Address => matches!(status, 200 | 400 | 404 | 405 | 410 | 422),
+            Self::RequestBytes => matches!(status, 200 | 400 | 413 | 422),
+            _ => true,
+        }
     }
 
     fn of_length(status: u16, words: &ErrorWords) -> Option<Self> {

@@ -76,20 +76,39 @@ impl AnswerError {
 }
 
 /// What has an answer, or its tokens, in any form.
-const ANSWER_MEMBERS: [&str; 5] = ["choices", "candidates", "content", "output", "message"];
+const ANSWER_MEMBERS: [&str; 6] =
+    ["choices", "candidates", "content", "output", "message", "response"];
 const USAGE_MEMBERS: [&str; 2] = ["usage", "usageMetadata"];
 
-/// Whether a body has a piece of an answer or its tokens, and is not an error alone.
+/// Whether a body has a piece of an answer or its tokens, and is not an error alone. Some gateways wrap what they pass on.
 pub fn has_answer_piece(body: &Value) -> bool {
-    let body = body.get(0).unwrap_or(body);
-    let members = ANSWER_MEMBERS.iter().filter_map(|name| body.get(name));
-    let has_piece = members.into_iter().any(|member| match member {
+    match body {
+        Value::Array(items) => items.iter().any(has_answer_piece),
+        Value::Object(members) => members.iter().any(|(name, member)| {
+            let name = name.as_str();
+            // The words of an error are not an answer.
+            name != "error"
+                && (ANSWER_MEMBERS.contains(&name) && is_filled(name, member)
+                    || USAGE_MEMBERS.contains(&name) && has_count(member)
+                    || has_answer_piece(member))
+        }),
+        _ => false,
+    }
+}
+
+fn is_filled(name: &str, value: &Value) -> bool {
+    match value {
+        // A message alone is what errors have.
+        Value::String(text) => name != "message" && !text.is_empty(),
         Value::Array(items) => !items.is_empty(),
         Value::Object(members) => !members.is_empty(),
         _ => false,
-    });
-    let usages = USAGE_MEMBERS.iter().filter_map(|name| body.get(name)?.as_object());
-    has_piece || usages.flat_map(serde_json::Map::values).any(|count| count.as_f64() > Some(0.0))
+    }
+}
+
+fn has_count(usage: &Value) -> bool {
+    let counts = usage.as_object().into_iter().flat_map(serde_json::Map::values);
+    counts.into_iter().any(|count| count.as_f64() > Some(0.0))
 }
 
 /// The first characters of a body without a message; the title of an HTML page.

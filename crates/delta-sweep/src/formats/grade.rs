@@ -76,41 +76,53 @@ impl Grade {
                 None => format!("the grader was killed: {reason}"),
             });
         };
-        match parse_last_object(stdout) {
-            Some(object) => object.and_then(|value| Self::from_json(&value)).map_err(|error| {
-                let words = last_line(stderr).map_or_else(String::new, |line| format!("; {line}"));
-                format!("the output of the grader does not end with a grade: {error}{words}")
-            }),
-            None => {
-                // A Python program that fails before it grades ends with 1 too.
-                let why = last.or_else(|| last_line(stderr).filter(|_| code != 0));
-                Ok(Self::passed(code == 0, why.map(str::to_owned)))
-            }
+        let Some(object) = parse_last_object(stdout) else {
+            // A Python program that fails before it grades ends with 1 too.
+            let why = last.or_else(|| last_line(stderr).filter(|_| code != 0));
+            return Ok(Self::passed(code == 0, why.map(str::to_owned)));
+        };
+        let grade = object.and_then(|value| Self::from_json(&value)).map_err(|error| {
+            let words = last_line(stderr).map_or_else(String::new, |line| format!("; {line}"));
+            format!("the output of the grader does not end with a grade: {error}{words}")
+        })?;
+        // The JSON may be what the agent wrote, and a test has failed after it.
+        if code == 1 && grade.pass {
+            return Err("the grader exited with 1, and its grade is a pass".to_owned());
         }
+        Ok(grade)
     }
 }
 
-/// The JSON object with which an output ends, which begins a line; `None` if no line starts with `{`.
+/// The JSON object that is the grade of a command: its output ends with it, and it is on the last line or has a `score`. `None` if
+/// the output has none.
 ///
 /// # Errors
-/// Something else is at the end.
+/// Something else follows it, or it is cut off.
 fn parse_last_object(output: &str) -> Option<Result<Json, String>> {
     let mut starts = Vec::new();
-    let mut end = 0;
+    let mut at = 0;
     for line in output.split_inclusive('\n') {
-        end += line.len();
         // Some programs begin their output with a byte order mark.
-        let text = line.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
+        let text = line.trim_start_matches('\u{feff}');
         if text.starts_with('{') {
-            starts.push(&output[end - text.len()..]);
+            starts.push(&output[at + line.len() - text.len()..]);
         }
+        at += line.len();
     }
-    let first = starts.first()?;
-    let last_object = starts.iter().rev().find_map(|text| serde_json::from_str(text).ok());
-    Some(last_object.map_or_else(
-        || parse_grade_text(first).map_err(|error| format!("{error}; {GRADE_HELP}")),
-        Ok,
-    ))
+    let whole = starts.iter().rev().find_map(|text| {
+        let object: Json = serde_json::from_str(text).ok()?;
+        let is_on_last_line = !text.trim_end().contains('\n');
+        (is_on_last_line || object.get("score").is_some()).then_some(object)
+    });
+    if let Some(object) = whole {
+        return Some(Ok(object));
+    }
+    // A log may have lines in braces.
+    let begun = starts.into_iter().rev().find(|text| {
+        let is_on_last_line = !text.trim_end().contains('\n');
+        is_on_last_line || text.contains("\"score\"")
+    })?;
+    Some(parse_grade_text(begun).map_err(|error| format!("{error}; {GRADE_HELP}")))
 }
 
 /// Reads the JSON of a grade.
