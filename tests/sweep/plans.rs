@@ -361,7 +361,7 @@ fn c_26_3_runs_whose_input_or_task_was_edited_are_in_no_figure() {
     assert!(!first.stderr.contains("earlier plans"), "{first:?}");
     let second = run(&text("right", ""));
     assert!(second.stdout.contains("2 of 2"), "{second:?}");
-    let note = "note: 2 runs of earlier plans are left out, for the newest plan has another input or task: `delta sweep list s` prints all\n";
+    let note = "note: 2 runs of earlier plans are left out, for the newest plan has another input, task or setting: `delta sweep list s` prints all\n";
     assert!(second.stderr.contains(note), "{second:?}");
     assert_eq!(rows("agent"), [(2, 1.0)]);
     let collected = sweep(&sandbox, &["collect", "s", "-o", "-"]).expect_code(0);

@@ -313,6 +313,31 @@ fn c_26_3_an_endpoint_that_fails_is_tried_again_and_is_never_a_result() {
     sweep(&sandbox, &["status", "s"]).expect_code(0);
 }
 
+/// Its processes are numbered from 1 again, and its line was not.
+#[test]
+fn c_26_2_a_run_that_began_again_can_be_corrected_by_hand() {
+    let broken = || Answer::error(500, "broken", None).header("retry-after-ms", "0");
+    let mut answers: Vec<Answer> = std::iter::repeat_with(broken).take(5).collect();
+    answers.push(Answer::text("done"));
+    let server = ScriptedServer::start(answers);
+    let sandbox = Sandbox::new(super::DELTA);
+    sandbox
+        .agent(&format!("model: test-model\n  max_retries: 0\n  base_url: {}", server.url()), "");
+    write_sweep(&sandbox, 1, 1, "retry: {attempts: 2}\n");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    sweep(&sandbox, &["run", "s"]).expect_code(0);
+    let id = &planned(&sandbox)[0];
+    let workspace = format!("s/runs/{}/{id}", &id.rsplit('.').next().unwrap()[..2]);
+    fs::remove_dir_all(sandbox.path(&workspace)).unwrap();
+    write_sweep(&sandbox, 1, 1, "retry: {attempts: 3}\n");
+    sweep(&sandbox, &["plan"]).expect_code(0);
+    sweep(&sandbox, &["run", "s"]).expect_code(0);
+    assert_eq!((server.requests().len(), status(&sandbox)["failed"].as_u64()), (5, Some(1)));
+    sandbox.delta(["continue", "--run-id", id, "-w", &workspace]).output().expect_code(0);
+    let collected = sweep(&sandbox, &["collect", "s"]).expect_code(0).stdout;
+    assert!(collected.contains("1 of 1"), "{collected}");
+}
+
 /// Without its directory, a run that FAILED was never tried again.
 #[test]
 fn c_26_2_a_run_that_failed_and_lost_its_directory_is_done_again() {

@@ -79,7 +79,7 @@ impl SweepScores {
             count => (format!("{count} runs"), "are"),
         };
         stdio::print_error_line(&format!(
-            "note: {runs} of earlier plans {are} left out, for the newest plan has another input or task: `delta sweep list {}` prints all",
+            "note: {runs} of earlier plans {are} left out, for the newest plan has another input, task or setting: `delta sweep list {}` prints all",
             shell_quote_path(&dir.root)
         ));
     }

@@ -54,9 +54,15 @@ pub fn refresh_results<'a>(
         let known = results.lines.get(&run.id);
         match look_at_run(dir, run, &settings.retry, false) {
             RunWorkState::Left(left) => {
-                if known.is_some_and(|line| left.line.supersedes(line)) {
-                    results.add(left.line.clone());
-                    lines.push(left.line);
+                let mut line = left.line;
+                let Some(known) = known else { continue };
+                // A run that lost its directory numbers its processes from 1 again.
+                if !line.supersedes(known) && line.ended_at > known.ended_at {
+                    line.epoch = known.epoch + 1;
+                }
+                if line.supersedes(known) {
+                    results.add(line.clone());
+                    lines.push(line);
                 }
             }
             _ => drop(results.lines.remove(&run.id)),
