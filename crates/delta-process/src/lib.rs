@@ -168,6 +168,11 @@ pub fn find_program(name: &str, context: &LaunchContext) -> Result<PathBuf, Prog
     }
 }
 
+/// The file that a shell would start for `name`, also one that only a shell interprets.
+pub fn find_program_file(name: &str, context: &LaunchContext) -> Option<PathBuf> {
+    program_lookup::locate_program(name, context).ok()
+}
+
 /// A command to run.
 #[derive(Debug)]
 pub struct ProcessCommand<'a> {

@@ -254,13 +254,18 @@ fn c_25_3_only_plain_commands_that_look_start_unasked() {
 fn c_25_3_a_program_of_the_workspace_with_a_listed_name_asks() {
     let sandbox = coding();
     sandbox.write("work/bin/pwd", "#!/bin/sh\necho mine\n");
-    fs::set_permissions(sandbox.path("work/bin/pwd"), Permissions::from_mode(0o755)).unwrap();
+    // A shell interprets it.
+    sandbox.write("work/bin/git", "echo mine\n");
+    for name in ["pwd", "git"] {
+        let path = sandbox.path(&format!("work/bin/{name}"));
+        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
     symlink("/usr/bin/env", sandbox.path("work/bin/whoami")).unwrap();
     // The same program by another path.
     let nproc = Command::new("sh").args(["-c", "command -v nproc"]).output().unwrap();
     let nproc = String::from_utf8(nproc.stdout).unwrap();
     symlink(nproc.trim(), sandbox.path("work/bin/nproc")).unwrap();
-    let calls = ["pwd", "whoami", "nproc", "date"]
+    let calls = ["pwd", "whoami", "git status", "nproc", "date"]
         .map(|command| json!({"tool": "run", "args": {"command": command, "timeout": 20}}));
     let turns = json!({"turns": [{"call": calls}, {"say": "done"}]});
     sandbox.write("made/turns.yaml", turns.to_string());
@@ -273,7 +278,7 @@ fn c_25_3_a_program_of_the_workspace_with_a_listed_name_asks() {
         .expect_code(0);
     let requests = sandbox.events("ACTION_REQUEST");
     let approvals: Vec<&Value> = requests.iter().map(|it| &it["approval"]["by"]).collect();
-    assert_eq!(approvals, ["flag", "flag", "rule", "rule"]);
+    assert_eq!(approvals, ["flag", "flag", "flag", "rule", "rule"]);
     let asked = sandbox.events("APPROVAL_REQUEST");
     let program = sandbox.path("work/bin/pwd").canonicalize().unwrap().display().to_string();
     assert!(asked[0]["files"][&program].is_string(), "{}", asked[0]);

@@ -136,7 +136,11 @@ impl<'a> Engine<'a> {
         let code = CodeFiles::list(&launch.cwd, followed, &self.cancel)?;
         let mut files = started_files(&request.argv, &launch);
         let shadowing = ShadowingProgram::find(&words, &launch);
-        files.extend(shadowing.and_then(|program| hashed_file(&program.path)));
+        files.extend(shadowing.map(|ShadowingProgram { path, .. }| {
+            // A file that cannot be read can be started.
+            hashed_file(&path)
+                .unwrap_or_else(|| (path.to_string_lossy().into_owned(), String::new()))
+        }));
         // The question shows the change of this file. What is remembered of a call does not depend on it.
         let preview = tool.preview.as_ref().filter(|_| tool.remember.is_none());
         let path = preview.and_then(|preview| request.tool_args.get(&preview.path)?.as_str());

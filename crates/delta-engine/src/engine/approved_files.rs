@@ -129,7 +129,7 @@ impl ShadowingProgram {
     /// Finds it; `None` if what starts is not in the workspace, or nothing else has its name.
     pub(super) fn find(words: &[String], launch: &LaunchContext) -> Option<Self> {
         let name = words.first().filter(|name| !name.contains('/'))?;
-        let program = process::find_program(name, launch).ok()?;
+        let program = process::find_program_file(name, launch)?;
         let root = launch.cwd.canonicalize().ok()?;
         let is_own = |path: &Path| {
             launch.cwd.join(path).canonicalize().is_ok_and(|path| path.starts_with(&root))
@@ -140,7 +140,7 @@ impl ShadowingProgram {
         let elsewhere = env::split_paths(launch.env.get("PATH")?).filter(|path| !is_own(path));
         let mut outside = launch.clone();
         outside.env.set("PATH", env::join_paths(elsewhere).ok()?);
-        let hides = process::find_program(name, &outside).ok()?;
+        let hides = process::find_program_file(name, &outside)?;
         let target = program.canonicalize().ok()?;
         // A virtual environment links to the interpreter.
         if hides.canonicalize().ok()? == target {
