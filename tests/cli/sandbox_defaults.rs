@@ -168,6 +168,20 @@ fn c_22_4_a_check_names_a_git_directory_that_does_not_lead_back() {
         let line = "not `git`: DIR/git dir does not lead back to the workspace; write: [\"${CWD}\", git, DIR/git dir] lets tools commit\n";
         assert_eq!(text.contains(line), name == "apart", "{text}");
     }
+    // Named, it can be written but for what git follows.
+    let git = sandbox.path("git dir").canonicalize().unwrap().display().to_string();
+    let tools = format!(
+        "  - {{name: look, shell: 'true', sandbox: {{write: ['${{CWD}}', git, '{git}']}}}}\n"
+    );
+    sandbox.script(&tools, "- say: done\n");
+    let check = ["sandbox", "check", "--agent", "agent", "-w", "apart"];
+    let check = sandbox.delta(check).args(["--sandbox-without", "all"]).output().expect_code(0);
+    let text = check.stdout.replace("\n    ", " ");
+    assert!(!text.contains("not `git`"), "{text}");
+    let keep = text.lines().find_map(|line| line.strip_prefix("  keep: ")).unwrap();
+    for name in ["config", "hooks"] {
+        assert!(keep.split(", ").any(|path| path == format!("{git}/{name}")), "{keep}");
+    }
 }
 
 #[test]

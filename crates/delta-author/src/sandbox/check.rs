@@ -53,6 +53,11 @@ pub fn check_sandbox_command(args: &SandboxCheckArgs) -> Result<(), CommandFailu
             }
         }
     }
+    let git = git.filter(|git| {
+        let profiles = prepared.iter().flat_map(|run| run.record().profiles.values());
+        let mut writes = profiles.filter_map(|profile| profile.keys.get("write")?.as_array());
+        !writes.any(|write| write.contains(&git.to_string_lossy().into()))
+    });
     let boxed = prepared.as_ref().map(|run| &run.record().tools);
     let free: Vec<&str> = agent
         .tools

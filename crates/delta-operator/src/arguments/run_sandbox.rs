@@ -91,6 +91,8 @@ pub fn hidden_entry_notes(
     let cwd = workspace.unwrap_or(&agent.home).to_owned();
     let vars = EngineVars { agent_home: agent.home.clone(), cwd, run_dir: PathBuf::new() };
     let entries = policy.profiles.iter().flat_map(|profile| &profile.hide);
+    // The files of a run do not exist yet.
+    let entries = entries.filter(|text| !text.starts_with("${RUN_DIR}"));
     let missing = entries.filter_map(|text| MissingHidden::find(text, &vars, home.as_deref()));
     missing
         .map(|entry| {

@@ -562,10 +562,10 @@ fn read_paths(doc: &YamlDocument, node: &YamlNode, key: &str) -> Vec<String> {
     paths
 }
 
-/// The name of a variable that a shell would replace at the beginning of a component of a path.
+/// The name of a variable of a shell that is a component of a path.
 fn find_shell_variable(text: &str) -> Option<&str> {
-    let names = text.trim_end_matches('?').split('/').filter_map(|part| part.strip_prefix('$'));
-    names.map(|name| name.split('.').next().unwrap_or(name)).find(|name| is_identifier(name))
+    let mut names = text.trim_end_matches('?').split('/').filter_map(|part| part.strip_prefix('$'));
+    names.find(|name| is_identifier(name))
 }
 
 fn read_hosts(doc: &YamlDocument, node: &YamlNode) -> NetAccess {

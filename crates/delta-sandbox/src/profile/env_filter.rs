@@ -32,7 +32,7 @@ impl EnvAccess {
 }
 
 /// Words in the name of a variable that holds a secret.
-const SECRET_WORDS: [&str; 25] = [
+const SECRET_WORDS: [&str; 24] = [
     "KEY",
     "KEYS",
     "APIKEY",
@@ -57,14 +57,14 @@ const SECRET_WORDS: [&str; 25] = [
     "DSN",
     "JWT",
     "BEARER",
-    "WEBHOOK",
 ];
 /// What a word ends with that holds a secret, as in PGPASSWORD and SSHPASS.
 const SECRET_ENDS: [&str; 7] =
     ["APIKEY", "PASSPHRASE", "PASSWD", "PASSWORD", "SECRET", "SHPASS", "TOKEN"];
-/// How tokens begin: of GitHub, GitLab, Slack, OpenAI and Anthropic, Stripe, PyPI, npm, Hugging Face, Google, and a JSON Web
-/// Token.
-const TOKEN_STARTS: [&str; 18] = [
+/// What names of webhooks end with, whose address is a secret.
+const WEBHOOK_ENDS: [&str; 2] = ["WEBHOOK", "WEBHOOK_URL"];
+/// How tokens begin: of GitHub, GitLab, Slack, Stripe, Google, and a JSON Web Token.
+const TOKEN_STARTS: [&str; 14] = [
     "ghp_",
     "gho_",
     "ghu_",
@@ -75,19 +75,17 @@ const TOKEN_STARTS: [&str; 18] = [
     "xoxb-",
     "xoxp-",
     "xapp-",
-    "sk-",
     "sk_live_",
     "rk_live_",
-    "pypi-",
-    "npm_",
-    "hf_",
     "AIza",
     "eyJ",
 ];
+/// How tokens begin that names begin with, too: of OpenAI and Anthropic, PyPI, npm and Hugging Face. They have longer runs of
+/// letters and digits than names have.
+const WORD_STARTS: [&str; 4] = ["sk-", "pypi-", "npm_", "hf_"];
+const MIN_TOKEN_RUN: usize = 16;
 /// The least length of a token.
 const MIN_TOKEN_LENGTH: usize = 20;
-/// The least length of a user in an address that is a token: names of users are shorter.
-const MIN_TOKEN_USER_LENGTH: usize = 16;
 /// The beginnings of names of clouds.
 const CLOUD_PREFIXES: [&str; 8] =
     ["AWS_", "AZURE_", "ARM_", "GOOGLE_", "GCP_", "GCLOUD_", "CLOUDSDK_", "OCI_"];
@@ -170,6 +168,7 @@ pub fn is_sensitive_name(name: &str) -> bool {
         || upper.ends_with("_PWD")
         || CLOUD_PREFIXES.iter().any(|prefix| upper.starts_with(prefix))
         || ADDRESS_NAMES.contains(&upper.as_str())
+        || WEBHOOK_ENDS.iter().any(|end| upper.ends_with(end))
 }
 
 fn is_secret_word(word: &str) -> bool {
@@ -185,12 +184,16 @@ pub fn holds_secret(value: &str) -> bool {
         || has_token(value)
 }
 
-/// Whether the text has a token that its beginning tells from a name, which rarely has a digit.
+/// Whether the text has a token that its beginning tells from a name, which rarely has a digit. A part of a path is not one.
 fn has_token(text: &str) -> bool {
-    text.split(|c: char| !c.is_ascii_alphanumeric() && !"_-.".contains(c)).any(|word| {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && !"_-./".contains(c)).any(|word| {
+        let starts_with = |starts: &[&str]| starts.iter().any(|start| word.starts_with(start));
+        let mut runs = word.split(|c: char| !c.is_ascii_alphanumeric());
         word.len() >= MIN_TOKEN_LENGTH
+            && !word.contains('/')
             && word.bytes().any(|byte| byte.is_ascii_digit())
-            && TOKEN_STARTS.iter().any(|start| word.starts_with(start))
+            && (starts_with(&TOKEN_STARTS)
+                || starts_with(&WORD_STARTS) && runs.any(|run| run.len() >= MIN_TOKEN_RUN))
     })
 }
 
@@ -205,8 +208,12 @@ fn has_address_password(text: &str) -> bool {
             Some((_, password)) => !password.is_empty(),
             None => {
                 let is_http = text[..at].ends_with("http") || text[..at].ends_with("https");
-                let is_token = user_info.len() >= MIN_TOKEN_USER_LENGTH
-                    || TOKEN_STARTS.iter().any(|start| user_info.starts_with(start));
+                // Names of users are shorter, or have no digit.
+                let is_long = user_info.len() >= MIN_TOKEN_LENGTH
+                    && user_info.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+                    && user_info.bytes().any(|byte| byte.is_ascii_digit());
+                let is_token =
+                    is_long || TOKEN_STARTS.iter().any(|start| user_info.starts_with(start));
                 is_http && is_token
             }
         }
@@ -251,6 +258,7 @@ mod tests {
             "X_BEARER",
             "CREDS",
             "SLACK_WEBHOOK_URL",
+            "WEBHOOK",
         ];
         let plain = [
             "PATH",
@@ -265,6 +273,7 @@ mod tests {
             "OLDPWD",
             "COMPASS",
             "BYPASS",
+            "WEBHOOK_PORT",
         ];
         for name in secret {
             assert!(is_sensitive_name(name), "{name}");
@@ -306,6 +315,12 @@ mod tests {
             "sk-learn-is-a-name-of-a-package",
             "npm_config_cache/of/this/user",
             "hf_1",
+            "/tmp/sk-image-classifier-v2/bin:/usr/bin",
+            "/srv/ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+            "--import /x/npm_hooks_and_loaders_v2/reg.js",
+            "hf_model_of_the_year_2024",
+            "https://firstname.lastname@bitbucket.example/team/x.git",
+            "https://contoso-engineering@dev.azure.example/x",
             "",
         ] {
             assert!(!holds_secret(value), "{value}");

@@ -98,6 +98,15 @@ impl GitDirectory {
         Self { keep: keep.collect(), watched, roots }
     }
 
+    /// Both.
+    #[must_use]
+    pub(super) fn with(mut self, other: Self) -> Self {
+        self.roots.extend(other.roots);
+        self.keep.extend(other.keep);
+        self.watched.extend(other.watched);
+        self
+    }
+
     /// The same if git follows these paths too, and symlinks in its directories of hooks.
     #[must_use]
     pub fn following(mut self, paths: &[PathBuf]) -> Self {

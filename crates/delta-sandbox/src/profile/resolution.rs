@@ -3,7 +3,7 @@
 
 use crate::profile::declaration::{DeclaredProfile, GIT_ENTRY, ReadKey};
 use crate::profile::env_filter::EnvFilter;
-use crate::profile::git_directory::{find_git_directory, is_git_directory};
+use crate::profile::git_directory::{GitDirectory, find_git_directory, is_git_directory};
 use crate::profile::git_links::symlinks_in_path;
 use crate::profile::{HomeAccess, ReadAccess, SandboxProfile};
 use delta_base::engine_variables::{EngineVars, is_identifier};
@@ -210,6 +210,10 @@ pub fn resolve_profile(
             write.push(path);
         }
     }
+    // One that `write` names by its path is a git directory, too.
+    let named = write.iter().filter(|path| !git.roots.contains(path) && is_git_directory(path));
+    let named = GitDirectory::new(named.cloned().collect());
+    let git = git.with(named);
     let read = match &declared.read {
         ReadKey::All => ReadAccess::All,
         ReadKey::Only(texts) => {
