@@ -449,7 +449,7 @@ impl AgentLoader<'_> {
             ask_human: fields.boolean("ask_human"),
             snapshots: fields
                 .non_null("snapshots")
-                .and_then(|node| SnapshotSettings::read(doc, node)),
+                .and_then(|node| SnapshotSettings::read(doc, node, self.is_copy)),
             hooks,
             source_files: Vec::new(),
             warnings: Vec::new(),

@@ -37,19 +37,23 @@ pub struct SnapshotSettings {
 }
 
 impl SnapshotSettings {
-    /// Reads `snapshots:`; `None` when snapshots are disabled, or after an error.
-    pub(super) fn read(doc: &YamlDocument, node: &YamlNode) -> Option<Self> {
+    /// Reads `snapshots:`; `None` when snapshots are disabled, or after an error. In the copy of a run, a pattern that matches no
+    /// path is as it was then.
+    pub(super) fn read(doc: &YamlDocument, node: &YamlNode, is_copy: bool) -> Option<Self> {
         if node.scalar().is_some() {
             return doc.expect_boolean(node, "`snapshots`")?.then(Self::default);
         }
         let fields = doc.fields(node, &SNAPSHOTS_SCHEMA)?;
         let items = fields.list("exclude");
+        let mut patterns = Vec::new();
         for item in items {
-            if let Err(problem) = ExcludePatterns::parse(item.scalar()) {
-                doc.report(item, problem.reason, problem.help);
+            match ExcludePatterns::parse(item.scalar()) {
+                Ok(_) => patterns.extend(item.scalar()),
+                Err(_) if is_copy => {}
+                Err(problem) => doc.report(item, problem.reason, problem.help),
             }
         }
-        let exclude = ExcludePatterns::parse(items.iter().filter_map(YamlNode::scalar)).ok()?;
+        let exclude = ExcludePatterns::parse(patterns).ok()?;
         let max_files = fields.integer("max_files");
         let max_bytes = fields.integer("max_bytes");
         let limit = (max_files.is_some() || max_bytes.is_some()).then(|| WorkspaceLimit {
