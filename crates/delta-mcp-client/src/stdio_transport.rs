@@ -356,6 +356,7 @@ impl ServerState {
         };
         match RpcMessage::parse(text.as_bytes()) {
             Ok(RpcMessage::Response { id, outcome }) => {
+                let is_late = id.as_ref().is_some_and(|id| self.is_given_up(id));
                 // Before any notification, an error without an id can only be about the one request that is open. The same
                 // holds for what a server could not read, because it reads every notification.
                 let is_unread = outcome.as_ref().is_err_and(|error| error.code == PARSE_ERROR);
@@ -370,6 +371,8 @@ impl ServerState {
                         inbox.messages.push_back(Arrived::Answer(outcome));
                         inbox.wake.wake();
                     }
+                    // The answer to a request that was given up comes late.
+                    (None, Err(_)) if is_late => {}
                     (None, Err(error)) => {
                         self.stray = Some(format!("it sent an error for no request: {error}"));
                     }
@@ -397,6 +400,12 @@ impl ServerState {
             }
             Err(error) => self.dispatch_unreadable(&text, error.message),
         }
+    }
+
+    /// Whether an id is of an earlier request than the ones that wait.
+    fn is_given_up(&self, id: &RpcId) -> bool {
+        let first = self.waiting.keys().next();
+        first.is_none_or(|first| matches!(id, RpcId::Number(number) if number < first))
     }
 
     /// Handles a line without a message. One with the id of a request and a member of an answer was meant as its answer.

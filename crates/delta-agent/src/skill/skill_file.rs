@@ -165,7 +165,10 @@ fn is_plain_value(key: &str, value: &str) -> bool {
     let is_text = TEXT_KEYS.contains(&key);
     let is_list = value.starts_with(['[', '{']) && !is_text;
     // A name needs no quotes, and what follows it may be a comment.
-    let is_name = key == "name" && value.split(" #").next().is_some_and(is_skill_name);
+    let mut words = value.split_whitespace();
+    let is_name = key == "name"
+        && words.next().is_some_and(is_skill_name)
+        && words.next().is_some_and(|word| word.starts_with('#'));
     let is_other = value.is_empty() || value.starts_with(['|', '>', '#']);
     !is_other && !is_quoted && !is_list && !is_name
 }
@@ -254,8 +257,8 @@ mod tests {
     fn c_24_2_plain_values_are_quoted_to_the_end_of_their_lines() {
         for (front_matter, expected) in [
             (
-                "---\nname: a # mine\ndescription: b: c's\n",
-                "---\nname: a # mine\ndescription: 'b: c''s'",
+                "---\nname: a  # mine\ndescription: b: c's\n",
+                "---\nname: a  # mine\ndescription: 'b: c''s'",
             ),
             ("---\nname: A b\n", "---\nname: 'A b'"),
             (

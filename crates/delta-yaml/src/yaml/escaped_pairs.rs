@@ -23,6 +23,9 @@ pub(super) fn replace_pairs(text: &str) -> Cow<'_, str> {
 /// Whether the text has characters that the parser would read in place of halves, or escapes of them.
 fn has_private(text: &str) -> bool {
     let escaped = text.match_indices("\\u").filter_map(|(at, _)| escaped_half(text, at));
+    let long = text.match_indices("\\U0000").map(|(at, mark)| at + mark.len());
+    let long = long.filter_map(|at| u32::from_str_radix(text.get(at..at + 4)?, 16).ok());
+    let escaped = escaped.chain(long);
     text.chars().map(u32::from).chain(escaped).any(|number| (0xE800..0xF000).contains(&number))
 }
 
