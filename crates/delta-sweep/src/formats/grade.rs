@@ -109,20 +109,20 @@ fn parse_last_object(output: &str) -> Option<Result<Json, String>> {
         }
         at += line.len();
     }
-    let whole = starts.iter().rev().find_map(|text| {
+    let last_object = starts.iter().rev().find_map(|text| {
         let object: Json = serde_json::from_str(text).ok()?;
         let is_on_last_line = !text.trim_end().contains('\n');
         (is_on_last_line || object.get("score").is_some()).then_some(object)
     });
-    if let Some(object) = whole {
+    if let Some(object) = last_object {
         return Some(Ok(object));
     }
     // A log may have lines in braces.
-    let begun = starts.into_iter().rev().find(|text| {
+    let cut_object = starts.into_iter().rev().find(|text| {
         let is_on_last_line = !text.trim_end().contains('\n');
         is_on_last_line || text.contains("\"score\"")
     })?;
-    Some(parse_grade_text(begun).map_err(|error| format!("{error}; {GRADE_HELP}")))
+    Some(parse_grade_text(cut_object).map_err(|error| format!("{error}; {GRADE_HELP}")))
 }
 
 /// Reads the JSON of a grade.
