@@ -391,6 +391,20 @@ fn c_37_3_a_refusal_says_what_helps() {
         "{message}"
     );
     assert!(hint.contains("the model wrote a call that its server cannot read"), "{hint}");
+    let (message, hint) =
+        refused(rejection(200, &json!({"code": 401, "msg": "no such key", "data": null})));
+    assert_eq!(message, "the endpoint reported an error: no such key");
+    assert!(hint.contains("set a valid key in DELTA_API_KEY"), "{hint}");
+}
+
+/// With Groq, the next answer is often one that it can read.
+#[test]
+fn c_7_3_a_call_that_the_server_cannot_read_is_asked_for_again() {
+    let error =
+        json!({"error": {"message": "Failed to call a function.", "code": "tool_use_failed"}});
+    let server = ScriptedServer::start(vec![rejection(400, &error), Answer::text("ok")]);
+    let mut provider = provider(endpoint(&server.url(), true));
+    assert_eq!(ask(&mut provider).0.unwrap().content.as_deref(), Some("ok"));
 }
 
 #[test]

@@ -511,7 +511,11 @@ fn describe_rejection(
     let hint = hint.or_else(|| rejection_hint(status, body, &words, target));
     let is_lasting = is_lasting(cause, retry);
     let advised_retry = if is_lasting { Some(RetryDecision::Never) } else { advised_retry };
-    let retry = advised_retry.unwrap_or(retry);
+    let retry = match advised_retry.unwrap_or(retry) {
+        // The model may write the next one as it should.
+        RetryDecision::Never if cause == Some(RefusalCause::FailedCall) => RetryDecision::Backoff,
+        retry => retry,
+    };
     AttemptFailure {
         retry,
         hint,
@@ -657,14 +661,16 @@ fn is_tls_expected(lower_body: &str, target: &AttemptTarget<'_>) -> bool {
 }
 
 /// Where errors have their message. MiniMax and Baidu name no error.
-const MESSAGE_PATHS: [&str; 8] = [
+const MESSAGE_PATHS: [&str; 10] = [
     "/error/message",
     "/error/base_resp/status_msg",
     "/error/error_msg",
+    "/error/msg",
     "/message",
     "/detail",
     "/base_resp/status_msg",
     "/error_msg",
+    "/msg",
     "/error",
 ];
 

@@ -160,7 +160,7 @@ pub fn reported_error(event: &Value) -> Option<Value> {
     let is_named =
         ["object", "type"].iter().any(|name| event.get(name).is_some_and(|it| it == "error"));
     let has_text =
-        ["message", "detail", "error_msg"].into_iter().any(|name| match event.get(name) {
+        ["message", "msg", "detail", "error_msg"].into_iter().any(|name| match event.get(name) {
             Some(Value::String(text)) => !text.is_empty(),
             Some(Value::Array(items)) => !items.is_empty(),
             _ => false,
