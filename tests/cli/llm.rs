@@ -486,7 +486,8 @@ fn c_7_2_a_key_that_no_header_can_have_is_a_mistake_of_the_configuration() {
     sandbox.agent("model: m\n  base_url: http://127.0.0.1:1/v1", "");
     for key in ["sk-ключ", "sk-ü", "sk-a\nb", "sk-\u{7f}"] {
         let ran = sandbox.run_command("hi", &["-q"]).env("DELTA_API_KEY", key).output();
-        let error = "error: the API key has a character that an HTTP header cannot contain\n";
+        let error = "error: DELTA_API_KEY: the API key has a character that an HTTP header cannot contain\n\
+                     help: set it to the key alone, without line breaks\n";
         ran.expect(126, "", error);
     }
 }

@@ -324,12 +324,20 @@ impl Endpoint {
             let message = format!("{} has no model `{}`", address.host, config.model);
             return Err(EndpointError { message, help, needs_key: false });
         }
+        let default_auth = form.default_auth(key.map(|key| key.name.as_str()));
+        let auth = config.auth.unwrap_or(default_auth);
+        let api_key = key.map(|key| ApiKey::new(key.value.clone()));
+        if let Some((EnvSetting { name, .. }, Err(problem))) =
+            key.zip(api_key.as_ref().map(|key| key.header_value(auth)))
+        {
+            let message = format!("{name}: {problem}");
+            let help = "set it to the key alone, without line breaks".to_owned();
+            return Err(EndpointError { message, help, needs_key: false });
+        }
         Ok(Self {
             proxy: find_proxy(&address.url, env),
-            auth: config
-                .auth
-                .unwrap_or_else(|| form.default_auth(key.map(|key| key.name.as_str()))),
-            api_key: key.map(|key| ApiKey::new(key.value.clone())),
+            auth,
+            api_key,
             api_version: config
                 .api_version
                 .clone()
