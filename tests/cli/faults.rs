@@ -289,6 +289,29 @@ fn c_13_6_a_moved_workspace_is_not_said_to_be_gone() {
     moved("${CWD}", "../x; rm -rf ../x", gone);
 }
 
+/// The run ended with 0, and no word about what it had lost.
+#[test]
+fn c_13_6_a_journal_that_a_tool_took_away_is_named_at_any_end() {
+    let dir = "DIR/work/.delta/r";
+    let moved = format!("{dir}/journal.jsonl was moved to DIR/work/j");
+    for (script, end, code, note) in [
+        ("mv ${RUN_DIR}/journal.jsonl ${CWD}/j", "say: done", 0, moved.clone()),
+        ("rm ${RUN_DIR}/journal.jsonl", "say: done", 0, format!("the journal in {dir} is gone")),
+        (
+            "mv ${RUN_DIR}/journal.jsonl ${CWD}/j",
+            "call: [{tool: ask_human, args: {prompt: Why?}}]",
+            101,
+            format!("{moved}; when it is back: delta continue --run-id r -w DIR/work"),
+        ),
+    ] {
+        let turns = format!("- call: [{{tool: take}}]\n- {end}\n");
+        let tools = format!("  - name: take\n    shell: {script}\n");
+        let sandbox = Sandbox::scripted(DELTA, &tools, &turns);
+        let ran = sandbox.run("task", &[]).expect_code(code).normal(&sandbox);
+        assert!(ran.stderr.ends_with(&format!("\nNote: {note}\n")), "{}", ran.stderr);
+    }
+}
+
 #[test]
 fn c_13_6_a_workspace_that_cannot_be_read_is_not_said_to_be_gone() {
     let tools = "  - name: close\n    shell: chmod 000 .\n";

@@ -57,43 +57,51 @@ pub fn end_unbegun_run(
     Err(CommandFailure::from(error).adding_hint("when that is mended, repeat the command"))
 }
 
-/// Prints what became of the journal of a FAILED run, if it is not where it was; returns whether it is lost.
+/// Prints what became of the journal, if it is not where it was; returns whether it is lost.
 pub fn print_loss(run: &Run) -> bool {
-    let loss = describe_loss(run).filter(|_| run.state().status == Some(RunStatus::Failed));
-    loss.inspect(|loss| stdio::print_error_line(&format!("Note: {loss}"))).is_some()
+    describe_loss(run).inspect(|loss| stdio::print_error_line(&format!("Note: {loss}"))).is_some()
 }
 
 /// What became of the journal, if it is not where it was, and how to continue.
 fn describe_loss(run: &Run) -> Option<String> {
     let (loss, journal) = run.find_journal_loss()?;
     let state = run.state();
-    let next = if state.status == Some(RunStatus::Failed) {
+    let mut next = if state.status == Some(RunStatus::Failed) {
         ContinueCommand::for_failed_run(state).with_agent(agent_hint::own_agent(state))
     } else {
         agent_hint::own_continue_command(state)
     };
     let dir = shell_quote_path(&run.dir);
-    Some(match loss {
-        LostFile::Removed => format!("nothing is left to continue: the journal in {dir} is gone"),
+    let (fate, remedy) = match loss {
+        LostFile::Removed => {
+            let fate = format!("the journal in {dir} is gone");
+            return Some(match state.status {
+                Some(RunStatus::Completed) => fate,
+                _ => format!("nothing is left to continue: {fate}"),
+            });
+        }
         LostFile::Unreachable(error) => {
-            format!("the journal in {dir} cannot be read: {error}; when that is mended: {next}")
+            (format!("the journal in {dir} cannot be read: {error}"), "when that is mended")
         }
         LostFile::Moved(path) => {
-            let new_dir = path.and_then(|path| moved_run_dir(run, journal, &path));
-            let workspace = new_dir.as_deref().and_then(|dir| moved_workspace(run, dir));
-            match (workspace, &new_dir) {
-                (Some(workspace), _) => {
-                    let root = shell_quote_path(workspace);
-                    let next = next.with_work_dir(workspace);
-                    format!("the workspace was moved to {root}; continue with: {next}")
-                }
-                (None, Some(new_dir)) => {
-                    let new_dir = shell_quote_path(new_dir);
-                    format!("{dir} was moved to {new_dir}; when it is back: {next}")
-                }
-                (None, None) => format!("{dir} was moved or renamed; when it is back: {next}"),
+            let new_dir = path.as_deref().and_then(|path| moved_run_dir(run, journal, path));
+            if let Some(workspace) = new_dir.as_deref().and_then(|dir| moved_workspace(run, dir)) {
+                next = next.with_work_dir(workspace);
+                let root = shell_quote_path(workspace);
+                (format!("the workspace was moved to {root}"), "continue with")
+            } else {
+                let lost = if new_dir.is_none() && path.is_some() { journal } else { &run.dir };
+                let fate = match new_dir.or(path) {
+                    Some(path) => format!("was moved to {}", shell_quote_path(&path)),
+                    None => "was moved or renamed".to_owned(),
+                };
+                (format!("{} {fate}", shell_quote_path(lost)), "when it is back")
             }
         }
+    };
+    Some(match state.status {
+        Some(RunStatus::Completed) => fate,
+        _ => format!("{fate}; {remedy}: {next}"),
     })
 }
 
