@@ -63,3 +63,23 @@ impl SnapshotSettings {
         Some(Self { exclude, limit })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use delta_yaml::diagnostic::DiagnosticReport;
+
+    #[test]
+    fn c_16_1_a_pattern_of_an_earlier_run_that_matches_no_path_is_none() {
+        let read = |is_copy: bool| {
+            let doc = YamlDocument::parse("agent.yaml", "exclude: ['!x', y]").unwrap();
+            let settings = SnapshotSettings::read(&doc, &doc.root, is_copy).unwrap();
+            let mut report = DiagnosticReport::default();
+            doc.drain_diagnostics(&mut report);
+            (settings.exclude, report.is_empty())
+        };
+        let only_y = ExcludePatterns::parse(["y"]).unwrap();
+        assert_eq!(read(true), (only_y.clone(), true));
+        assert_eq!(read(false), (only_y, false));
+    }
+}
