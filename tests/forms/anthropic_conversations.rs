@@ -153,23 +153,8 @@ fn apply(
                 iteration: u32::try_from(number).unwrap(),
                 content: text.clone(),
                 tool_calls: calls.clone(),
-                redacted_calls: Vec::new(),
-                reminder: None,
-                reasoning: None,
                 native,
-                finish_reason: None,
-                usage: None,
-                estimated_tokens: None,
-                left_out: 0,
-                invocation: None,
-                record_sha256: None,
-                script_turn: None,
-                cut_off: false,
-                text_call: None,
-                discarded_usage: Vec::new(),
-                throttled_ms: 0,
-                from: None,
-                saved_usd: None,
+                ..Thought::default()
             };
             *ids = conversation.push_thought(&thought);
             // Ids and names that no endpoint accepts back are replaced, and then the parts are not those of the answer.

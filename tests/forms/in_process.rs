@@ -55,23 +55,9 @@ pub fn ask(provider: &mut EndpointProvider, model: &str) -> Outcome {
 pub fn ask_about(provider: &mut EndpointProvider, model: &str, messages: &Value) -> Outcome {
     let tool = json!({"type": "function", "function": {"name": "t", "description": "A tool.", "parameters": {"type": "object", "properties": {}}}});
     let body = json!({"model": model, "tools": [tool], "messages": messages, "stream": true, "stream_options": {"include_usage": true}});
-    let request = LlmRequest {
-        body: &Arc::new(body.to_string()),
-        task: "hi",
-        last_user_message: "hi",
-        last_message: "{}",
-        model_changes: 0,
-        has_fallback: false,
-        script_turn: 0,
-        is_live: true,
-        previous_body: None,
-        previous_exchange: None,
-        has_native: true,
-        forces_call: false,
-        run_id: "r",
-        constant_messages: 0,
-        images: None,
-    };
+    let body = Arc::new(body.to_string());
+    let request =
+        LlmRequest { is_live: true, has_native: true, run_id: "r", ..LlmRequest::new(&body) };
     let mut attempts = Vec::new();
     let mut pieces = String::new();
     let cancel = CancelToken::manual().unwrap();

@@ -1,7 +1,6 @@
 //! What a budget sends of any conversation: no more than there is room for, whole pairs, the task, the newest iteration,
 //! and the same after a rebuild from the journal.
 
-use super::thought;
 use delta_agent::context::{
     ContextError, ContextInputs, ContextManifest, RequestContext, TokenCounter,
 };
@@ -113,7 +112,7 @@ impl Told {
             usage: tenths.map(usage),
             estimated_tokens: Some(1000),
             left_out,
-            ..thought()
+            ..Thought::default()
         })));
         for (index, result) in results.iter().enumerate() {
             self.record(Payload::ActionResult(Box::new(ActionResult {

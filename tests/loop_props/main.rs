@@ -140,7 +140,7 @@ impl Simulated {
                         iteration,
                         content,
                         tool_calls,
-                        ..thought()
+                        ..Thought::default()
                     })));
                 }
                 RunStep::Act(call) => self.act(&call),
@@ -249,31 +249,6 @@ impl Simulated {
             }
         }
         begun
-    }
-}
-
-fn thought() -> Thought {
-    Thought {
-        iteration: 0,
-        content: String::new(),
-        tool_calls: Vec::new(),
-        redacted_calls: Vec::new(),
-        reminder: None,
-        reasoning: None,
-        native: None,
-        finish_reason: None,
-        usage: None,
-        invocation: None,
-        record_sha256: None,
-        estimated_tokens: None,
-        left_out: 0,
-        script_turn: None,
-        cut_off: false,
-        text_call: None,
-        discarded_usage: Vec::new(),
-        throttled_ms: 0,
-        from: None,
-        saved_usd: None,
     }
 }
 
@@ -650,12 +625,9 @@ fn thoughts() -> impl Strategy<Value = Payload> {
                 reasoning,
                 usage,
                 script_turn,
-                cut_off: false,
-                text_call: None,
-                discarded_usage: Vec::new(),
                 estimated_tokens: room.0,
                 left_out: room.1,
-                ..thought()
+                ..Thought::default()
             }))
         })
 }

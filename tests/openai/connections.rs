@@ -123,23 +123,7 @@ fn c_7_4_a_cancellation_ends_the_wait_for_the_next_try() {
     let server = ScriptedServer::start(answer);
     let cancel = CancelToken::manual().unwrap();
     let body = Arc::new(body(true));
-    let request = LlmRequest {
-        body: &body,
-        task: "",
-        last_user_message: "",
-        last_message: "",
-        model_changes: 0,
-        has_fallback: false,
-        script_turn: 0,
-        is_live: false,
-        previous_body: None,
-        previous_exchange: None,
-        has_native: false,
-        forces_call: false,
-        run_id: "",
-        constant_messages: 0,
-        images: None,
-    };
+    let request = LlmRequest::new(&body);
     let mut waits = Vec::new();
     let result = client(&server, true).complete(&request, &cancel, &mut |progress| {
         if let CallProgress::AttemptFailed { attempt, next, .. } = progress {

@@ -67,23 +67,8 @@ fn body(stream: bool) -> String {
 type Outcome = (Result<Reply, LlmError>, Vec<Attempt>);
 
 fn ask_with(provider: &mut EndpointProvider, body: &str, cancel: &CancelToken) -> Outcome {
-    let request = LlmRequest {
-        body: &Arc::new(body.to_owned()),
-        task: "hi",
-        last_user_message: "hi",
-        last_message: "{}",
-        model_changes: 0,
-        has_fallback: false,
-        script_turn: 0,
-        is_live: true,
-        previous_body: None,
-        previous_exchange: None,
-        has_native: false,
-        forces_call: false,
-        run_id: "",
-        constant_messages: 0,
-        images: None,
-    };
+    let body = Arc::new(body.to_owned());
+    let request = LlmRequest { is_live: true, ..LlmRequest::new(&body) };
     let mut attempts = Vec::new();
     let mut pieces = String::new();
     let result = provider.complete(&request, cancel, &mut |progress| match progress {

@@ -85,6 +85,29 @@ pub struct LlmRequest<'a> {
     pub images: Option<ImageReader<'a>>,
 }
 
+impl<'a> LlmRequest<'a> {
+    /// A request with this body that belongs to no run: without texts for a script, live text, and images.
+    pub fn new(body: &'a Arc<String>) -> Self {
+        Self {
+            body,
+            task: "",
+            last_user_message: "",
+            last_message: "",
+            model_changes: 0,
+            has_fallback: false,
+            script_turn: 0,
+            is_live: false,
+            previous_body: None,
+            previous_exchange: None,
+            has_native: false,
+            forces_call: false,
+            run_id: "",
+            constant_messages: 0,
+            images: None,
+        }
+    }
+}
+
 /// Why an LLM call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LlmError {

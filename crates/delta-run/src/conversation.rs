@@ -433,28 +433,7 @@ mod tests {
 
     fn thought(iteration: u32, content: &str, ids: &[&str]) -> Thought {
         let tool_calls = ids.iter().map(|id| ToolCall::new(*id, "t", "{}")).collect();
-        Thought {
-            iteration,
-            content: content.to_owned(),
-            tool_calls,
-            redacted_calls: Vec::new(),
-            reminder: None,
-            reasoning: None,
-            native: None,
-            finish_reason: None,
-            usage: None,
-            invocation: None,
-            record_sha256: None,
-            estimated_tokens: None,
-            left_out: 0,
-            script_turn: None,
-            cut_off: false,
-            text_call: None,
-            discarded_usage: Vec::new(),
-            throttled_ms: 0,
-            from: None,
-            saved_usd: None,
-        }
+        Thought { iteration, content: content.to_owned(), tool_calls, ..Thought::default() }
     }
 
     fn shown(conversation: &Conversation, max: Option<usize>) -> Vec<String> {

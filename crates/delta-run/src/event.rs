@@ -358,7 +358,7 @@ pub enum ForkFiles {
 }
 
 /// An answer of the LLM: see [`Payload::Thought`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 pub struct Thought {
     /// The number of the answer: 1 for the first of the run.
     pub iteration: u32,

@@ -76,23 +76,8 @@ fn thought(iteration: u32, turn: &Turn, reply: Reply) -> Thought {
         iteration,
         content,
         tool_calls: reply.tool_calls,
-        redacted_calls: Vec::new(),
-        reminder: None,
-        reasoning: None,
         native: reply.native,
-        finish_reason: None,
-        usage: None,
-        invocation: None,
-        record_sha256: None,
-        estimated_tokens: None,
-        left_out: 0,
-        script_turn: None,
-        cut_off: false,
-        text_call: None,
-        discarded_usage: Vec::new(),
-        throttled_ms: 0,
-        from: None,
-        saved_usd: None,
+        ..Thought::default()
     }
 }
 

@@ -93,23 +93,7 @@ mod tests {
         script_turn: usize,
     ) -> Result<Reply, String> {
         let body = &Arc::new(body.to_owned());
-        let request = LlmRequest {
-            body,
-            task: "",
-            last_user_message: "",
-            last_message: "",
-            model_changes: 0,
-            has_fallback: false,
-            script_turn,
-            is_live: false,
-            previous_body: None,
-            previous_exchange: None,
-            has_native: false,
-            forces_call: false,
-            run_id: "",
-            constant_messages: 0,
-            images: None,
-        };
+        let request = LlmRequest { script_turn, ..LlmRequest::new(body) };
         let result = provider.complete(&request, &CancelToken::manual().unwrap(), &mut |_| {});
         result.map_err(|error| error.to_string())
     }

@@ -218,21 +218,14 @@ impl PreviewSetup {
         encode_request: EncodeRequest,
     ) -> Result<Arc<String>, CommandFailure> {
         let request = LlmRequest {
-            body: request.body.text(),
             task: message,
             last_user_message: message,
             last_message: request.body.last_message(),
-            model_changes: 0,
             has_fallback: !self.agent.llm.fallback.is_empty(),
-            script_turn: 0,
-            is_live: false,
-            previous_body: None,
-            previous_exchange: None,
-            has_native: false,
             forces_call: CallDemand::First.is_forced(),
             run_id: PREVIEW_RUN_NAME,
             constant_messages: request.constant_messages,
-            images: None,
+            ..LlmRequest::new(request.body.text())
         };
         encode_request(&self.agent, &self.layers, &request)
     }

@@ -147,21 +147,15 @@ fn ask_model(
 ) -> Result<Reply, CommandFailure> {
     let reader = ImageReader::new(&original.dir, image_file::read_data_url);
     let request = LlmRequest {
-        body: request.body.text(),
         task: state.conversation.task(),
         last_user_message: state.conversation.last_user_message(),
         last_message: request.body.last_message(),
-        model_changes: 0,
-        has_fallback: false,
         script_turn: state.script_turn,
-        is_live: false,
-        previous_body: None,
-        previous_exchange: None,
         has_native: state.conversation.has_native(),
         forces_call: CallDemand::next(agent, state).is_forced(),
         run_id: original.id.as_str(),
-        constant_messages: 0,
         images: state.conversation.has_images().then_some(reader),
+        ..LlmRequest::new(request.body.text())
     };
     provider.complete(&request, cancel, &mut |_| {}).map_err(|error| match error {
         LlmError::Cancelled => CommandFailure::interrupted("interrupted"),
