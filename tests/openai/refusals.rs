@@ -397,6 +397,18 @@ fn c_37_3_a_refusal_says_what_helps() {
     assert!(hint.contains("set a valid key in DELTA_API_KEY"), "{hint}");
 }
 
+#[test]
+fn c_37_3_what_says_that_all_is_well_is_not_an_error() {
+    let well = json!({"code": 0, "msg": "success", "data": null});
+    let (message, _) = refused(rejection(200, &well));
+    assert!(message.starts_with("the response has no choices"), "{message}");
+    let piece =
+        json!({"choices": [{"index": 0, "delta": {"content": "ok"}, "finish_reason": "stop"}]});
+    let answer = format!("data: {well}\n\ndata: {piece}\n\ndata: [DONE]\n\n");
+    let server = ScriptedServer::start(vec![Answer::event_stream(answer)]);
+    assert_eq!(content(&ask(&mut single(&server, true))), "ok");
+}
+
 /// With Groq, the next answer is often one that it can read.
 #[test]
 fn c_7_3_a_call_that_the_server_cannot_read_is_asked_for_again() {

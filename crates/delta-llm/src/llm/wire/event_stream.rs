@@ -159,11 +159,15 @@ pub fn reported_error(event: &Value) -> Option<Value> {
     }
     let is_named =
         ["object", "type"].iter().any(|name| event.get(name).is_some_and(|it| it == "error"));
-    let has_text =
-        ["message", "msg", "detail", "error_msg"].into_iter().any(|name| match event.get(name) {
-            Some(Value::String(text)) => !text.is_empty(),
-            Some(Value::Array(items)) => !items.is_empty(),
-            _ => false,
+    // Such as `{"code": 0, "msg": "success", "data": ...}`.
+    let is_success = event.get("code").is_some_and(|code| code == 0 || code == 200);
+    let has_text = !is_success
+        && ["message", "msg", "detail", "error_msg"].into_iter().any(|name| {
+            match event.get(name) {
+                Some(Value::String(text)) => !text.is_empty(),
+                Some(Value::Array(items)) => !items.is_empty(),
+                _ => false,
+            }
         });
     // MiniMax, whose answers have it too.
     let code = event.pointer("/base_resp/status_code").and_then(Value::as_i64);
