@@ -112,7 +112,7 @@ fn c_37_3_a_limit_of_bytes_is_named_in_each_form() {
     let nginx = "<html><head><title>413 Request Entity Too Large</title></head></html>";
     let own = r#"{"type":"error","error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}"#;
     for form in FORMS {
-        for (status, body) in [(413, nginx), (413, own), (200, own)] {
+        for (status, body) in [(413, nginx), (413, own), (200, own), (413, "")] {
             let server = ScriptedServer::for_anything(vec![Answer::raw(status, body)]);
             let (_, ran) = refused(form, &server.root_url(), &[]);
             let bytes = server.requests()[0].bytes.len();

@@ -343,12 +343,13 @@ fn c_26_2_a_run_that_began_again_can_be_corrected_by_hand() {
 fn c_26_2_a_run_that_failed_and_lost_its_directory_is_done_again() {
     let broken = || Answer::error(500, "broken", None).header("retry-after-ms", "0");
     let done = || Answer::text("done");
-    let answers = vec![broken(), broken(), broken(), broken(), done(), broken(), done()];
+    let mut answers: Vec<Answer> = std::iter::repeat_with(broken).take(6).collect();
+    answers.extend([done(), broken(), done()]);
     let server = ScriptedServer::start(answers);
     let sandbox = Sandbox::new(super::DELTA);
     sandbox
         .agent(&format!("model: test-model\n  max_retries: 0\n  base_url: {}", server.url()), "");
-    write_sweep(&sandbox, 3, 1, "retry: {attempts: 1}\n");
+    write_sweep(&sandbox, 3, 1, "retry: {attempts: 2}\n");
     sweep(&sandbox, &["plan"]).expect_code(0);
     sweep(&sandbox, &["run", "s", "--jobs", "1"]).expect_code(0);
     sandbox.unverified("a run has no directory");
@@ -361,14 +362,14 @@ fn c_26_2_a_run_that_failed_and_lost_its_directory_is_done_again() {
     let help = "help: 2 runs FAILED because of the endpoint";
     assert!(sweep(&sandbox, &["run", "s"]).stderr.contains(help));
     // The run without a directory begins again, and the packed one stays as it is.
-    write_sweep(&sandbox, 3, 1, "retry: {attempts: 3}\n");
+    write_sweep(&sandbox, 3, 1, "retry: {attempts: 4}\n");
     sweep(&sandbox, &["plan"]).expect_code(0);
     let todo = sweep(&sandbox, &["list", "s", "--todo"]).stdout;
     assert_eq!(todo.lines().collect::<Vec<_>>(), ids[..2]);
     sweep(&sandbox, &["task", "s", &ids[0]]).expect_code(0);
-    assert_eq!(server.requests().len(), 5);
-    sweep(&sandbox, &["run", "s", "--jobs", "1"]).expect_code(0);
     assert_eq!(server.requests().len(), 7);
+    sweep(&sandbox, &["run", "s", "--jobs", "1"]).expect_code(0);
+    assert_eq!(server.requests().len(), 9);
     assert_eq!(sweep(&sandbox, &["list", "s", "--todo"]).stdout, "");
     assert_eq!(sweep(&sandbox, &["list", "s", "--failed"]).stdout, format!("{}\n", ids[2]));
     let collected = sweep(&sandbox, &["collect", "s"]).expect_code(0).stdout;

@@ -127,7 +127,7 @@ proptest! {
         let texts = |paths: &[PathBuf]| {
             paths.iter().map(|path| path.to_string_lossy().into_owned()).collect::<Vec<String>>()
         };
-        let write: Vec<String> = write.iter().map(|text| format!("x{}", text.replace("${", "$-{"))).collect();
+        let write: Vec<String> = write.iter().map(|text| format!("x{}", text.replace("${", "$-{").replace("/$", "/-"))).collect();
         let declared = DeclaredProfile {
             read: if read_all { ReadKey::All } else { ReadKey::Only(write.clone()) },
             write,
