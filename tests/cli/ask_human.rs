@@ -2,7 +2,9 @@
 
 use super::DELTA;
 use serde_json::{Value, json};
+use std::fs;
 use std::path::Path;
+use std::process::Command;
 use test_support::needs;
 use test_support::sandbox::{Delta, Sandbox};
 
@@ -247,6 +249,60 @@ fn c_10_1_a_password_is_not_shown_after_a_stop() {
     assert_eq!(code, 0);
     assert!(!lines.join("\n").contains("hunter2"), "{lines:#?}");
     assert_eq!(sandbox.observations(), ["hunter2-secret"]);
+}
+
+/// The first line was the answer, and the next ones were shown and sent to the agent.
+#[test]
+fn c_10_1_what_is_pasted_at_once_is_one_answer() {
+    let pasted = "-----BEGIN KEY-----\nSECRET2\nSECRET3\n-----END KEY-----";
+    for (args, prompt, end) in [
+        ("{prompt: 'Key?', sensitive: true}", "answer (hidden)> ", "\n"),
+        ("{prompt: 'Key?', sensitive: true}", "answer (hidden)> ", ""),
+        ("{prompt: 'Which?'}", "answer> ", "\n"),
+    ] {
+        let sandbox = asking(args);
+        let mut terminal = interactive(&sandbox, &[]).at_terminal();
+        terminal.expect(prompt).type_in(&format!("{pasted}{end}"));
+        let ran = terminal.end().expect_code(0);
+        assert_eq!(
+            ran.stderr.contains("SECRET"),
+            end == "\n" && prompt == "answer> ",
+            "{}",
+            ran.stderr
+        );
+        assert_eq!(sandbox.observations(), [pasted]);
+        assert_eq!(sandbox.events("USER_MESSAGE").len(), 1);
+    }
+}
+
+#[test]
+fn c_10_1_an_answer_that_the_terminal_cuts_is_asked_again() {
+    let sandbox = asking("{prompt: 'Key?', input_type: password}");
+    let mut terminal = interactive(&sandbox, &[]).at_terminal();
+    terminal.expect("answer (hidden)> ").type_in(&"x".repeat(6000)).type_in("end\n");
+    terminal.expect("the terminal cuts a line at 4095 bytes");
+    terminal.expect("answer (hidden)> ").type_in("short\n");
+    terminal.end().expect_code(0);
+    assert_eq!(sandbox.observations(), ["short"]);
+}
+
+/// The answer was there before the question.
+#[test]
+fn c_10_1_what_was_typed_before_a_question_does_not_answer_it() {
+    let tools = "  - name: wait\n    shell: read line < ${CWD}/gate\n";
+    let turns = "- call: [{tool: wait}]\n\
+                 - call: [{tool: ask_human, args: {prompt: 'Delete all?', input_type: confirmation}}]\n\
+                 - say: 'I heard ${last}'\n";
+    let sandbox = Sandbox::scripted(DELTA, tools, turns);
+    sandbox.write("work/.keep", "");
+    let gate = sandbox.path("work/gate");
+    assert!(Command::new("mkfifo").arg(&gate).status().unwrap().success());
+    let mut terminal = interactive(&sandbox, &[]).env("TERM", "dumb").at_terminal();
+    terminal.expect("→ wait").type_in("y\n");
+    fs::write(&gate, "go\n").unwrap();
+    terminal.expect("answer (yes/no)> ").type_in("no\n");
+    terminal.end().expect_code(0);
+    assert_eq!(sandbox.observations()[1], "no");
 }
 
 #[test]

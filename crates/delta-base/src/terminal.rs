@@ -5,8 +5,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::getpgrp;
 use rustix::termios::{
-    LocalModes, OptionalActions, QueueSelector, Termios, tcflush, tcgetattr, tcgetpgrp,
-    tcgetwinsize, tcsetattr,
+    LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, Termios, tcflush, tcgetattr,
+    tcgetpgrp, tcgetwinsize, tcsetattr,
 };
 use std::fs::File;
 use std::io::{self, BufRead, IsTerminal, Read, Write};
@@ -31,6 +31,11 @@ static WAS_CONTINUED: AtomicBool = AtomicBool::new(false);
 
 /// How long a process whose terminal was closed waits for its SIGHUP.
 const HANG_UP_SIGNAL_WAIT: Duration = Duration::from_secs(1);
+/// The longest pause within what is pasted.
+const PASTE_PAUSE: Duration = Duration::from_millis(50);
+/// The most bytes of a line, without its end, that Linux takes from a terminal (N_TTY_BUF_SIZE in drivers/tty/n_tty.c). It drops
+/// the others.
+pub const MAX_TYPED_LINE_BYTES: usize = 4095;
 
 /// Whether the user can answer a prompt on stdin: stdin and stderr are terminals.
 pub fn can_prompt() -> bool {
@@ -196,11 +201,44 @@ fn read_answer_line(prompt: &str, cancel: &CancelToken) -> io::Result<String> {
     Ok(line.trim_end_matches(['\n', '\r']).to_owned())
 }
 
-/// Like [`prompt_line`], without echoing the input.
-pub fn prompt_hidden_line(prompt: &str, cancel: &CancelToken) -> io::Result<String> {
+/// Like [`prompt_line`], with the other lines of what was pasted at once: no later prompt gets them.
+pub fn prompt_text(prompt: &str, cancel: &CancelToken) -> io::Result<String> {
+    let _shell_modes = keyboard::ShellModes::enter();
+    let line = prompt_line(prompt, cancel)?;
+    let rest = String::from_utf8(read_pasted_rest(KeyboardSource::find()))
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "the text is not UTF-8"))?;
+    Ok(format!("{line}\n{rest}").trim_end_matches(['\n', '\r']).to_owned())
+}
+
+/// What follows a line without a longer pause, also if it does not end with a newline.
+fn read_pasted_rest(keyboard: KeyboardSource) -> Vec<u8> {
+    let mut rest = Vec::new();
+    let Ok(line_modes) = tcgetattr(keyboard.fd()) else { return rest };
+    let mut modes = line_modes.clone();
+    modes.local_modes.remove(LocalModes::ICANON);
+    modes.special_codes[SpecialCodeIndex::VMIN] = 0;
+    modes.special_codes[SpecialCodeIndex::VTIME] = 0;
+    if tcsetattr(keyboard.fd(), OptionalActions::Now, &modes).is_err() {
+        return rest;
+    }
+    let mut bytes = [0; MAX_TYPED_LINE_BYTES];
+    loop {
+        let mut fds = [PollFd::from_borrowed_fd(keyboard.fd(), PollFlags::IN)];
+        let _ = poll(&mut fds, Some(&to_timespec(PASTE_PAUSE)));
+        match rustix::io::read(keyboard.fd(), &mut bytes) {
+            Ok(count @ 1..) => rest.extend(&bytes[..count]),
+            Ok(0) | Err(_) => break,
+        }
+    }
+    let _ = tcsetattr(keyboard.fd(), OptionalActions::Now, &line_modes);
+    rest
+}
+
+/// Like [`prompt_text`], without echoing the input.
+pub fn prompt_hidden_text(prompt: &str, cancel: &CancelToken) -> io::Result<String> {
     let _shell_modes = keyboard::ShellModes::enter();
     let hidden = HiddenInput::enable()?;
-    let answer = prompt_line(prompt, cancel);
+    let answer = prompt_text(prompt, cancel);
     drop(hidden);
     if answer.is_ok() {
         // The user's Enter was not echoed either.

@@ -150,7 +150,7 @@ pub fn can_move_stdout_cursor() -> bool {
 }
 
 fn has_dumb_terminal() -> bool {
-    variable("TERM").is_some_and(|term| term == "dumb")
+    variable("TERM").is_none_or(|term| term == "dumb")
 }
 
 /// Whether lines on stdout can follow a line on stderr that is repainted: both are a terminal that can move its cursor.

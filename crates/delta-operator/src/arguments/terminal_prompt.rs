@@ -43,11 +43,13 @@ impl HumanPrompt for TerminalPrompt {
             let reply = read_inbox_answer(question, &self.cancel)?;
             return Ok(exit.take_message(reply));
         }
+        // A line that was typed before the question was shown does not answer it.
+        terminal::discard_input();
         // The engine has printed the question itself.
         let answer = match (question.input_type, question.sensitive) {
             (InputType::Confirmation, _) => self.confirm(question),
             (InputType::Password, _) | (_, true) => {
-                terminal::prompt_hidden_line("answer (hidden)> ", &self.cancel)
+                prompt_whole_text("answer (hidden)> ", true, &self.cancel)
             }
             (InputType::Text, false) => self.ask_text(),
         };
@@ -78,6 +80,7 @@ impl HumanPrompt for TerminalPrompt {
         terminal::discard_input();
         loop {
             let line = terminal::prompt_line(&keys, &self.cancel)?;
+            terminal::discard_input();
             let by = ApprovalSource::Terminal;
             match line.trim().to_lowercase().as_str() {
                 "a" | "all" | "always" => {
@@ -127,7 +130,7 @@ impl TerminalPrompt {
     /// Asks until there is a text: Enter alone is more often a slip than an answer.
     fn ask_text(&self) -> io::Result<String> {
         loop {
-            let answer = terminal::prompt_line("answer> ", &self.cancel)?;
+            let answer = prompt_whole_text("answer> ", false, &self.cancel)?;
             if !answer.trim().is_empty() {
                 return Ok(answer);
             }
@@ -139,10 +142,29 @@ impl TerminalPrompt {
     fn confirm(&self, question: &HumanQuestion) -> io::Result<String> {
         loop {
             let answer = terminal::prompt_line("answer (yes/no)> ", &self.cancel)?;
+            terminal::discard_input();
             if ask_human::is_valid_answer(question.input_type, &answer) {
                 return Ok(answer.trim().to_owned());
             }
         }
+    }
+}
+
+/// Reads a text, unless the terminal may have cut it.
+fn prompt_whole_text(prompt: &str, is_hidden: bool, cancel: &CancelToken) -> io::Result<String> {
+    loop {
+        let text = if is_hidden {
+            terminal::prompt_hidden_text(prompt, cancel)?
+        } else {
+            terminal::prompt_text(prompt, cancel)?
+        };
+        let most = terminal::MAX_TYPED_LINE_BYTES;
+        if text.lines().next().is_none_or(|line| line.len() < most) {
+            return Ok(text);
+        }
+        stdio::print_error_line(&format!(
+            "the terminal cuts a line at {most} bytes: leave the question open, and answer with `-m -`"
+        ));
     }
 }
 
@@ -182,13 +204,11 @@ pub fn ask_in_inbox(
 }
 
 fn read_inbox_answer(question: &HumanQuestion, cancel: &CancelToken) -> io::Result<InboxReply> {
+    terminal::discard_input();
     loop {
-        let answer = if question.sensitive {
-            terminal::prompt_hidden_line("answer (hidden), Enter skips, Ctrl-D quits> ", cancel)
-        } else {
-            terminal::prompt_line("answer, Enter skips, Ctrl-D quits> ", cancel)
-        };
-        match end_as_quit(answer)? {
+        let hidden = if question.sensitive { " (hidden)" } else { "" };
+        let prompt = format!("answer{hidden}, Enter skips, Ctrl-D quits> ");
+        match end_as_quit(prompt_whole_text(&prompt, question.sensitive, cancel))? {
             None => return Ok(InboxReply::Quit),
             Some(answer) if answer.is_empty() => return Ok(InboxReply::Skip),
             Some(answer) if ask_human::is_valid_answer(question.input_type, &answer) => {
