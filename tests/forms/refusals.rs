@@ -19,6 +19,8 @@ fn refused(form: (&str, &str), base_url: &str, more: &[&str]) -> (Sandbox, Ran) 
 #[test]
 fn c_37_5_a_refusal_with_status_200_counts_nothing() {
     let error = json!({"error": {"code": 429, "message": "Provider returned error"}}).to_string();
+    // FastAPI names what is wrong in the request.
+    let repeated = json!({"detail": [{"msg": "no", "input": {"messages": [{"content": "hi"}]}}]});
     let refusals = || {
         [
             Answer::raw(200, error.clone()),
@@ -30,6 +32,11 @@ fn c_37_5_a_refusal_with_status_200_counts_nothing() {
             Answer::event_stream(""),
             Answer::event_stream(format!(": waiting\n\ndata: {error}\n\n")),
             Answer::event_stream(format!("event: error\ndata: {error}\n\n")),
+            Answer::event_stream(format!(
+                "event: ping\ndata: {{\"type\": \"ping\"}}\n\nevent: error\ndata: {error}\n\n"
+            )),
+            Answer::raw(200, repeated.to_string()),
+            Answer::raw(200, json!({"code": 500, "response": {"status": 500}}).to_string()),
         ]
     };
     for form in FORMS {
@@ -66,6 +73,29 @@ fn c_37_5_a_refusal_after_the_beginning_of_an_answer_counts() {
         let (sandbox, _) = refused(FORMS[0], &server.root_url(), &["--max-tokens", "1M"]);
         let usage = sandbox.events("ERROR")[0]["error_details"]["discarded_usage"][0].clone();
         assert!(usage["input_tokens"].as_u64() > Some(0), "{usage}");
+    }
+}
+
+#[test]
+fn c_37_5_the_tokens_that_an_error_reports_are_counted() {
+    let error = json!({"code": 500, "message": "it broke"});
+    let usage = json!({"prompt_tokens": 1000, "completion_tokens": 4000});
+    let alone = json!({"error": error, "usage": usage});
+    let choice = |member: &str| {
+        let choice =
+            json!({"index": 0, member: {"content": "a"}, "finish_reason": "error", "error": error});
+        json!({"choices": [choice], "usage": usage})
+    };
+    for answer in [
+        Answer::raw(200, alone.to_string()),
+        Answer::raw(200, choice("message").to_string()),
+        Answer::event_stream(format!("data: {alone}\n\n")),
+        Answer::event_stream(format!("data: {}\n\n", choice("delta"))),
+    ] {
+        let server = ScriptedServer::for_anything(vec![answer]);
+        let (sandbox, _) = refused(FORMS[0], &server.root_url(), &[]);
+        let usage = sandbox.events("ERROR")[0]["error_details"]["discarded_usage"][0].clone();
+        assert_eq!((&usage["input_tokens"], &usage["output_tokens"]), (&1000.into(), &4000.into()));
     }
 }
 

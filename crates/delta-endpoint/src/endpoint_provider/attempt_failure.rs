@@ -287,6 +287,7 @@ fn describe_reported(body: Value, target: &AttemptTarget<'_>) -> AttemptFailure 
     let default = if is_final { RetryDecision::Never } else { delay_of_body(&body, &text) };
     let is_lasting = is_lasting(cause, default);
     let retry = if is_lasting { RetryDecision::Never } else { retry.unwrap_or(default) };
+    let retry = or_for_next_call(retry, cause);
     let hint = hint.or_else(|| rejection_hint(status.unwrap_or(200), &text, &words, target));
     AttemptFailure {
         message: with_long_delay(message, retry),
@@ -295,9 +296,24 @@ fn describe_reported(body: Value, target: &AttemptTarget<'_>) -> AttemptFailure 
         is_throttled: status.is_some_and(is_throttling_status)
             || cause == Some(RefusalCause::Throttled),
         lasting: lasting_unavailability(cause, status),
+        usage: usage_of_error(&body, target.model),
         response: Some(body),
         ..AttemptFailure::retryable("")
     }
+}
+
+/// Another try where the server could not read the call of the model, which may write the next one as it should.
+fn or_for_next_call(retry: RetryDecision, cause: Option<RefusalCause>) -> RetryDecision {
+    match retry {
+        RetryDecision::Never if cause == Some(RefusalCause::FailedCall) => RetryDecision::Backoff,
+        retry => retry,
+    }
+}
+
+/// The tokens that a gateway reports with an error.
+fn usage_of_error(body: &Value, model: &str) -> Option<Usage> {
+    let body = body.get(0).unwrap_or(body);
+    ["/usage", "/error/usage"].iter().find_map(|path| Usage::parse(body.pointer(path)?, model))
 }
 
 /// Whether the cause of a refusal makes another attempt useless. The end of a period that the endpoint names can be waited
@@ -511,11 +527,7 @@ fn describe_rejection(
     let hint = hint.or_else(|| rejection_hint(status, body, &words, target));
     let is_lasting = is_lasting(cause, retry);
     let advised_retry = if is_lasting { Some(RetryDecision::Never) } else { advised_retry };
-    let retry = match advised_retry.unwrap_or(retry) {
-        // The model may write the next one as it should.
-        RetryDecision::Never if cause == Some(RefusalCause::FailedCall) => RetryDecision::Backoff,
-        retry => retry,
-    };
+    let retry = or_for_next_call(advised_retry.unwrap_or(retry), cause);
     AttemptFailure {
         retry,
         hint,
@@ -611,6 +623,19 @@ fn setting_hint(lower_body: &str) -> Option<String> {
     ))
 }
 
+/// Words of OpenAI, Anthropic and vLLM about an image that is damaged, or in a format that they do not take.
+const UNREADABLE_IMAGE: [&str; 9] = [
+    "could not process",
+    "could not download",
+    "corrupt",
+    "decode",
+    "valid image",
+    "invalid_image",
+    "image_parse_error",
+    "image formats",
+    "following formats",
+];
+
 /// What to do about a rejection of a request that has an image or a PDF, if the message is about it.
 fn image_hint(
     status: u16,
@@ -638,10 +663,14 @@ fn image_hint(
     if !is_about_images {
         return None;
     }
-    let (problem, remedy) = if is_large {
+    let (problem, remedy) = if is_large || contains(&["greater than"]) {
         ("the endpoint refuses an image of this size", "attach a smaller one")
-    } else if contains(&["could not process", "could not download", "corrupt", "decode"]) {
-        ("the endpoint cannot read an image", "check that the file is whole")
+    } else if contains(&["too small"]) {
+        ("the endpoint refuses an image of this size", "attach a larger one")
+    } else if contains(&["too many", "at most"]) && !contains(&["at most 0"]) {
+        ("the endpoint refuses so many images", "attach fewer, or include less in context.yaml")
+    } else if contains(&UNREADABLE_IMAGE) {
+        ("the endpoint cannot read an image", "check that the file is whole, and its format")
     } else {
         return Some("the model does not take images: ask another one with `--model`".to_owned());
     };

@@ -78,6 +78,8 @@ impl AnswerError {
 /// What has an answer, or its tokens, in any form.
 const ANSWER_MEMBERS: [&str; 6] =
     ["choices", "candidates", "content", "output", "message", "response"];
+/// What has the words of an error, or the request that it repeats.
+const ERROR_MEMBERS: [&str; 4] = ["error", "errors", "detail", "details"];
 const USAGE_MEMBERS: [&str; 2] = ["usage", "usageMetadata"];
 
 /// Whether a body has a piece of an answer or its tokens, and is not an error alone. Some gateways wrap what they pass on.
@@ -86,8 +88,7 @@ pub fn has_answer_piece(body: &Value) -> bool {
         Value::Array(items) => items.iter().any(has_answer_piece),
         Value::Object(members) => members.iter().any(|(name, member)| {
             let name = name.as_str();
-            // The words of an error are not an answer.
-            name != "error"
+            !ERROR_MEMBERS.contains(&name)
                 && (ANSWER_MEMBERS.contains(&name) && is_filled(name, member)
                     || USAGE_MEMBERS.contains(&name) && has_count(member)
                     || has_answer_piece(member))
@@ -101,7 +102,8 @@ fn is_filled(name: &str, value: &Value) -> bool {
         // A message alone is what errors have.
         Value::String(text) => name != "message" && !text.is_empty(),
         Value::Array(items) => !items.is_empty(),
-        Value::Object(members) => !members.is_empty(),
+        // Of a response, its members decide.
+        Value::Object(members) => name != "response" && !members.is_empty(),
         _ => false,
     }
 }

@@ -193,14 +193,14 @@ impl ReplyAssembler {
         self.is_whole |= member(&chunk, "object").and_then(Chunk::as_str)
             == Some("chat.completion")
             && choices.iter().any(|choice| member(choice, "message").is_some());
-        for choice in choices {
-            if member(choice, "index").and_then(Chunk::as_u64).unwrap_or(0) == 0 {
-                self.add_choice(choice)?;
-            }
-        }
         for (name, value) in chunk.iter_object().into_iter().flatten() {
             if !value.is_null() && name != "choices" {
                 self.fields.set(name, value);
+            }
+        }
+        for choice in choices {
+            if member(choice, "index").and_then(Chunk::as_u64).unwrap_or(0) == 0 {
+                self.add_choice(choice)?;
             }
         }
         let has_usage = |value: &Chunk<'_>| member(value, "usage").is_some_and(Chunk::is_object);
@@ -240,7 +240,7 @@ impl ReplyAssembler {
         }
         let reason = member(choice, "finish_reason").and_then(Chunk::as_str);
         if member(choice, "error").is_some()
-            && let Some(error) = chat::choice_error(&choice.into())
+            && let Some(error) = chat::choice_error(&choice.into(), self.fields.get("usage"))
         {
             return Err(StreamError::Reported(error));
         }

@@ -276,7 +276,7 @@ pub trait StreamAssembler {
     /// Whether the answer is complete. A stream without a sign of its end never is.
     fn is_complete(&self) -> bool;
 
-    /// Whether an event that is not an error has arrived.
+    /// Whether an event has arrived that is neither an error nor a sign of life.
     fn has_begun(&self) -> bool;
 
     /// Whether more may follow at any later time although the answer is complete: only the end of the body tells.

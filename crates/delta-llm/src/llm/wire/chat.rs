@@ -92,7 +92,10 @@ impl WireCodec for ChatCodec {
         {
             return Err(AnswerError::Reported(error));
         }
-        if let Some(error) = response.pointer("/choices/0").and_then(choice_error) {
+        if let Some(error) = response
+            .pointer("/choices/0")
+            .and_then(|choice| choice_error(choice, response.get("usage")))
+        {
             return Err(AnswerError::Reported(error));
         }
         let message = response.pointer_mut("/choices/0/message").and_then(Value::as_object_mut);
@@ -149,10 +152,14 @@ pub fn add_function_call(message: &mut Map<String, Value>) {
     }
 }
 
-/// The error of a choice, if it has one.
-pub fn choice_error(choice: &Value) -> Option<Value> {
+/// The error of a choice, if it has one, with the tokens that its response reports.
+pub fn choice_error(choice: &Value, usage: Option<&Value>) -> Option<Value> {
     let error = find_error(choice)?;
-    Some(json!({"error": error}))
+    let mut body = json!({"error": error});
+    if let Some(usage) = usage {
+        body["usage"] = usage.clone();
+    }
+    Some(body)
 }
 
 /// The reply, unless no run can continue with an answer that ended so.

@@ -74,7 +74,7 @@ impl EventReader {
         self.is_done
     }
 
-    /// Whether an event that is not an error has arrived.
+    /// Whether an event has arrived that is neither an error nor a sign of life.
     pub fn has_begun(&self) -> bool {
         self.has_begun
     }
@@ -97,7 +97,7 @@ impl EventReader {
                 }
                 SseEvent::Data(_) => {
                     add(&self.split.join(event.text()))?;
-                    self.has_begun = true;
+                    self.has_begun |= !is_ping(text);
                     self.early_bytes = self.unframed.len();
                 }
                 SseEvent::Unframed(line) if is_whole_json(line) => {
@@ -116,6 +116,12 @@ impl EventReader {
 
 /// Data of events that say only that the connection is alive.
 const SIGNS_OF_LIFE: [&str; 5] = ["", "null", "ping", "heartbeat", "keep-alive"];
+
+/// Whether an event is the sign of life of Anthropic.
+fn is_ping(text: &str) -> bool {
+    text.contains("\"ping\"")
+        && serde_json::from_str::<Value>(text).is_ok_and(|event| event["type"] == "ping")
+}
 
 /// Whether a bare line is an event without its frame, and not a line of a text in several lines.
 fn is_whole_json(line: &str) -> bool {
@@ -160,7 +166,8 @@ pub fn reported_error(event: &Value) -> Option<Value> {
     let is_named =
         ["object", "type"].iter().any(|name| event.get(name).is_some_and(|it| it == "error"));
     // Such as `{"code": 0, "msg": "success", "data": ...}`.
-    let is_success = event.get("code").is_some_and(|code| code == 0 || code == 200);
+    let mut codes = ["code", "error_code"].iter().filter_map(|name| event.get(*name));
+    let is_success = codes.any(|code| matches!(code.to_string().trim_matches('"'), "0" | "200"));
     let has_text = !is_success
         && ["message", "msg", "detail", "error_msg"].into_iter().any(|name| {
             match event.get(name) {
