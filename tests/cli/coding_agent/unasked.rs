@@ -269,7 +269,11 @@ fn c_25_3_a_program_of_the_workspace_with_a_listed_name_asks() {
         .map(|command| json!({"tool": "run", "args": {"command": command, "timeout": 20}}));
     let turns = json!({"turns": [{"call": calls}, {"say": "done"}]});
     sandbox.write("made/turns.yaml", turns.to_string());
-    let path = format!("{}:{}", sandbox.path("work/bin").display(), std::env::var("PATH").unwrap());
+    // A link elsewhere leads into the workspace, too.
+    fs::create_dir(sandbox.path("links")).unwrap();
+    symlink(sandbox.path("work/bin/pwd"), sandbox.path("links/pwd")).unwrap();
+    let [links, bin] = ["links", "work/bin"].map(|name| sandbox.path(name).display().to_string());
+    let path = format!("{links}:{bin}:{}", std::env::var("PATH").unwrap());
     let ran = sandbox
         .delta(["run", "--agent", "made", "--model", "script:turns.yaml", "-w", "work"])
         .args(["--run-id", "r", "-m", "go", "--approve-all"])

@@ -137,7 +137,8 @@ impl ShadowingProgram {
         if !is_own(&program) && !program.parent().is_some_and(is_own) {
             return None;
         }
-        let elsewhere = env::split_paths(launch.env.get("PATH")?).filter(|path| !is_own(path));
+        let directories = env::split_paths(launch.env.get("PATH")?);
+        let elsewhere = directories.filter(|dir| !is_own(dir) && !is_own(&dir.join(name)));
         let mut outside = launch.clone();
         outside.env.set("PATH", env::join_paths(elsewhere).ok()?);
         let hides = process::find_program_file(name, &outside)?;
