@@ -183,6 +183,10 @@ fn c_12_6_output_that_a_full_disk_loses_is_an_error() {
         // A reader that has gone away is none.
         through_shell(&sandbox, "\"$0\" \"$@\" | true", arguments).expect(0, "", "");
     }
+    // Of a comparison, 1 says that something differs.
+    let arguments = ["diff", "r", "r", "-w", "work"];
+    let full = through_shell(&sandbox, "exec \"$0\" \"$@\" >/dev/full", &arguments);
+    assert_eq!(full.code, 2, "{}", full.stderr);
 }
 
 #[test]
@@ -298,6 +302,18 @@ fn c_13_6_a_journal_that_a_tool_took_away_is_named_at_any_end() {
         ("mv ${RUN_DIR}/journal.jsonl ${CWD}/j", "say: done", 0, moved.clone()),
         ("rm ${RUN_DIR}/journal.jsonl", "say: done", 0, format!("the journal in {dir} is gone")),
         (
+            "cp ${RUN_DIR}/journal.jsonl ${CWD}/j && mv ${CWD}/j ${RUN_DIR}/journal.jsonl",
+            "say: done",
+            0,
+            format!("events are lost: something replaced or cut the journal in {dir}"),
+        ),
+        (
+            "rm ${RUN_DIR}/journal.jsonl && kill -INT $PPID && exec tail -f /dev/null",
+            "say: done",
+            130,
+            format!("nothing is left to continue: the journal in {dir} is gone"),
+        ),
+        (
             "mv ${RUN_DIR}/journal.jsonl ${CWD}/j",
             "call: [{tool: ask_human, args: {prompt: Why?}}]",
             101,
@@ -307,8 +323,10 @@ fn c_13_6_a_journal_that_a_tool_took_away_is_named_at_any_end() {
         let turns = format!("- call: [{{tool: take}}]\n- {end}\n");
         let tools = format!("  - name: take\n    shell: {script}\n");
         let sandbox = Sandbox::scripted(DELTA, &tools, &turns);
+        sandbox.unverified("a tool takes the journal away");
         let ran = sandbox.run("task", &[]).expect_code(code).normal(&sandbox);
         assert!(ran.stderr.ends_with(&format!("\nNote: {note}\n")), "{}", ran.stderr);
+        assert!(!ran.stdout.contains("resumes the run"), "{}", ran.stdout);
     }
 }
 

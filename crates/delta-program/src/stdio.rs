@@ -18,10 +18,15 @@ static UNREPORTED_FAILURE: Mutex<Option<io::Error>> = Mutex::new(None);
 
 /// The exit code of a program that is about to end with `code`: 1 with an error on stderr if output is missing.
 pub fn finish_output(code: ExitCode) -> ExitCode {
+    finish_output_or(code, ExitCode::FAILURE)
+}
+
+/// As [`finish_output`], with the exit code `failed` in place of 1.
+pub fn finish_output_or(code: ExitCode, failed: ExitCode) -> ExitCode {
     let failure = UNREPORTED_FAILURE.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(error) = failure else { return code };
     print_error_line(&format!("error: could not write to stdout: {error}"));
-    ExitCode::FAILURE
+    failed
 }
 
 /// Remembers a failed write to stdout for [`finish_output`].

@@ -9,6 +9,7 @@ use delta_operator::runs::restore_point::RestorePoint;
 use delta_operator::runs::run_argument::RunArgument;
 use delta_operator::runs::run_list;
 use delta_program::default_format::{TextOrJson, is_default_format};
+use delta_program::stdio;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -69,9 +70,17 @@ Exit codes: 0 nothing differs, 1 something does, 2 failure";
 
 /// Compares; returns the exit code.
 pub fn diff_command(args: &DiffArgs) -> ExitCode {
-    let usage = |message: &str| command_line::print_usage_error::<DiffArgs>("diff", message);
     let to = args.to.as_deref().map_or(Ok(RestorePoint::Now), RestorePoint::parse);
-    let Some(other) = &args.other else { return staged::diff_stage(args) };
+    let code = match (&args.other, to) {
+        (None, _) => staged::diff_stage(args),
+        (Some(other), to) => diff_with(args, other, to),
+    };
+    // 1 says that something differs.
+    stdio::finish_output_or(code, ExitCode::from(EXIT_TROUBLE))
+}
+
+fn diff_with(args: &DiffArgs, other: &str, to: Result<RestorePoint, String>) -> ExitCode {
+    let usage = |message: &str| command_line::print_usage_error::<DiffArgs>("diff", message);
     match (RestorePoint::parse(other), to, RunArgument::parse(other)) {
         (Ok(_), Ok(_), _) if args.format.is_some() && !is_default_format() => {
             usage("--format is for two runs and for staged changes")

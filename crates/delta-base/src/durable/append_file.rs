@@ -102,10 +102,15 @@ impl AppendFile {
         &self.path
     }
 
-    /// What became of the file; `None` if there is one at its path.
+    /// What became of the file; `None` if it is at its path, with all that was appended.
     pub fn find_loss(&self) -> Option<LostFile> {
         match metadata_no_follow(&self.path) {
-            Ok(_) => return None,
+            Ok(there) => {
+                let own = self.file.metadata().ok()?;
+                let is_own = (there.dev(), there.ino()) == (own.dev(), own.ino());
+                let is_whole = own.len() >= self.synced_length;
+                return (!is_own || !is_whole).then_some(LostFile::Replaced);
+            }
             Err(error) if matches!(error.kind(), NotFound | NotADirectory) => {}
             Err(error) => return Some(LostFile::Unreachable(error)),
         }
@@ -143,11 +148,13 @@ impl AppendFile {
     }
 }
 
-/// What became of an open file whose path no longer leads to it.
+/// What became of an open file whose path no longer leads to it, or to less of it.
 #[derive(Debug)]
 pub enum LostFile {
     /// It has no name any more.
     Removed,
+    /// Another file has its path, or it was cut.
+    Replaced,
     /// It has another path; `None` if the system does not say which.
     Moved(Option<PathBuf>),
     /// Its path cannot be followed.

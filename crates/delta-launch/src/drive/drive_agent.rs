@@ -228,7 +228,7 @@ impl PreparedAgent {
             .with_tree(&run.dir, run.state());
         result.prints_alone = options.result_follows_progress();
         result.follow_up = next_steps::follow_up_command(options, run.state());
-        if !lost_journal::print_loss(run) {
+        if !lost_journal::print_loss(run, &mut result) {
             next_steps::print_next_steps(options, &run.dir, run.state(), &result);
         }
         Ok(result)

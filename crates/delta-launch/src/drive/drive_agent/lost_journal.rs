@@ -57,9 +57,16 @@ pub fn end_unbegun_run(
     Err(CommandFailure::from(error).adding_hint("when that is mended, repeat the command"))
 }
 
-/// Prints what became of the journal, if it is not where it was; returns whether it is lost.
-pub fn print_loss(run: &Run) -> bool {
-    describe_loss(run).inspect(|loss| stdio::print_error_line(&format!("Note: {loss}"))).is_some()
+/// Prints what became of the journal, if it is not where it was, and returns whether it is lost: `result` names no command then
+/// that continues the run as it is.
+pub fn print_loss(run: &Run, result: &mut RunResult) -> bool {
+    let Some(loss) = describe_loss(run) else { return false };
+    stdio::print_error_line(&format!("Note: {loss}"));
+    result.follow_up = None;
+    if let Some(error) = result.error.as_mut().filter(|_| result.status == RunStatus::Interrupted) {
+        error.details = Some(loss);
+    }
+    true
 }
 
 /// What became of the journal, if it is not where it was, and how to continue.
@@ -73,8 +80,11 @@ fn describe_loss(run: &Run) -> Option<String> {
     };
     let dir = shell_quote_path(&run.dir);
     let (fate, remedy) = match loss {
-        LostFile::Removed => {
-            let fate = format!("the journal in {dir} is gone");
+        LostFile::Removed | LostFile::Replaced => {
+            let fate = match loss {
+                LostFile::Removed => format!("the journal in {dir} is gone"),
+                _ => format!("events are lost: something replaced or cut the journal in {dir}"),
+            };
             return Some(match state.status {
                 Some(RunStatus::Completed) => fate,
                 _ => format!("nothing is left to continue: {fate}"),
