@@ -132,7 +132,7 @@ esac"#;
     let sandbox = completed_sweep(grader);
     let graded = sweep(&sandbox, &["grade", "s"]).expect_code(1).stdout;
     assert!(graded.contains("the grader exited with 1, and its grade is a pass"), "{graded}");
-    let expected = [None, Some(0.0), Some(1.0), Some(1.0), Some(0.0), Some(0.5)];
+    let expected = [None, Some(0.0), Some(1.0), Some(1.0), None, Some(0.5)];
     assert_eq!(scores(&sandbox), expected);
 }
 
@@ -153,7 +153,7 @@ fn c_26_3_json_that_a_grader_prints_is_its_grade_or_none() {
 i0) printf '{\n  "score": 0.25,\n  "details": [\n    {\n      "a": 1\n    }\n  ]\n}\n\n';;
 i1) printf '{"score": 0}\ncleaning up\n';;
 i2) printf '\357\273\277{"score": 0.5}\n';;
-i3) printf '{"level": "info"}\n{"score": 0.75}\n';;
+i3) printf '{"level": "info"}\n\t {"score": 0.75}\n';;
 i4) printf '{\n  "score": 0,\n';;
 i5) printf 'the tests pass\n';;
 esac"#;
@@ -164,6 +164,17 @@ esac"#;
     assert_eq!(graded.matches(reason).count(), 2, "{graded}");
     let expected = [Some(0.25), None, Some(0.5), Some(0.75), None, Some(1.0)];
     assert_eq!(scores(&sandbox), expected);
+}
+
+/// It said that every run has its grades.
+#[test]
+fn c_26_2_runs_whose_lines_are_lost_are_graded() {
+    let sandbox = completed_sweep("exit 0");
+    sweep(&sandbox, &["grade", "s"]).expect_code(0);
+    fs::remove_dir_all(sandbox.path("s/results")).unwrap();
+    fs::remove_dir_all(sandbox.path("s/grades")).unwrap();
+    let graded = sweep(&sandbox, &["grade", "s"]).expect_code(0).stdout;
+    assert_eq!(graded, "graded 6 runs: g 6 passed\n");
 }
 
 #[test]

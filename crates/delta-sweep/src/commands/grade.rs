@@ -13,7 +13,7 @@ use crate::grading::run_grader::{GradedRun, RunGrader};
 use crate::grading::sweep_scores::{SweepScores, can_be_graded};
 use crate::planning::plan_reader::read_existing_plans;
 use crate::planning::sweep_keys::planned_key_names;
-use crate::running::continued_runs::record_continued_runs;
+use crate::running::continued_runs::{look_up_missing_lines, record_continued_runs};
 use crate::running::delta_program::find_delta;
 use crate::running::host_grants::{open_shared_limits, write_newest_total};
 use crate::running::line_writer::open_line_file;
@@ -131,6 +131,7 @@ pub fn grade_command(args: &GradeArgs) -> Result<ExitCode, CommandFailure> {
     let SweepScores { plan, results, .. } = &mut scores;
     let selected = choose_runs(&plan.runs, args.only.as_ref())?;
     record_continued_runs(&dir, plan, selected.into_iter(), results)?;
+    look_up_missing_lines(&dir, plan, results);
     let graders: Vec<&PlannedGrader> = match &args.grader {
         Some(name) => scores.grader(Some(name))?.into_iter().collect(),
         None => scores.graders().iter().collect(),

@@ -103,7 +103,7 @@ fn parse_last_object(output: &str) -> Option<Result<Json, String>> {
     let mut at = 0;
     for line in output.split_inclusive('\n') {
         // Some programs begin their output with a byte order mark.
-        let text = line.trim_start_matches('\u{feff}');
+        let text = line.trim_start_matches(|c: char| c == '\u{feff}' || c.is_whitespace());
         if text.starts_with('{') {
             starts.push(&output[at + line.len() - text.len()..]);
         }

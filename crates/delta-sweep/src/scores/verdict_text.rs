@@ -351,8 +351,8 @@ pub fn verdict_json(judged: &JudgedPair, context: VerdictContext<'_>) -> Json {
         "here": judged.change,
         "scores": figures.map(|figures| [figures.base, figures.change]),
         "difference": figures.map(|figures| figures.difference),
-        "low": figures.map(|figures| figures.low),
-        "high": figures.map(|figures| figures.high),
+        "low": figures.map(|figures| figures.low.max(-1.0)),
+        "high": figures.map(|figures| figures.high.min(1.0)),
         "levels": [decision.rule.fail_level, decision.rule.pass_level],
         "look": [decision.look, decision.looks],
         "pairs": {
