@@ -8,6 +8,10 @@ use delta_yaml::yaml::{self, YamlDocument, YamlNode};
 use serde_json::{Value as Json, json};
 use std::path::Path;
 
+/// How many `$ref` and lists of schemas lead to the type of a parameter, and how many schemas of a list are looked at.
+const MAX_REFERENCES: u8 = 3;
+const MAX_CHOICES: usize = 16;
+
 /// A JSON Schema, and its compiled form.
 #[derive(Debug)]
 pub struct ValueSchema {
@@ -104,12 +108,31 @@ fn node_at<'n>(node: &'n YamlNode, pointer: &str) -> &'n YamlNode {
     target
 }
 
+/// The type of the values that a schema allows, also if it names it elsewhere (`$ref`), or allows null too, as Pydantic writes it.
+fn type_name<'s>(root: &'s Json, schema: &'s Json, references: u8) -> Option<&'s str> {
+    let is_value = |name: &&str| *name != "null";
+    if let Some(kind) = schema.get("type") {
+        let names = kind.as_array().map_or(std::slice::from_ref(kind), Vec::as_slice);
+        return names.iter().filter_map(Json::as_str).find(is_value);
+    }
+    let references = references.checked_sub(1)?;
+    if let Some(pointer) = schema.get("$ref").and_then(|it| it.as_str()?.strip_prefix('#')) {
+        return type_name(root, root.pointer(pointer)?, references);
+    }
+    let choices = ["anyOf", "oneOf", "allOf"].iter().find_map(|name| schema.get(*name)?.as_array());
+    choices?
+        .iter()
+        .take(MAX_CHOICES)
+        .filter_map(|choice| type_name(root, choice, references))
+        .find(is_value)
+}
+
 /// The properties of a schema as parameters, for placeholders, the rules of approvals and messages.
 pub fn schema_parameters(schema: &Json) -> Vec<ToolParameter> {
     let properties = schema.get("properties").and_then(Json::as_object);
     let required = schema.get("required").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
     let parameters = properties.into_iter().flatten().map(|(name, property)| {
-        let kind = property.get("type").and_then(Json::as_str);
+        let kind = type_name(schema, property, MAX_REFERENCES);
         let allowed = property.get("enum").and_then(Json::as_array);
         ToolParameter {
             name: name.clone(),
@@ -153,5 +176,24 @@ pub fn to_flow_definition(item: &YamlNode, tool: &Tool) -> String {
             yaml_edit::apply_edits(&text, edits)
         }
         Err(_) => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c_3_1_the_type_of_a_parameter_may_be_elsewhere_or_allow_null() {
+        let schema = json!({
+            "properties": {
+                "a": {"$ref": "#/$defs/Q"}, "b": {"anyOf": [{"type": "null"}, {"type": "integer"}]},
+                "c": {"type": ["null", "number"]}, "d": {"anyOf": [{"$ref": "#/$defs/Q"}, {"type": "null"}]},
+                "e": {"$ref": "#/properties/e"}, "f": {},
+            },
+            "$defs": {"Q": {"type": "object"}},
+        });
+        let kinds: Vec<&str> = schema_parameters(&schema).iter().map(|it| it.kind.name()).collect();
+        assert_eq!(kinds, ["object", "integer", "number", "object", "string", "string"]);
     }
 }
