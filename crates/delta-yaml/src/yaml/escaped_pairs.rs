@@ -6,14 +6,16 @@
 use std::borrow::Cow;
 
 /// The length of an escaped pair, such as `\ud83d\ude00`.
-const PAIR_LENGTH: usize = 12;
+pub(super) const PAIR_LENGTH: usize = 12;
+/// The number of the first half that can begin a pair.
+pub(super) const FIRST_HALF: u32 = 0xD800;
 /// What is added to a half for the parser: both are then private characters.
 const OFFSET: u32 = 0x1000;
 
 /// The text for the parser: with other characters in place of halves. The same text where it has no pair, or has such
 /// characters itself.
 pub(super) fn replace_pairs(text: &str) -> Cow<'_, str> {
-    let pairs = find_pairs(text, 0xD800);
+    let pairs = find_pairs(text, FIRST_HALF);
     if pairs.is_empty() || has_private(text) {
         return Cow::Borrowed(text);
     }
@@ -42,7 +44,7 @@ pub(super) fn join_pairs(text: &str, is_double_quoted: bool) -> String {
         return String::from_utf16_lossy(&halves);
     }
     // Elsewhere a backslash is a character like others.
-    with_digits(text, &find_pairs(text, 0xD800 + OFFSET), &[("E", "D"), ("e", "d")])
+    with_digits(text, &find_pairs(text, FIRST_HALF + OFFSET), &[("E", "D"), ("e", "d")])
 }
 
 /// The text with another first digit in both halves of each pair.
@@ -57,7 +59,7 @@ fn with_digits(text: &str, pairs: &[usize], digits: &[(&str, &str)]) -> String {
 }
 
 /// Where the escapes of the two halves of a character begin; `first` is the number of the first half that there is.
-fn find_pairs(text: &str, first: u32) -> Vec<usize> {
+pub(super) fn find_pairs(text: &str, first: u32) -> Vec<usize> {
     find_escapes(text).filter(|at| is_pair(text, *at, first)).collect()
 }
 

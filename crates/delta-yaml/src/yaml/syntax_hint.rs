@@ -4,7 +4,7 @@
 //! parser's message.
 
 use super::compose::{FlowContext, YamlSyntaxError};
-use super::escaped_pairs::find_escapes;
+use super::escaped_pairs::{FIRST_HALF, PAIR_LENGTH, find_escapes, find_pairs};
 use super::quote_yaml;
 use delta_base::text::hidden_text::find_unseen_character;
 
@@ -93,7 +93,12 @@ impl<'t> ErrorLocation<'t> {
         (self.line..=self.lines.len()).find_map(|line| {
             let text = self.line_text(line);
             let from = if line == self.line { self.column - 1 } else { 0 };
-            let at = find_escapes(text).find(|at| {
+            let pairs = find_pairs(text, FIRST_HALF);
+            let is_paired = |at: usize| {
+                pairs.contains(&at)
+                    || at.checked_sub(PAIR_LENGTH / 2).is_some_and(|at| pairs.contains(&at))
+            };
+            let at = find_escapes(text).filter(|at| !is_paired(*at)).find(|at| {
                 let digits = &text[at + 2..];
                 let is_half = digits.starts_with(['d', 'D'])
                     && digits[1..].starts_with(|c: char| c.is_ascii_hexdigit() && c > '7');

@@ -140,6 +140,7 @@ fn c_1_3_nul_custom_tags_and_bad_keys_are_errors() {
     check_errors("name: \"a \\ud83d b\"\n", &[&format!("1:10 {half}")]);
     check_errors("name: \"\\ude00\\ud83d\"\n", &[&format!("1:8 {half}")]);
     check_errors("name: \"\\\\ud83d\\ude00\"\n", &[&format!("1:15 {half}")]);
+    check_errors("name: \"\\ud83d\\ude00\\ud83d\"\n", &[&format!("1:20 {half}")]);
     for rest in ["map: {a: b}\n", "map: x\n", "map:\n  a: b\n"] {
         check_errors(&format!("name:a\n{rest}"), &["1:1 expected `key: value`, found `name:a`"]);
     }
