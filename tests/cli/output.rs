@@ -628,6 +628,7 @@ fn c_11_1_a_value_with_a_dash_gets_a_tip_that_works() {
     for (words, expected) in [
         (&["run", "--agent", "agent", "--run-id", "-x", "go"][..], "tip: write `--run-id=-x`"),
         (&["run", "--agent", "agent", "-w", "-foo", "go"], "tip: write `-w=-foo`"),
+        (&["run", "--agent", "agent", "-m", "- fix a"], "tip: write `-m='- fix a'`"),
         (&["run", "--agent", "agent", "--max-cost", "-1", "go"], "'-1' for '--max-cost <USD>'"),
         (&["run", "agent", "go"], "tip: name the agent with `--agent agent`"),
         (&["continue", "r", "and", "now"], "tip: quote the text: `delta continue RUN \"TEXT\"`"),

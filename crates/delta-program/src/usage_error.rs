@@ -2,6 +2,7 @@
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue};
+use delta_base::shell_quote::shell_quote;
 use std::ffi::OsString;
 
 /// Shows the usage as the help does. Clap's own names the given options in it as if they were required.
@@ -67,7 +68,7 @@ pub fn with_dash_tip(
     if let Some([option, value]) = pair
         && takes_value(named, option)
     {
-        return with_tip(error, format!("write `{option}={value}`"));
+        return with_tip(error, format!("write `{option}={}`", shell_quote(value)));
     }
     if !["run", "continue", "answer", "deny"].contains(&named.get_name()) {
         error.remove(ContextKind::Suggested);
