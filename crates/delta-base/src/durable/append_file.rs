@@ -106,10 +106,10 @@ impl AppendFile {
     pub fn find_loss(&self) -> Option<LostFile> {
         match metadata_no_follow(&self.path) {
             Ok(there) => {
-                let own = self.file.metadata().ok()?;
-                let is_own = (there.dev(), there.ino()) == (own.dev(), own.ino());
-                let is_whole = own.len() >= self.synced_length;
-                return (!is_own || !is_whole).then_some(LostFile::Replaced);
+                let open = self.file.metadata().ok()?;
+                let is_open = (there.dev(), there.ino()) == (open.dev(), open.ino());
+                let is_whole = open.len() >= self.synced_length;
+                return (!is_open || !is_whole).then_some(LostFile::Replaced);
             }
             Err(error) if matches!(error.kind(), NotFound | NotADirectory) => {}
             Err(error) => return Some(LostFile::Unreachable(error)),

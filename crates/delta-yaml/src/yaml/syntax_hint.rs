@@ -94,11 +94,9 @@ impl<'t> ErrorLocation<'t> {
             let text = self.line_text(line);
             let from = if line == self.line { self.column - 1 } else { 0 };
             let pairs = find_pairs(text, FIRST_HALF);
-            let is_paired = |at: usize| {
-                pairs.contains(&at)
-                    || at.checked_sub(PAIR_LENGTH / 2).is_some_and(|at| pairs.contains(&at))
-            };
-            let at = find_escapes(text).filter(|at| !is_paired(*at)).find(|at| {
+            let paired: Vec<usize> =
+                pairs.iter().flat_map(|at| [*at, at + PAIR_LENGTH / 2]).collect();
+            let at = find_escapes(text).filter(|at| !paired.contains(at)).find(|at| {
                 let digits = &text[at + 2..];
                 let is_half = digits.starts_with(['d', 'D'])
                     && digits[1..].starts_with(|c: char| c.is_ascii_hexdigit() && c > '7');
