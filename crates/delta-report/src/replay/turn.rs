@@ -29,8 +29,8 @@ pub struct ToolCallOutcome {
     pub observation: Option<String>,
     /// The exit code; `None` without a result or when no command was started.
     pub exit_code: Option<i32>,
-    /// Whether its command was started.
-    is_started: bool,
+    /// Whether its command was started, and has not ended.
+    is_at_work: bool,
     /// Whether its engine died before it had the result, or ended the command because it was stopped.
     is_interrupted: bool,
 }
@@ -52,11 +52,17 @@ pub fn collect_turns(events: &[Event], names: &RunNames) -> Vec<ReplayTurn> {
             }
             Payload::ActionRequest(request) => {
                 for call in calls.filter(|call| call.id == request.call_id) {
-                    call.is_started = request.argv.is_some();
+                    call.is_at_work = request.argv.is_some();
+                }
+            }
+            // It ended before the question whether its changes are applied.
+            Payload::ApprovalRequest(request) if request.stage.is_some() => {
+                for call in calls.filter(|call| call.id == request.call_id) {
+                    call.is_at_work = false;
                 }
             }
             Payload::EngineStart(_) => {
-                for call in calls.filter(|call| call.is_started && call.observation.is_none()) {
+                for call in calls.filter(|call| call.is_at_work && call.observation.is_none()) {
                     call.is_interrupted = true;
                 }
             }
