@@ -162,6 +162,7 @@ fn c_23_6_a_model_that_takes_no_images_is_named_as_the_cause() {
         (400, "messages: image exceeds 5 MB maximum", "refuses an image of this size"),
         (400, "Image dimensions must not be greater than 33177600 pixels", "attach a smaller one"),
         (400, "image dimensions are too small", "attach a larger one"),
+        (400, "The size of an image must be at most 5 MB.", "attach a smaller one"),
         (400, "At most 1 image(s) may be provided in one request.", "refuses so many images"),
         (400, "At most 0 image(s) may be provided in one request.", "does not take images"),
         (400, "Too many images in request. Maximum is 5.", "refuses so many images"),

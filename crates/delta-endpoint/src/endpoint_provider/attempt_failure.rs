@@ -663,16 +663,19 @@ fn image_hint(
     if !is_about_images {
         return None;
     }
-    let (problem, remedy) = if is_large || contains(&["greater than"]) {
-        ("the endpoint refuses an image of this size", "attach a smaller one")
+    let no_images = "the model does not take images: ask another one with `--model`";
+    let (problem, remedy) = if contains(&["at most 0 image"]) {
+        return Some(no_images.to_owned());
+    } else if contains(&["too many image", "image(s) may be provided"]) {
+        ("the endpoint refuses so many images", "attach fewer, or include less in context.yaml")
     } else if contains(&["too small"]) {
         ("the endpoint refuses an image of this size", "attach a larger one")
-    } else if contains(&["too many", "at most"]) && !contains(&["at most 0"]) {
-        ("the endpoint refuses so many images", "attach fewer, or include less in context.yaml")
+    } else if is_large || contains(&["greater than", "at most"]) {
+        ("the endpoint refuses an image of this size", "attach a smaller one")
     } else if contains(&UNREADABLE_IMAGE) {
         ("the endpoint cannot read an image", "check that the file is whole, and its format")
     } else {
-        return Some("the model does not take images: ask another one with `--model`".to_owned());
+        return Some(no_images.to_owned());
     };
     Some(match images.undo_command {
         // Each further request would contain it again.
