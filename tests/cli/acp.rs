@@ -593,7 +593,10 @@ fn c_29_7_a_prompt_that_is_cancelled_at_once_is_not_lost() {
         let params = json!({"sessionId": editor.session});
         let cancel = json!({"jsonrpc": "2.0", "method": "session/cancel", "params": params});
         editor.client.send(&cancel);
-        editor.expect_stop(id, "cancelled");
+        // A script may have answered before the cancellation was read.
+        let stop = editor.next();
+        let reason = stop["result"]["stopReason"].as_str();
+        assert!(stop["id"] == id && matches!(reason, Some("cancelled" | "end_turn")), "{stop}");
     }
     // What the editor gives at its end is not lost either.
     editor.begin("four");
