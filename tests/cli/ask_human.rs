@@ -1,6 +1,7 @@
 //! A person is asked: later, through files, or now, at the terminal.
 
 use super::DELTA;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -276,14 +277,31 @@ fn c_10_1_what_is_pasted_at_once_is_one_answer() {
 }
 
 #[test]
-fn c_10_1_an_answer_that_the_terminal_cuts_is_asked_again() {
-    let sandbox = asking("{prompt: 'Key?', input_type: password}");
-    let mut terminal = interactive(&sandbox, &[]).at_terminal();
-    terminal.expect("answer (hidden)> ").type_in(&"x".repeat(6000)).type_in("end\n");
-    terminal.expect("the terminal cuts a line at 4095 bytes");
-    terminal.expect("answer (hidden)> ").type_in("short\n");
-    terminal.end().expect_code(0);
-    assert_eq!(sandbox.observations(), ["short"]);
+fn c_10_1_an_answer_that_is_not_whole_is_asked_again() {
+    for (typed, problem) in [
+        ("x".repeat(6000) + "end\n", "the terminal cuts a line at 4095 bytes"),
+        ("中".repeat(2000) + "\n", "the terminal cuts a line at 4095 bytes"),
+        ("one\n".to_owned() + &"y".repeat(1 << 20), "the text is longer than 1 MiB"),
+    ] {
+        let sandbox = asking("{prompt: 'Key?', input_type: password}");
+        let mut terminal = interactive(&sandbox, &[]).at_terminal();
+        terminal.expect("answer (hidden)> ").type_in(&typed).expect(problem);
+        // Ctrl-D ends a text that has more than a line, and is not in it.
+        terminal.expect("answer (hidden)> ").type_in("one\ntwo\x04");
+        terminal.end().expect_code(0);
+        assert_eq!(sandbox.observations(), ["one\ntwo"]);
+    }
+}
+
+#[test]
+fn c_33_18_the_modes_of_the_shell_return_if_a_hidden_prompt_is_killed() {
+    for end in [Signal::TERM, Signal::HUP, Signal::QUIT] {
+        let sandbox = asking("{prompt: 'Key?', input_type: password}");
+        sandbox.unverified("SIGQUIT ends the engine");
+        let mut terminal = interactive(&sandbox, &[]).at_terminal();
+        terminal.expect("answer (hidden)> ").expect_hidden().signal(end).wait();
+        assert!(terminal.is_as_at_a_prompt(), "{end:?}");
+    }
 }
 
 /// The answer was there before the question.

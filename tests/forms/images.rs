@@ -166,6 +166,9 @@ fn c_23_6_a_model_that_takes_no_images_is_named_as_the_cause() {
         (400, "At most 1 image(s) may be provided in one request.", "refuses so many images"),
         (400, "At most 0 image(s) may be provided in one request.", "does not take images"),
         (400, "Too many images in request. Maximum is 5.", "refuses so many images"),
+        (400, "At most 5 images are allowed per request.", "refuses so many images"),
+        (400, "Number of images exceeds the limit of 5.", "refuses so many images"),
+        (400, "No image inputs: not a valid image_url capable model", "does not take images"),
         (400, "The image data does not represent a valid image.", "cannot read an image"),
         (400, "unsupported image: use one of the following formats", "cannot read an image"),
     ] {

@@ -89,6 +89,7 @@ fn c_37_5_the_tokens_that_an_error_reports_are_counted() {
     for answer in [
         Answer::raw(200, alone.to_string()),
         Answer::raw(200, choice("message").to_string()),
+        Answer::raw(500, alone.to_string()),
         Answer::event_stream(format!("data: {alone}\n\n")),
         Answer::event_stream(format!("data: {}\n\n", choice("delta"))),
     ] {

@@ -393,6 +393,8 @@ fn c_37_3_a_refusal_says_what_helps() {
     assert!(hint.contains("the model wrote a call that its server cannot read"), "{hint}");
     let (message, hint) =
         refused(rejection(200, &json!({"code": 401, "msg": "no such key", "data": null})));
+    let mixed = json!({"code": 0, "error_code": 336000, "error_msg": "Internal error"});
+    assert_eq!(refused(rejection(200, &mixed)).0, "the endpoint reported an error: Internal error");
     assert_eq!(message, "the endpoint reported an error: no such key");
     assert!(hint.contains("set a valid key in DELTA_API_KEY"), "{hint}");
 }
@@ -404,8 +406,12 @@ fn c_37_3_what_says_that_all_is_well_is_not_an_error() {
     assert!(message.starts_with("the response has no choices"), "{message}");
     let piece =
         json!({"choices": [{"index": 0, "delta": {"content": "ok"}, "finish_reason": "stop"}]});
-    let words =
-        [json!({"code": "0", "msg": "success"}), json!({"error_code": 0, "error_msg": "ok"}), well];
+    let words = [
+        json!({"code": "0", "msg": "success"}),
+        json!({"error_code": 0, "error_msg": "ok"}),
+        json!({"msg": "started"}),
+        well,
+    ];
     for well in words {
         let answer = format!("data: {well}\n\ndata: {piece}\n\ndata: [DONE]\n\n");
         let server = ScriptedServer::start(vec![Answer::event_stream(answer)]);

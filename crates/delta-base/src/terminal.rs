@@ -1,6 +1,6 @@
 //! The terminal: detection, size, raw mode, and prompts to the user.
 
-use crate::signal::{CancelToken, to_timespec};
+use crate::signal::{self, CancelToken, to_timespec};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::getpgrp;
@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 pub mod input_line;
@@ -24,6 +24,9 @@ pub mod line_editor;
 static PROMPT_KEYBOARD: OnceLock<KeyboardSource> = OnceLock::new();
 /// The modes of a prompt without echo, since the first one.
 static HIDDEN_MODES: OnceLock<Termios> = OnceLock::new();
+/// The terminal and its modes before the first change by a prompt, and how many changes there are.
+static LINE_MODES: OnceLock<(KeyboardSource, Termios)> = OnceLock::new();
+static CHANGES: AtomicU32 = AtomicU32::new(0);
 /// Whether a prompt hides what is typed.
 static IS_INPUT_HIDDEN: AtomicBool = AtomicBool::new(false);
 /// Whether this process was continued in the foreground since the last prompt was written.
@@ -35,7 +38,11 @@ const HANG_UP_SIGNAL_WAIT: Duration = Duration::from_secs(1);
 const PASTE_PAUSE: Duration = Duration::from_millis(50);
 /// The most bytes of a line, without its end, that Linux takes from a terminal (N_TTY_BUF_SIZE in drivers/tty/n_tty.c). It drops
 /// the others.
-pub const MAX_TYPED_LINE_BYTES: usize = 4095;
+const MAX_TYPED_LINE_BYTES: usize = 4095;
+/// The most bytes of a text that is pasted.
+const MAX_PASTED_BYTES: usize = 1 << 20;
+/// Ctrl-D, and what the kernel has kept of it.
+const END_OF_INPUT: [u8; 2] = [4, 0];
 
 /// Whether the user can answer a prompt on stdin: stdin and stderr are terminals.
 pub fn can_prompt() -> bool {
@@ -99,7 +106,7 @@ impl KeyboardSource {
     }
 
     /// Reads a line with its line end; empty at the end of input.
-    fn read_line(self) -> io::Result<String> {
+    fn read_line(self) -> io::Result<Vec<u8>> {
         let mut line = Vec::new();
         match self {
             Self::Stdin => {
@@ -113,8 +120,7 @@ impl KeyboardSource {
                 }
             }
         }
-        String::from_utf8(line)
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "the line is not UTF-8"))
+        Ok(line)
     }
 }
 
@@ -159,8 +165,21 @@ pub fn stderr_size() -> StderrSize {
 /// Writes `prompt` to stderr and reads a line from the user, without its line end.
 ///
 /// # Errors
-/// The input ended (silence is never an answer), or cancellation was requested while waiting.
+/// The input ended (silence is never an answer), it is not UTF-8, or cancellation was requested while waiting.
 pub fn prompt_line(prompt: &str, cancel: &CancelToken) -> io::Result<String> {
+    decode_typed(prompt_bytes(prompt, cancel, KeyboardSource::read_line)?)
+}
+
+fn decode_typed(bytes: Vec<u8>) -> io::Result<String> {
+    let text = String::from_utf8(bytes);
+    text.map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "the text is not UTF-8"))
+}
+
+fn prompt_bytes(
+    prompt: &str,
+    cancel: &CancelToken,
+    read: impl FnOnce(KeyboardSource) -> io::Result<Vec<u8>>,
+) -> io::Result<Vec<u8>> {
     let _shell_modes = keyboard::ShellModes::enter();
     PROMPT_KEYBOARD.get_or_init(|| {
         // Without the handler, a prompt is not renewed.
@@ -168,7 +187,7 @@ pub fn prompt_line(prompt: &str, cancel: &CancelToken) -> io::Result<String> {
         KeyboardSource::find()
     });
     WAS_CONTINUED.store(false, Ordering::SeqCst);
-    let answer = write_prompt(prompt).and_then(|()| read_answer_line(prompt, cancel));
+    let answer = write_prompt(prompt).and_then(|()| read_typed(prompt, cancel, read));
     let Err(error) = answer else { return answer };
     // The next message starts on a new line. Where the terminal is gone, there is none.
     let _ = write_prompt("\n");
@@ -191,47 +210,104 @@ fn hang_up_error(cancel: &CancelToken) -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the terminal was closed")
 }
 
-fn read_answer_line(prompt: &str, cancel: &CancelToken) -> io::Result<String> {
+fn read_typed(
+    prompt: &str,
+    cancel: &CancelToken,
+    read: impl FnOnce(KeyboardSource) -> io::Result<Vec<u8>>,
+) -> io::Result<Vec<u8>> {
     let keyboard = KeyboardSource::find();
     wait_for_input(prompt, keyboard, cancel)?;
-    let line = keyboard.read_line()?;
-    if line.is_empty() {
+    let answer = read(keyboard)?;
+    if answer.is_empty() {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "end of input"));
     }
-    Ok(line.trim_end_matches(['\n', '\r']).to_owned())
+    Ok(without_line_ends(answer))
+}
+
+fn without_line_ends(mut text: Vec<u8>) -> Vec<u8> {
+    let last = text.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r'));
+    text.truncate(last.map_or(0, |last| last + 1));
+    text
 }
 
 /// Like [`prompt_line`], with the other lines of what was pasted at once: no later prompt gets them.
+///
+/// # Errors
+/// As [`prompt_line`]; `InvalidData` if the terminal may have cut the text, it is longer than 1 MiB, or not UTF-8.
 pub fn prompt_text(prompt: &str, cancel: &CancelToken) -> io::Result<String> {
-    let _shell_modes = keyboard::ShellModes::enter();
-    let line = prompt_line(prompt, cancel)?;
-    let rest = String::from_utf8(read_pasted_rest(KeyboardSource::find()))
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "the text is not UTF-8"))?;
-    Ok(format!("{line}\n{rest}").trim_end_matches(['\n', '\r']).to_owned())
+    let text = prompt_bytes(prompt, cancel, |keyboard| match PasteReader::enable(keyboard) {
+        Some(paste) => paste.read(cancel),
+        None => keyboard.read_line(),
+    })?;
+    let invalid = |reason: String| Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+    let first_line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    if first_line.len() >= MAX_TYPED_LINE_BYTES {
+        return invalid(format!("the terminal cuts a line at {MAX_TYPED_LINE_BYTES} bytes"));
+    }
+    if text.len() > MAX_PASTED_BYTES {
+        return invalid("the text is longer than 1 MiB".to_owned());
+    }
+    decode_typed(text)
 }
 
-/// What follows a line without a longer pause, also if it does not end with a newline.
-fn read_pasted_rest(keyboard: KeyboardSource) -> Vec<u8> {
-    let mut rest = Vec::new();
-    let Ok(line_modes) = tcgetattr(keyboard.fd()) else { return rest };
-    let mut modes = line_modes.clone();
-    modes.local_modes.remove(LocalModes::ICANON);
-    modes.special_codes[SpecialCodeIndex::VMIN] = 0;
-    modes.special_codes[SpecialCodeIndex::VTIME] = 0;
-    if tcsetattr(keyboard.fd(), OptionalActions::Now, &modes).is_err() {
-        return rest;
+/// The terminal without lines, which has a line: what follows that without a longer pause is read with it, also if it does not
+/// end with a newline. As long as the line is not read, the kernel drops nothing.
+struct PasteReader {
+    keyboard: KeyboardSource,
+    line_modes: Termios,
+}
+
+impl PasteReader {
+    fn enable(keyboard: KeyboardSource) -> Option<Self> {
+        let line_modes = tcgetattr(keyboard.fd()).ok()?;
+        let mut modes = line_modes.clone();
+        modes.local_modes.remove(LocalModes::ICANON);
+        modes.special_codes[SpecialCodeIndex::VMIN] = 0;
+        modes.special_codes[SpecialCodeIndex::VTIME] = 0;
+        set_prompt_modes(keyboard, OptionalActions::Now, &line_modes, &modes).ok()?;
+        Some(Self { keyboard, line_modes })
     }
-    let mut bytes = [0; MAX_TYPED_LINE_BYTES];
-    loop {
-        let mut fds = [PollFd::from_borrowed_fd(keyboard.fd(), PollFlags::IN)];
-        let _ = poll(&mut fds, Some(&to_timespec(PASTE_PAUSE)));
-        match rustix::io::read(keyboard.fd(), &mut bytes) {
-            Ok(count @ 1..) => rest.extend(&bytes[..count]),
-            Ok(0) | Err(_) => break,
+
+    fn read(&self, cancel: &CancelToken) -> io::Result<Vec<u8>> {
+        let mut text = Vec::new();
+        let mut bytes = [0; MAX_TYPED_LINE_BYTES];
+        loop {
+            if cancel.is_requested() {
+                return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted"));
+            }
+            let mut fds = [
+                PollFd::from_borrowed_fd(self.keyboard.fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(cancel.fd(), PollFlags::IN),
+            ];
+            match poll(&mut fds, Some(&to_timespec(PASTE_PAUSE))) {
+                Err(Errno::INTR) => continue,
+                Ok(1..) if fds[0].revents().is_empty() => {
+                    cancel.drain();
+                    continue;
+                }
+                Ok(1..) => {}
+                Ok(0) | Err(_) => break,
+            }
+            match rustix::io::read(self.keyboard.fd(), &mut bytes) {
+                // What is too long is read to its end, and not kept.
+                Ok(count @ 1..) if text.len() <= MAX_PASTED_BYTES => {
+                    text.extend(&bytes[..count]);
+                }
+                Ok(1..) | Err(Errno::INTR) => {}
+                Ok(0) | Err(_) => break,
+            }
         }
+        if let Some(length) = text.iter().position(|byte| END_OF_INPUT.contains(byte)) {
+            text.truncate(length);
+        }
+        Ok(text)
     }
-    let _ = tcsetattr(keyboard.fd(), OptionalActions::Now, &line_modes);
-    rest
+}
+
+impl Drop for PasteReader {
+    fn drop(&mut self) {
+        restore_prompt_modes(self.keyboard, &self.line_modes);
+    }
 }
 
 /// Like [`prompt_text`], without echoing the input.
@@ -318,6 +394,40 @@ impl Drop for RawMode {
     }
 }
 
+/// Sets `modes`; the modes of before, which were `earlier`, return however the process ends, except by SIGKILL.
+fn set_prompt_modes(
+    keyboard: KeyboardSource,
+    actions: OptionalActions,
+    earlier: &Termios,
+    modes: &Termios,
+) -> io::Result<()> {
+    LINE_MODES.get_or_init(|| {
+        // Without the handler, SIGQUIT leaves the terminal as it is.
+        let _ = signal::restore_terminal_on_quit();
+        (keyboard, earlier.clone())
+    });
+    CHANGES.fetch_add(1, Ordering::SeqCst);
+    tcsetattr(keyboard.fd(), actions, modes).inspect_err(|_| {
+        CHANGES.fetch_sub(1, Ordering::SeqCst);
+    })?;
+    Ok(())
+}
+
+fn restore_prompt_modes(keyboard: KeyboardSource, earlier: &Termios) {
+    let _ = tcsetattr(keyboard.fd(), OptionalActions::Now, earlier);
+    CHANGES.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// Restores the modes of lines if a prompt has changed them. Async-signal-safe.
+fn restore_prompt() {
+    let changed = LINE_MODES.get().filter(|_| CHANGES.load(Ordering::SeqCst) > 0);
+    if let Some((keyboard, modes)) = changed
+        && tcgetpgrp(keyboard.fd()) == Ok(getpgrp())
+    {
+        let _ = tcsetattr(keyboard.fd(), OptionalActions::Now, modes);
+    }
+}
+
 /// Turns off the echo of the terminal until it is dropped.
 struct HiddenInput {
     keyboard: KeyboardSource,
@@ -330,7 +440,7 @@ impl HiddenInput {
         let saved_modes = tcgetattr(keyboard.fd())?;
         let mut silent = saved_modes.clone();
         silent.local_modes.remove(LocalModes::ECHO);
-        tcsetattr(keyboard.fd(), OptionalActions::Flush, &silent)?;
+        set_prompt_modes(keyboard, OptionalActions::Flush, &saved_modes, &silent)?;
         let _ = HIDDEN_MODES.set(silent);
         IS_INPUT_HIDDEN.store(true, Ordering::SeqCst);
         Ok(Self { keyboard, saved_modes })
@@ -340,6 +450,6 @@ impl HiddenInput {
 impl Drop for HiddenInput {
     fn drop(&mut self) {
         IS_INPUT_HIDDEN.store(false, Ordering::SeqCst);
-        let _ = tcsetattr(self.keyboard.fd(), OptionalActions::Now, &self.saved_modes);
+        restore_prompt_modes(self.keyboard, &self.saved_modes);
     }
 }

@@ -32,6 +32,7 @@ static CHANGE: Mutex<()> = Mutex::new(());
 
 /// Restores the modes of the shell if this process has changed them. Async-signal-safe.
 pub fn restore_terminal() {
+    super::restore_prompt();
     if KEY_MODES.swap(0, Ordering::SeqCst) > 0 {
         set_shell_modes(OptionalActions::Now);
     }

@@ -528,11 +528,13 @@ fn describe_rejection(
     let is_lasting = is_lasting(cause, retry);
     let advised_retry = if is_lasting { Some(RetryDecision::Never) } else { advised_retry };
     let retry = or_for_next_call(advised_retry.unwrap_or(retry), cause);
+    let usage = response.as_ref().and_then(|body| usage_of_error(body, target.model));
     AttemptFailure {
         retry,
         hint,
         response,
         lasting: lasting_unavailability(cause, Some(status)),
+        usage,
         ..AttemptFailure::retryable(with_long_delay(message, retry))
     }
 }
@@ -623,13 +625,18 @@ fn setting_hint(lower_body: &str) -> Option<String> {
     ))
 }
 
+/// Words about the number of images.
+const MANY_IMAGES: [&str; 4] =
+    ["too many image", "number of images", "images are allowed", "image(s) may be provided"];
+
 /// Words of OpenAI, Anthropic and vLLM about an image that is damaged, or in a format that they do not take.
-const UNREADABLE_IMAGE: [&str; 9] = [
+const UNREADABLE_IMAGE: [&str; 10] = [
     "could not process",
     "could not download",
     "corrupt",
     "decode",
-    "valid image",
+    "a valid image.",
+    "invalid image data",
     "invalid_image",
     "image_parse_error",
     "image formats",
@@ -666,11 +673,12 @@ fn image_hint(
     let no_images = "the model does not take images: ask another one with `--model`";
     let (problem, remedy) = if contains(&["at most 0 image"]) {
         return Some(no_images.to_owned());
-    } else if contains(&["too many image", "image(s) may be provided"]) {
+    } else if contains(&MANY_IMAGES) {
         ("the endpoint refuses so many images", "attach fewer, or include less in context.yaml")
     } else if contains(&["too small"]) {
         ("the endpoint refuses an image of this size", "attach a larger one")
-    } else if is_large || contains(&["greater than", "at most"]) {
+    } else if is_large || contains(&["greater than", "at most"]) && contains(&["dimension", "size"])
+    {
         ("the endpoint refuses an image of this size", "attach a smaller one")
     } else if contains(&UNREADABLE_IMAGE) {
         ("the endpoint cannot read an image", "check that the file is whole, and its format")

@@ -150,21 +150,21 @@ impl TerminalPrompt {
     }
 }
 
-/// Reads a text, unless the terminal may have cut it.
+/// Reads a text; asks again if it is not whole.
 fn prompt_whole_text(prompt: &str, is_hidden: bool, cancel: &CancelToken) -> io::Result<String> {
     loop {
         let text = if is_hidden {
-            terminal::prompt_hidden_text(prompt, cancel)?
+            terminal::prompt_hidden_text(prompt, cancel)
         } else {
-            terminal::prompt_text(prompt, cancel)?
+            terminal::prompt_text(prompt, cancel)
         };
-        let most = terminal::MAX_TYPED_LINE_BYTES;
-        if text.lines().next().is_none_or(|line| line.len() < most) {
-            return Ok(text);
+        match text {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                let advice = "leave the question open, and answer with `-m -`";
+                stdio::print_error_line(&format!("{error}: {advice}"));
+            }
+            text => return text,
         }
-        stdio::print_error_line(&format!(
-            "the terminal cuts a line at {most} bytes: leave the question open, and answer with `-m -`"
-        ));
     }
 }
 

@@ -156,6 +156,9 @@ pub fn find_error(object: &Value) -> Option<&Value> {
     })
 }
 
+/// What has the words of an error.
+const MESSAGE_MEMBERS: [&str; 4] = ["msg", "message", "detail", "error_msg"];
+
 /// The error that an event without a known type is, as the body of an error response: `{"error": ...}`, alone or in a
 /// list, or an object that has a message but is not a part of an answer.
 pub fn reported_error(event: &Value) -> Option<Value> {
@@ -165,17 +168,20 @@ pub fn reported_error(event: &Value) -> Option<Value> {
     }
     let is_named =
         ["object", "type"].iter().any(|name| event.get(name).is_some_and(|it| it == "error"));
-    // Such as `{"code": 0, "msg": "success", "data": ...}`.
-    let mut codes = ["code", "error_code"].iter().filter_map(|name| event.get(*name));
-    let is_success = codes.any(|code| matches!(code.to_string().trim_matches('"'), "0" | "200"));
-    let has_text = !is_success
-        && ["message", "msg", "detail", "error_msg"].into_iter().any(|name| {
-            match event.get(name) {
-                Some(Value::String(text)) => !text.is_empty(),
-                Some(Value::Array(items)) => !items.is_empty(),
-                _ => false,
-            }
-        });
+    let codes = ["code", "error_code"].iter().filter_map(|name| event.get(*name));
+    let codes: Vec<String> = codes.map(|code| code.to_string().replace('"', "")).collect();
+    let is_failure = codes.iter().any(|code| !matches!(code.as_str(), "0" | "200"));
+    // Without a code, `msg` says what is done; with the code 0, each text does.
+    let names = match (is_failure, codes.is_empty()) {
+        (true, _) => &MESSAGE_MEMBERS[..],
+        (false, true) => &MESSAGE_MEMBERS[1..],
+        (false, false) => &[],
+    };
+    let has_text = names.iter().any(|name| match event.get(*name) {
+        Some(Value::String(text)) => !text.is_empty(),
+        Some(Value::Array(items)) => !items.is_empty(),
+        _ => false,
+    });
     // MiniMax, whose answers have it too.
     let code = event.pointer("/base_resp/status_code").and_then(Value::as_i64);
     let has_code = code.is_some_and(|code| code != 0);
